@@ -1,0 +1,38 @@
+/* lib/base/map.h - hash table from string keys to pointers.
+ *
+ * Owner's thread only.  Keys are copied.  Values are borrowed unless a free function is given.
+ * Iteration order is insertion order with holes closed by moves: do not rely on it.
+ */
+#ifndef BASE_MAP_H
+#define BASE_MAP_H
+
+#include "base/err.h"
+
+struct map_item {
+	char *key;
+	void *value;
+	uint64_t hash;
+};
+
+struct map {
+	struct map_item *items;
+	size_t n;
+	size_t cap;
+	uint32_t *slots; /* 0: empty, else index + 1 */
+	size_t n_slots;
+	void (*free_value)(void *value); /* NULL: values are borrowed */
+};
+
+void map_init(struct map *m, void (*free_value)(void *value));
+void map_fini(struct map *m);	/* frees keys (and values); usable again */
+void *map_get(const struct map *m, const char *key); /* NULL: absent */
+/* Replaces (and frees) an older value.  On RC_NOMEM the value stays the caller's. */
+MUST_CHECK enum rc map_set(struct map *m, const char *key, void *value);
+void *map_take(struct map *m, const char *key); /* removes without freeing the value; NULL: absent */
+bool map_del(struct map *m, const char *key);	/* removes and frees the value */
+
+/* The body must not change the map. */
+#define MAP_FOREACH(it_, m_) \
+	for (struct map_item *it_ = (m_)->items; it_ && it_ < (m_)->items + (m_)->n; it_++)
+
+#endif

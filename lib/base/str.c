@@ -1,0 +1,157 @@
+#include "base/str.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+bool str_has_prefix(const char *s, const char *prefix)
+{
+	return s && strncmp(s, prefix, strlen(prefix)) == 0;
+}
+
+bool str_has_suffix(const char *s, const char *suffix)
+{
+	size_t n = s ? strlen(s) : 0;
+	size_t m = strlen(suffix);
+
+	return s && n >= m && memcmp(s + n - m, suffix, m) == 0;
+}
+
+struct str str_split(struct str *rest, char sep)
+{
+	struct str head = *rest;
+	const char *at = rest->p ? memchr(rest->p, sep, rest->n) : NULL;
+
+	if (!at) {
+		*rest = (struct str){NULL, 0};
+		return head;
+	}
+	head.n = (size_t)(at - rest->p);
+	rest->p = at + 1;
+	rest->n -= head.n + 1;
+	return head;
+}
+
+static bool is_blank(char c)
+{
+	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+struct str str_trim(struct str s)
+{
+	while (s.n && is_blank(s.p[0])) {
+		s.p++;
+		s.n--;
+	}
+	while (s.n && is_blank(s.p[s.n - 1]))
+		s.n--;
+	return s;
+}
+
+enum rc str_to_i64(const char *s, int64_t min, int64_t max, int64_t *out, struct err *err)
+{
+	char *end = NULL;
+
+	if (str_is_empty(s) || !((*s >= '0' && *s <= '9') || (*s == '-' && s[1])))
+		return err_set(err, RC_INVALID, "'%s' is not a whole number", s ? s : "");
+	errno = 0;
+	long long v = strtoll(s, &end, 10);
+
+	if (*end)
+		return err_set(err, RC_INVALID, "'%s' is not a whole number", s);
+	if (errno || v < min || v > max)
+		return err_set(err, RC_INVALID, "%s is outside %lld to %lld", s, (long long)min,
+			       (long long)max);
+	*out = v;
+	return RC_OK;
+}
+
+enum rc str_to_u64(const char *s, uint64_t max, uint64_t *out, struct err *err)
+{
+	char *end = NULL;
+
+	if (str_is_empty(s) || *s < '0' || *s > '9')
+		return err_set(err, RC_INVALID, "'%s' is not a whole number", s ? s : "");
+	errno = 0;
+	unsigned long long v = strtoull(s, &end, 10);
+
+	if (*end)
+		return err_set(err, RC_INVALID, "'%s' is not a whole number", s);
+	if (errno || v > max)
+		return err_set(err, RC_INVALID, "%s is more than %llu", s, (unsigned long long)max);
+	*out = v;
+	return RC_OK;
+}
+
+static bool is_alnum_lower(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+}
+
+static bool label_ok(struct str s)
+{
+	if (s.n == 0 || s.n > 63 || !is_alnum_lower(s.p[0]) || !is_alnum_lower(s.p[s.n - 1]))
+		return false;
+	for (size_t i = 0; i < s.n; i++)
+		if (!is_alnum_lower(s.p[i]) && s.p[i] != '-')
+			return false;
+	return true;
+}
+
+bool str_is_dns_label(const char *s)
+{
+	return s && label_ok(str_of(s));
+}
+
+bool str_is_dns_subdomain(const char *s)
+{
+	struct str rest = str_of(s);
+
+	if (rest.n == 0 || rest.n > 253)
+		return false;
+	while (rest.p) {
+		struct str part = str_split(&rest, '.');
+
+		/* A subdomain's parts have no length limit of their own (apimachinery). */
+		if (part.n == 0 || !is_alnum_lower(part.p[0]) ||
+		    !is_alnum_lower(part.p[part.n - 1]))
+			return false;
+		for (size_t i = 0; i < part.n; i++)
+			if (!is_alnum_lower(part.p[i]) && part.p[i] != '-')
+				return false;
+	}
+	return true;
+}
+
+unsigned str_distance(const char *a, const char *b)
+{
+	enum { CAP = 64 };
+	unsigned row[CAP + 1];
+	size_t n = strnlen(a, CAP);
+	size_t m = strnlen(b, CAP);
+
+	for (size_t j = 0; j <= m; j++)
+		row[j] = (unsigned)j;
+	for (size_t i = 1; i <= n; i++) {
+		unsigned diag = row[0];
+
+		row[0] = (unsigned)i;
+		for (size_t j = 1; j <= m; j++) {
+			unsigned best = diag + (a[i - 1] != b[j - 1]);
+
+			diag = row[j];
+			best = MIN(best, row[j] + 1);
+			row[j] = MIN(best, row[j - 1] + 1);
+		}
+	}
+	return row[m];
+}
+
+uint64_t str_hash(const void *p, size_t n)
+{
+	const unsigned char *s = p;
+	uint64_t h = 0xcbf29ce484222325u;
+
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ s[i]) * 0x100000001b3u;
+	return h;
+}

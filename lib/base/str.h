@@ -1,0 +1,54 @@
+/* lib/base/str.h - views into text, whole-string number parsers, small tests.
+ *
+ * No state.  struct str borrows: it is valid as long as what it points into.
+ */
+#ifndef BASE_STR_H
+#define BASE_STR_H
+
+#include <string.h>
+
+#include "base/err.h"
+
+struct str {
+	const char *p;
+	size_t n;
+};
+
+static inline struct str str_of(const char *s)
+{
+	return (struct str){s, s ? strlen(s) : 0};
+}
+
+static inline bool str_eq(const char *a, const char *b) /* NULL equals only NULL */
+{
+	return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static inline bool str_view_eq(struct str a, const char *b)
+{
+	return b && strlen(b) == a.n && memcmp(a.p, b, a.n) == 0;
+}
+
+static inline bool str_is_empty(const char *s) /* NULL or "" */
+{
+	return !s || !*s;
+}
+
+bool str_has_prefix(const char *s, const char *prefix);
+bool str_has_suffix(const char *s, const char *suffix);
+/* Cut *rest at the first sep: returns the part before it, *rest is what follows (p NULL at the end). */
+struct str str_split(struct str *rest, char sep);
+struct str str_trim(struct str s);
+
+/* Whole string, no blanks, range checked; RC_INVALID with the text quoted otherwise. */
+MUST_CHECK enum rc str_to_i64(const char *s, int64_t min, int64_t max, int64_t *out, struct err *err);
+MUST_CHECK enum rc str_to_u64(const char *s, uint64_t max, uint64_t *out, struct err *err);
+
+bool str_is_dns_label(const char *s);	  /* RFC 1123 label, at most 63 */
+bool str_is_dns_subdomain(const char *s); /* RFC 1123 subdomain, at most 253 */
+/* Levenshtein distance, capped at 64; for "did you mean" lists. */
+unsigned str_distance(const char *a, const char *b);
+/* FNV-1a, for hash tables and stable names; not for security. */
+uint64_t str_hash(const void *p, size_t n);
+
+#endif

@@ -1,0 +1,202 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/sbuf.h"
+#include "base/str.h"
+#include "lib/torture.h"
+
+static void every_result_has_status_and_reason(void **state)
+{
+	(void)state;
+	for (unsigned rc = 1; rc < RC__MAX; rc++) {
+		assert_true(rc_http((enum rc)rc) >= 400);
+		assert_true(strlen(rc_reason((enum rc)rc)) > 0);
+		/* reason and status of an answer lead back to a code of the same class */
+		assert_int_equal(rc_http(rc_from_http(rc_http((enum rc)rc), rc_reason((enum rc)rc))),
+				 rc_http((enum rc)rc));
+	}
+	assert_int_equal(rc_from_http(204, NULL), RC_OK);
+	assert_int_equal(rc_from_http(418, NULL), RC_IO);
+}
+
+static void prepended_context_reads_outside_in(void **state)
+{
+	struct err e = {0};
+
+	(void)state;
+	assert_int_equal(err_set(&e, RC_NOT_FOUND, "no disk '%s'", "a"), RC_NOT_FOUND);
+	assert_int_equal(err_prepend(&e, "volume '%s'", "root"), RC_NOT_FOUND);
+	assert_string_equal(e.msg, "volume 'root': no disk 'a'");
+	assert_int_equal(err_set(NULL, RC_BUSY, "x"), RC_BUSY);
+}
+
+static void sbuf_stops_at_its_maximum_and_stays_failed(void **state)
+{
+	struct sbuf b = SBUF_INIT(4);
+	char *out = NULL;
+
+	(void)state;
+	sbuf_adds(&b, "abcd");
+	assert_int_equal(sbuf_rc(&b), RC_OK);
+	sbuf_addc(&b, 'e');
+	assert_int_equal(sbuf_rc(&b), RC_TOO_BIG);
+	assert_int_equal(sbuf_take(&b, &out, NULL), RC_TOO_BIG);
+	assert_null(out);
+	sbuf_reset(&b);
+	sbuf_addf(&b, "%d", 42);
+	assert_string_equal(sbuf_str(&b), "42");
+	sbuf_drop(&b, 1);
+	assert_string_equal(sbuf_str(&b), "2");
+	sbuf_fini(&b);
+}
+
+static void whole_numbers_only(void **state)
+{
+	static const char *const bad[] = {"", " 1", "1 ", "1x", "-", "0x10", "+1", "9223372036854775808"};
+	int64_t v = 7;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_int_equal(str_to_i64(bad[i], INT64_MIN, INT64_MAX, &v, NULL), RC_INVALID);
+	assert_int_equal(v, 7);
+	assert_int_equal(str_to_i64("-12", -20, 20, &v, NULL), RC_OK);
+	assert_int_equal(v, -12);
+	assert_int_equal(str_to_i64("21", -20, 20, &v, NULL), RC_INVALID);
+}
+
+static void dns_names_follow_rfc_1123(void **state)
+{
+	(void)state;
+	assert_true(str_is_dns_label("a-1"));
+	assert_false(str_is_dns_label("-a"));
+	assert_false(str_is_dns_label("A"));
+	assert_false(str_is_dns_label("a.b"));
+	assert_true(str_is_dns_subdomain("a.b-c.d"));
+	assert_false(str_is_dns_subdomain("a..b"));
+	assert_false(str_is_dns_subdomain("a."));
+	assert_int_equal(str_distance("Skylake-Client", "Skylake-Cliant"), 1);
+	assert_int_equal(str_distance("", "abc"), 3);
+}
+
+static void map_agrees_with_a_plain_array_under_random_use(void **state)
+{
+	enum { KEYS = 200, STEPS = 20000 };
+	bool has[KEYS] = {false};
+	size_t n = 0;
+	struct map m;
+	unsigned seed = 1;
+
+	(void)state;
+	map_init(&m, NULL);
+	for (int i = 0; i < STEPS; i++) {
+		char key[16];
+		unsigned k = (seed = seed * 1103515245u + 12345u) >> 16;
+		bool del = k & 1;
+
+		k = (k >> 1) % KEYS;
+		(void)snprintf(key, sizeof(key), "key-%u", k);
+		assert_int_equal(map_get(&m, key) != NULL, has[k]);
+		if (del) {
+			assert_int_equal(map_del(&m, key), has[k]);
+			n -= has[k];
+		} else {
+			assert_int_equal(map_set(&m, key, &has[k]), RC_OK);
+			n += !has[k];
+		}
+		has[k] = !del;
+		assert_int_equal(m.n, n);
+	}
+	map_fini(&m);
+}
+
+static enum rc map_body(void)
+{
+	struct map m;
+	enum rc rc = RC_OK;
+
+	map_init(&m, NULL);
+	for (int i = 0; i < 20 && !rc; i++) {
+		char key[8];
+
+		(void)snprintf(key, sizeof(key), "k%d", i);
+		rc = map_set(&m, key, &m);
+	}
+	map_fini(&m);
+	return rc;
+}
+
+static void map_survives_any_failed_allocation(void **state)
+{
+	(void)state;
+	torture(map_body);
+}
+
+static void times_survive_a_round_trip(void **state)
+{
+	char text[40];
+	usec_t t = 0;
+
+	(void)state;
+	assert_int_equal(time_parse("2026-02-28T23:59:58.25+01:30", &t, NULL), RC_OK);
+	time_rfc3339_micro(t, text);
+	assert_string_equal(text, "2026-02-28T22:29:58.250000Z");
+	time_rfc3339(t, text);
+	assert_string_equal(text, "2026-02-28T22:29:58Z");
+	assert_int_equal(time_parse("2026-02-28 23:59:58Z", &t, NULL), RC_INVALID);
+	assert_int_equal(time_parse("2026-13-28T23:59:58Z", &t, NULL), RC_INVALID);
+	assert_int_equal(time_parse("2026-02-28T23:59:58", &t, NULL), RC_INVALID);
+}
+
+static void durable_write_replaces_and_tree_removal_follows_no_link(void **state)
+{
+	char dir[] = "/tmp/ferry-base-XXXXXX";
+	char path[64], sub[64], link[64];
+	char *text = NULL;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	(void)snprintf(path, sizeof(path), "%s/keep", dir);
+	(void)snprintf(sub, sizeof(sub), "%s/sub", dir);
+	(void)snprintf(link, sizeof(link), "%s/sub/link", dir);
+	assert_int_equal(file_write_durable(path, "one", 3, 0600, NULL), RC_OK);
+	assert_int_equal(file_write_durable(path, "two", 3, 0600, NULL), RC_OK);
+	assert_int_equal(file_read(path, 10, &text, NULL, NULL), RC_OK);
+	assert_string_equal(text, "two");
+	mem_free(text);
+	assert_int_equal(file_read(path, 2, &text, NULL, NULL), RC_TOO_BIG);
+	assert_int_equal(file_mkdir_p(sub, 0755, NULL), RC_OK);
+	assert_int_equal(symlink(dir, link), 0);
+	assert_int_equal(file_remove_tree(sub, NULL), RC_OK);
+	assert_int_equal(access(path, F_OK), 0);
+	assert_int_equal(file_remove_tree(dir, NULL), RC_OK);
+	assert_int_equal(file_remove_tree(dir, NULL), RC_OK);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_result_has_status_and_reason),
+		cmocka_unit_test(prepended_context_reads_outside_in),
+		cmocka_unit_test(sbuf_stops_at_its_maximum_and_stays_failed),
+		cmocka_unit_test(whole_numbers_only),
+		cmocka_unit_test(dns_names_follow_rfc_1123),
+		cmocka_unit_test(map_agrees_with_a_plain_array_under_random_use),
+		cmocka_unit_test(map_survives_any_failed_allocation),
+		cmocka_unit_test(times_survive_a_round_trip),
+		cmocka_unit_test(durable_write_replaces_and_tree_removal_follows_no_link),
+	};
+
+	return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}

@@ -1,0 +1,129 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "json/json.h"
+#include "lib/torture.h"
+
+static void malformed_text_is_refused_with_a_place(void **state)
+{
+	static const char *const bad[] = {
+		"", "{", "[1,]", "{\"a\":1,\"a\":2}", "{'a':1}", "nul", "1 2", "\"\xff\"", "[1e999]",
+	};
+	struct json *j = NULL;
+	struct err e;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		assert_int_equal(js_parse(bad[i], strlen(bad[i]), &j, &e), RC_BAD_REQUEST);
+		assert_non_null(strstr(e.msg, "line"));
+		assert_null(j);
+	}
+}
+
+static void depth_is_bounded_before_parsing(void **state)
+{
+	char deep[LIMIT_JSON_DEPTH * 2 + 4];
+	size_t n = 0;
+	struct json *j = NULL;
+	struct err e;
+
+	(void)state;
+	for (int i = 0; i <= LIMIT_JSON_DEPTH; i++)
+		deep[n++] = '[';
+	for (int i = 0; i <= LIMIT_JSON_DEPTH; i++)
+		deep[n++] = ']';
+	assert_int_equal(js_parse(deep, n, &j, &e), RC_BAD_REQUEST);
+	assert_int_equal(js_parse(deep + 1, n - 2, &j, &e), RC_OK);
+	js_unref(j);
+	/* brackets inside strings do not count */
+	assert_int_equal(js_parse("\"[[[[\\\"[[[\"", 12, &j, &e), RC_OK);
+	js_unref(j);
+}
+
+static void readers_accept_absent_values(void **state)
+{
+	(void)state;
+	assert_null(js_get(NULL, "a"));
+	assert_null(js_at(NULL, "a", "b", NULL));
+	assert_int_equal(js_int(NULL, 5), 5);
+	assert_null(js_str(NULL));
+	assert_int_equal(js_len(NULL), 0);
+	JS_FOREACH(it, NULL)
+		fail();
+}
+
+static void iteration_can_be_left_early_and_keeps_order(void **state)
+{
+	CLEANUP(js_unrefp) struct json *j = js_pack("{s:i,s:i,s:i}", "z", 1, "a", 2, "m", 3);
+	char seen[8] = "";
+
+	(void)state;
+	JS_FOREACH(it, j) {
+		strncat(seen, it.key, 1);
+		if (js_int(it.value, 0) == 2)
+			break;
+	}
+	assert_string_equal(seen, "za");
+}
+
+static void pointers_follow_rfc_6901(void **state)
+{
+	const char *text = "{\"a/b\":{\"m~n\":[10,20]}}";
+	struct json *at = NULL;
+	struct json *j = NULL;
+
+	(void)state;
+	assert_int_equal(js_parse(text, strlen(text), &j, NULL), RC_OK);
+	assert_int_equal(js_pointer_get(j, "/a~1b/m~0n/1", &at, NULL), RC_OK);
+	assert_int_equal(js_int(at, 0), 20);
+	assert_int_equal(js_pointer_get(j, "", &at, NULL), RC_OK);
+	assert_ptr_equal(at, j);
+	assert_int_equal(js_pointer_get(j, "/a~1b/x", &at, NULL), RC_NOT_FOUND);
+	assert_int_equal(js_pointer_get(j, "a", &at, NULL), RC_INVALID);
+	assert_int_equal(js_pointer_get(j, "/a~2", &at, NULL), RC_INVALID);
+	js_unref(j);
+}
+
+static enum rc parse_and_print(void)
+{
+	const char *text = "{\"a\":[1,true,null,\"x\"],\"b\":{\"c\":1.5}}";
+	CLEANUP(js_unrefp) struct json *j = NULL;
+	CLEANUP(mem_freep) char *out = NULL;
+	enum rc rc = js_parse(text, strlen(text), &j, NULL);
+
+	if (rc)
+		return rc;
+	out = js_to_text(j);
+	if (!out)
+		return RC_NOMEM;
+	return str_eq(out, text) ? RC_OK : RC_IO;
+}
+
+static void parsing_survives_any_failed_allocation(void **state)
+{
+	(void)state;
+	torture(parse_and_print);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(malformed_text_is_refused_with_a_place),
+		cmocka_unit_test(depth_is_bounded_before_parsing),
+		cmocka_unit_test(readers_accept_absent_values),
+		cmocka_unit_test(iteration_can_be_left_early_and_keeps_order),
+		cmocka_unit_test(pointers_follow_rfc_6901),
+		cmocka_unit_test(parsing_survives_any_failed_allocation),
+	};
+
+	js_use_mem();
+	return cmocka_run_group_tests_name("json", tests, NULL, NULL);
+}
