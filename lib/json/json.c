@@ -19,6 +19,28 @@ static struct json *W(json_t *j)
 	return (struct json *)j;
 }
 
+/* jansson reports some failed allocations as syntax errors: remember them ourselves. */
+static _Thread_local bool alloc_failed;
+
+static void *allocate(size_t size)
+{
+	void *p = mem_alloc(size);
+
+	if (!p)
+		alloc_failed = true;
+	return p;
+}
+
+static void release(void *p)
+{
+	mem_free(p);
+}
+
+void js_use_mem(void)
+{
+	json_set_alloc_funcs(allocate, release);
+}
+
 /* jansson's own depth limit is compiled in and large: count brackets first, without recursion. */
 static enum rc check_depth(const char *text, size_t n, struct err *err)
 {
@@ -53,25 +75,17 @@ enum rc js_parse(const char *text, size_t n, struct json **out, struct err *err)
 
 	if (rc)
 		return rc;
+	alloc_failed = false;
 	json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
 
-	if (!j)
-		return err_set(err,
-			       json_error_code(&e) == json_error_out_of_memory ? RC_NOMEM
-									       : RC_BAD_REQUEST,
+	if (!j) {
+		bool nomem = alloc_failed || json_error_code(&e) == json_error_out_of_memory;
+
+		return err_set(err, nomem ? RC_NOMEM : RC_BAD_REQUEST,
 			       "invalid JSON at line %d, column %d: %s", e.line, e.column, e.text);
+	}
 	*out = W(j);
 	return RC_OK;
-}
-
-static void release(void *p)
-{
-	mem_free(p);
-}
-
-void js_use_mem(void)
-{
-	json_set_alloc_funcs(mem_alloc, release);
 }
 
 static int print_chunk(const char *p, size_t n, void *arg)

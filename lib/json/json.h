@@ -95,7 +95,8 @@ struct json *js_pack(const char *fmt, ...);
 MUST_CHECK enum rc js_pointer_get(const struct json *root, const char *pointer, struct json **out,
 				    struct err *err);
 
-/* Tests: let jansson allocate through lib/base/mem.h, so that faults reach it. Before any value is made. */
+/* Let jansson allocate through lib/base/mem.h, so that faults reach it and running out of memory is
+ * told from bad syntax.  Each program calls it first in main(), before any value is made. */
 void js_use_mem(void);
 
 #endif

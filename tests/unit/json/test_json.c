@@ -44,7 +44,7 @@ static void depth_is_bounded_before_parsing(void **state)
 	assert_int_equal(js_parse(deep + 1, n - 2, &j, &e), RC_OK);
 	js_unref(j);
 	/* brackets inside strings do not count */
-	assert_int_equal(js_parse("\"[[[[\\\"[[[\"", 12, &j, &e), RC_OK);
+	assert_int_equal(js_parse("\"[[[[\\\"[[[\"", 11, &j, &e), RC_OK);
 	js_unref(j);
 }
 
