@@ -1,0 +1,73 @@
+/* src/cluster/apiserver/apisrv.h - Kubernetes' REST API over a store, without sockets.
+ *
+ * Loop thread only.  http_front.h puts it behind HTTPS; tests and the simulation call it directly.
+ */
+#ifndef APISERVER_APISRV_H
+#define APISERVER_APISRV_H
+
+#include "cluster/apiserver/hooks.h"
+
+struct apisrv;
+struct apisrv_call; /* a request that is not answered yet */
+struct store;
+
+struct apisrv_config {
+	struct store *store; /* stays the caller's; must outlive the server */
+	const struct apisrv_hooks *hooks; /* NULL: none */
+	const char *node_port_range; /* NULL: "30000-32767" */
+	const char *service_cidr;    /* NULL: "10.96.0.0/16" */
+	bool no_bootstrap;	     /* do not make the standard namespaces */
+};
+
+MUST_CHECK enum rc apisrv_new(struct apisrv **out, struct loop *loop, const struct apisrv_config *config,
+			      struct err *err);
+/* Ends all watches and forgets all calls (no sink function runs any more). */
+struct apisrv *apisrv_free(struct apisrv *s);
+DEFINE_CLEANUP(struct apisrv *, apisrv_free);
+/* Ends all watches as a server that goes away does. */
+void apisrv_drain(struct apisrv *s);
+
+/* All text is borrowed for the time of apisrv_handle(). */
+struct apisrv_request {
+	const char *method;	  /* "GET" */
+	const char *target;	  /* "/api/v1/pods?watch=1", as on the wire */
+	const char *accept;	  /* NULL: application/json */
+	const char *content_type; /* NULL: application/json */
+	const char *body;
+	size_t n_body;
+	const struct apisrv_user *user; /* NULL: anonymous */
+	struct http_req *http;		/* for websockets; NULL: in-process */
+};
+
+/* Borrowed for the time of the call. */
+struct apisrv_answer {
+	int status;
+	const char *content_type; /* NULL: no body */
+	const char *body;
+	size_t n;
+	size_t n_warnings; /* values for Warning headers, whole: 299 - "…" */
+	const char *const *warnings;
+	int retry_after; /* seconds; 0: none */
+	const char *allow; /* value of Allow for 405; NULL: none */
+};
+
+/* Either answer once; or stream_begin, stream_write…, stream_end.  May run inside apisrv_handle().
+ * Nothing runs after answer or stream_end, nor after apisrv_cancel(). */
+struct apisrv_sink {
+	void (*answer)(void *arg, const struct apisrv_answer *a);
+	void (*stream_begin)(void *arg, int status, const char *content_type);
+	/* RC_BUSY: the reader is too slow (nothing was taken): the watch will be ended. */
+	enum rc (*stream_write)(void *arg, const void *bytes, size_t n);
+	void (*stream_end)(void *arg);
+};
+
+/* NULL: already answered; else to be cancelled when the client leaves. */
+struct apisrv_call *apisrv_handle(struct apisrv *s, const struct apisrv_request *req,
+				  const struct apisrv_sink *sink, void *arg);
+void apisrv_cancel(struct apisrv_call *c);
+
+/* Prometheus text of the core and the store, appended. */
+struct sbuf;
+void apisrv_metrics(struct apisrv *s, struct sbuf *out);
+
+#endif
