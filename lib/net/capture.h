@@ -1,0 +1,46 @@
+/* lib/net/capture.h - a short memory of the frames that a link sent, and sending them on elsewhere.
+ *
+ * A capture has a thread of its own, so that a busy event loop loses nothing.  It keeps the last
+ * frames that left through one device, with the kernel's time stamps, and from net_capture_forward()
+ * on sends those after an instant, and all that follow, out of another device.  Frames keep their
+ * virtio-net header: partial checksums and large segments stay what they are.
+ *
+ * Calls from any thread, one at a time.
+ */
+#ifndef NET_CAPTURE_H
+#define NET_CAPTURE_H
+
+#include "net/addr.h"
+
+struct capture;
+
+struct net_capture_config {
+	int ns_fd;	     /* -1: the calling thread's */
+	const char *dev;     /* frames that leave by this device ... */
+	struct net_mac dest; /* ... for this unicast MAC only */
+	const char *out_dev; /* where they are sent on */
+	size_t ring_bytes;   /* memory bound; 0: 4 MiB.  The oldest go first. */
+};
+
+struct net_capture_stats {
+	uint64_t n_seen;      /* frames taken since the start */
+	uint64_t n_forwarded; /* frames sent on */
+	uint64_t n_overrun;   /* frames that the kernel had to drop before we took them */
+	uint64_t n_failed;    /* frames that could not be sent on */
+	usec_t oldest;	      /* realtime of the oldest frame still held, 0: none */
+};
+
+MUST_CHECK enum rc net_capture_start(struct capture **out, const struct net_capture_config *cfg,
+				     struct err *err);
+/* Sends on what was captured at or after `since` (realtime, microseconds), in order, and from now on
+ * everything at once.  RC_EXPIRED (after doing it all the same) when the ring no longer reached back
+ * that far. */
+MUST_CHECK enum rc net_capture_forward(struct capture *c, usec_t since, struct err *err);
+/* The same frames back out of the device itself (a hand-over that was given up): those since `since`.
+ * Stops forwarding. */
+MUST_CHECK enum rc net_capture_replay(struct capture *c, usec_t since, struct err *err);
+void net_capture_stats(struct capture *c, struct net_capture_stats *out);
+struct capture *net_capture_free(struct capture *c); /* joins the thread */
+DEFINE_CLEANUP(struct capture *, net_capture_free);
+
+#endif

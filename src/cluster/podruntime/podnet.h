@@ -1,0 +1,114 @@
+/* src/cluster/podruntime/podnet.h - a node's share of the cluster network, and its pods' links to it.
+ *
+ * One bridge per node, joined by VXLAN.  Who is where is told from outside (PortBindings and Nodes):
+ * nothing is learned.  The gateway to the outside lives on one node and does not depend on where a VM is.
+ *
+ * Blocking: call from the pool, one call at a time per struct podnet (pool_run_ordered).  The kernel
+ * holds all state: everything may be repeated, and a new process finds what an old one made.
+ */
+#ifndef CLUSTER_PODNET_H
+#define CLUSTER_PODNET_H
+
+#include <sys/types.h>
+
+#include "net/addr.h"
+#include "net/link.h"
+
+#define PODNET_BRIDGE "fbr0"
+#define PODNET_VXLAN "fvx0"
+#define PODNET_GATEWAY_IF "fgw0"
+#define PODNET_VNI 4096
+#define PODNET_PORT 8472
+#define PODNET_POD_IF "eth0" /* the pod's end of its link */
+#define PODNET_MIG_IF "mig0" /* the pod's link to the migration network */
+
+struct podnet;
+
+struct podnet_config {
+	int ns_fd;			 /* the node's namespace; -1: the process' own. Borrowed for the call */
+	const char *pod_ns_dir;		 /* where pods' namespaces are named: <run>/netns */
+	struct in_addr underlay;	 /* this node's address that other nodes send VXLAN to; must be up */
+	struct in_addr segment;		 /* this node's address on the segment (10.244.0.10 and up) */
+	struct in_addr network;		 /* 10.244.0.0 */
+	unsigned prefix;		 /* 16 */
+	struct in_addr gateway;		 /* 10.244.0.1 */
+	struct net_mac gateway_mac;	 /* 0a:58:0a:f4:00:01; zero: net_mac_of_ip4(gateway) */
+	struct in_addr service_network;	 /* 10.96.0.0 */
+	unsigned service_prefix;	 /* 16 */
+	bool is_gateway;		 /* this node is the network's gateway now */
+	unsigned mtu;			 /* of the segment; 0: the underlay's less 50 */
+	uint32_t vni;			 /* 0: PODNET_VNI */
+	uint16_t port;			 /* 0: PODNET_PORT */
+};
+
+/* Brings the node's part up (or to these values) and takes it over. */
+MUST_CHECK enum rc podnet_up(struct podnet **out, const struct podnet_config *cfg, struct err *err);
+/* Gateway changes hands: gives the gateway up or takes it. */
+MUST_CHECK enum rc podnet_set_gateway(struct podnet *p, bool is_gateway, struct err *err);
+/* Leaves nothing: links, tables, routes, pods' namespaces; also after a crash, without a podnet_up(). */
+MUST_CHECK enum rc podnet_down(const struct podnet_config *cfg, struct err *err);
+/* Only the memory; the network stays. */
+struct podnet *podnet_free(struct podnet *p);
+DEFINE_CLEANUP(struct podnet *, podnet_free);
+unsigned podnet_mtu(const struct podnet *p);
+
+/* ---- who is where ---- */
+
+struct podnet_peer { /* another node */
+	struct in_addr underlay;
+	struct in_addr segment;
+	bool is_gateway;
+};
+struct podnet_binding { /* a PortBinding; those of this node too (underlay = ours) */
+	struct net_mac mac;
+	struct in_addr address;
+	struct in_addr underlay; /* of the node that has it */
+	int64_t epoch;
+};
+/* Makes forwarding exactly this; whatever else stood there goes.  A binding that is older (epoch) than what
+ * podnet_place() was told is ignored: a late watch event must not undo a hand-over. */
+MUST_CHECK enum rc podnet_program(struct podnet *p, const struct podnet_peer *peers, size_t n_peers,
+				  const struct podnet_binding *bindings, size_t n_bindings, struct err *err);
+/* A hand-over has put this MAC there (its own netlink batch did the work): remember the epoch. */
+MUST_CHECK enum rc podnet_place(struct podnet *p, struct net_mac mac, struct in_addr underlay, int64_t epoch,
+				struct err *err);
+
+/* ---- pods ---- */
+
+struct podnet_pod {
+	const char *uid; /* pod uid: names of links and of the namespace come from it */
+	struct in_addr address;
+	struct net_mac mac;
+	bool is_silent; /* target of a move: joined to the bridge, but neither hears nor speaks until
+			 * vmnet_target_activate() */
+	uid_t qemu_uid; /* whose sockets may use the migration link; 0: no such link */
+};
+struct podnet_attached {
+	char ns_name[64];	      /* in pod_ns_dir */
+	char host_if[NET_IFNAME];     /* the node's end */
+	char host_mig_if[NET_IFNAME]; /* the node's end of the migration link, "" without */
+	struct in_addr mig_address;   /* the pod's address on it */
+};
+/* Namespace, veth pair (eth0 with address, MAC, MTU, routes), migration link.  Repeated: as it was; a pod
+ * that speaks already is not silenced. */
+MUST_CHECK enum rc podnet_attach(struct podnet *p, const struct podnet_pod *pod, struct podnet_attached *out,
+				 struct err *err);
+/* The names alone, computed; nothing is asked. */
+void podnet_names(const char *pod_uid, struct podnet_attached *out);
+/* Links and namespace go; missing ones are fine. */
+MUST_CHECK enum rc podnet_detach(struct podnet *p, const char *pod_uid, struct err *err);
+/* After a crash: everything of pods that are not in the list goes. */
+MUST_CHECK enum rc podnet_sweep(struct podnet *p, const char *const *pod_uids, size_t n, struct err *err);
+
+/* ---- the migration link: shut except for the time of a move ---- */
+
+/* Target: what peer sends to our underlay address at these ports reaches the pod's QEMU.  Source (n_ports
+ * those of the target): QEMU may connect to peer at these ports.  Both until podnet_mig_close(). */
+#define PODNET_MIG_PORTS 4
+MUST_CHECK enum rc podnet_mig_listen(struct podnet *p, const char *pod_uid, struct in_addr peer,
+				     const uint16_t *ports, size_t n_ports, struct err *err);
+MUST_CHECK enum rc podnet_mig_connect(struct podnet *p, const char *pod_uid, struct in_addr peer,
+				      const uint16_t *ports, size_t n_ports, struct err *err);
+MUST_CHECK enum rc podnet_mig_close(struct podnet *p, const char *pod_uid, struct err *err);
+
+#endif
