@@ -39,8 +39,8 @@ struct json *obj_json(struct obj *o);
 
 struct store_opts {
 	const char *path;   /* NULL: memory only; commits still complete from the loop, not at once */
-	size_t ring_events; /* history kept for watches; 0: 10000 */
-	size_t ring_bytes;  /* ceiling of superseded text kept for it; 0: 16 MiB */
+	size_t ring_events; /* history kept for watches; 0: 4096 */
+	size_t ring_bytes;  /* ceiling of superseded text kept for it; 0: 8 MiB */
 	size_t json_cache;  /* parsed objects kept; 0: 256 */
 };
 

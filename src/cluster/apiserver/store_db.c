@@ -19,14 +19,12 @@ static enum rc db_fail(struct db *d, int code, const char *what, struct err *err
 
 	switch (code & 0xff) {
 	case SQLITE_FULL:
+	case SQLITE_NOMEM:
 		rc = RC_BUSY;
 		break;
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
 		rc = RC_CLOSED;
-		break;
-	case SQLITE_NOMEM:
-		rc = RC_NOMEM;
 		break;
 	default:
 		break;
