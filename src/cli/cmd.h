@@ -23,6 +23,12 @@ extern const struct cmd cmd_up;
 extern const struct cmd cmd_down;
 extern const struct cmd cmd_box;
 extern const struct cmd cmd_doctor;
+extern const struct cmd cmd_get, cmd_describe, cmd_apply, cmd_create, cmd_delete, cmd_wait;
+extern const struct cmd cmd_start, cmd_stop, cmd_restart, cmd_pause, cmd_unpause, cmd_migrate;
+extern const struct cmd cmd_console, cmd_completion, cmd_version;
+
+/* All commands, hidden ones too; returns how many. */
+size_t cmd_list(const struct cmd *const **out);
 
 /* An option of a command's table; end with {0}. */
 struct opt {
