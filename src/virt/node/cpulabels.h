@@ -1,0 +1,44 @@
+/* src/virt/node/cpulabels.h - what QEMU says about CPUs and machines, as node labels.
+ *
+ * Pure.  The probe is one JSON document (made by cpuprobe.c, kept in the state folder):
+ *   {"accel": "kvm"|"tcg", "machines": [query-machines], "definitions": [query-cpu-definitions],
+ *    "host": {props}, "models": {"<name>": {props}}}
+ * where props are those of query-cpu-model-expansion, type static: of "host" (KVM) or "max" (TCG), and
+ * of every usable named model.
+ *
+ * host-model.  QEMU on x86 compares no models, so the rule is ours: among the usable named models that
+ * are neither obsolete nor deprecated, the one that lacks the fewest of the host's features; of equals
+ * the one without a version suffix, then the first in the alphabet.  What it lacks are the required
+ * features: a host-model guest runs that model plus these.
+ */
+#ifndef NODE_CPULABELS_H
+#define NODE_CPULABELS_H
+
+#include "api/map.h"
+#include "base/err.h"
+
+struct json;
+
+/* Everything below is borrowed from the probe unless it says otherwise. */
+struct cpu_host_model {
+	const char *name;	  /* NULL: no named model is usable */
+	size_t n_required;
+	const char **required;	  /* owned: cpu_host_model_fini(); sorted */
+	bool is_obsolete;	  /* only obsolete models are usable */
+};
+
+MUST_CHECK enum rc cpu_host_model_choose(const struct json *probe, struct cpu_host_model *out,
+					 struct err *err);
+void cpu_host_model_fini(struct cpu_host_model *m);
+
+/* Adds the label families of facts 7.1 that concern CPU and machine types. */
+MUST_CHECK enum rc cpu_labels(const struct json *probe, struct api_map *labels, struct err *err);
+/* Is this label key one of the families that cpu_labels() owns (and so removes when it is stale)? */
+bool cpu_label_is_ours(const char *key);
+
+bool cpu_model_is_usable(const struct json *probe, const char *name);
+bool cpu_model_is_obsolete(const char *name); /* facts 7.4 */
+/* "pc-q35-10.0" for "q35"; the name itself when it is no alias; NULL: unknown machine type. */
+const char *cpu_machine_resolve(const struct json *probe, const char *name);
+
+#endif

@@ -1,0 +1,287 @@
+#include "virt/node/volumes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/sbuf.h"
+#include "base/str.h"
+#include "base/try.h"
+#include "virt/node/iso.h"
+
+void volume_init(struct volume *v)
+{
+	*v = (struct volume){.top_fd = -1, .base_fd = -1};
+}
+
+void volume_fini(struct volume *v)
+{
+	v->top_fd = fd_close(v->top_fd);
+	v->base_fd = fd_close(v->base_fd);
+	v->name = mem_free(v->name);
+	v->pv = mem_free(v->pv);
+	v->base_path = mem_free(v->base_path);
+	for (size_t i = 0; i < ARRAY_SIZE(v->seed_texts); i++)
+		v->seed_texts[i] = mem_free(v->seed_texts[i]);
+}
+
+uint64_t volume_file_bytes(uint64_t capacity)
+{
+	/* Divide first: a capacity near the end of the range must not wrap. */
+	uint64_t usable = capacity - capacity / 1000 * VOL_FS_OVERHEAD_PERMILLE -
+			  capacity % 1000 * VOL_FS_OVERHEAD_PERMILLE / 1000;
+
+	return usable / MIB * MIB;
+}
+
+/* A plain file with one name; anything else in a tenant's folder is refused. */
+static enum rc check_plain(int fd, const char *name, struct stat *st, struct err *err)
+{
+	if (fstat(fd, st) < 0)
+		return err_set_sys(err, errno, "cannot stat '%s'", name);
+	if (!S_ISREG(st->st_mode))
+		return err_set(err, RC_FORBIDDEN, "'%s' is not a plain file", name);
+	if (st->st_nlink != 1)
+		return err_set(err, RC_FORBIDDEN, "'%s' has more than one name (hard links)", name);
+	return RC_OK;
+}
+
+/* Opens an existing image for QEMU: first without blocking on a fifo, then looked at, then used. */
+static enum rc open_plain(int dir_fd, const char *name, bool read_only, int *out, uint64_t *bytes,
+			  struct err *err)
+{
+	CLEANUP(fd_closep) int fd = -1;
+	struct stat st;
+
+	TRY(file_open_beneath(dir_fd, name, (read_only ? O_RDONLY : O_RDWR) | O_NONBLOCK, 0, &fd, err));
+	TRY(check_plain(fd, name, &st, err));
+	if (fcntl(fd, F_SETFL, 0) < 0)
+		return err_set_sys(err, errno, "cannot set up '%s'", name);
+	*bytes = (uint64_t)st.st_size;
+	*out = STEAL_FD(fd);
+	return RC_OK;
+}
+
+static bool direct_io(int dir_fd, const char *name)
+{
+	CLEANUP(fd_closep) int fd = -1;
+
+	return file_open_beneath(dir_fd, name, O_RDONLY | O_NONBLOCK | O_DIRECT, 0, &fd, NULL) == RC_OK;
+}
+
+/* How large the new file may be: all of it, or what is left when that is nearly enough. */
+static enum rc fit(int dir_fd, struct volume *v, uint64_t wanted, uint64_t *out, struct err *err)
+{
+	struct statvfs vfs;
+
+	if (fstatvfs(dir_fd, &vfs) < 0)
+		return err_set_sys(err, errno, "cannot ask for the free space");
+	uint64_t left = (uint64_t)vfs.f_bavail * vfs.f_frsize;
+
+	*out = wanted;
+	if (left >= wanted)
+		return RC_OK;
+	if (left < wanted / 100 * (100 - VOL_TOLERATE_PERCENT))
+		return err_set(err, RC_TOO_BIG,
+			       "unable to create the disk, not enough space, demanded size %llu B is bigger "
+			       "than available space %llu B, also after taking %d %% toleration into account",
+			       (unsigned long long)wanted, (unsigned long long)left, VOL_TOLERATE_PERCENT);
+	v->small_expected = wanted;
+	v->small_found = left / MIB * MIB;
+	*out = v->small_found;
+	return *out ? RC_OK : err_set(err, RC_TOO_BIG, "there is no space left for the disk");
+}
+
+typedef enum rc (*fill_fn)(int fd, void *arg, struct err *err);
+
+/* Makes dir_fd/name whole: temporary name, fill, sync, rename.  An existing one is left alone. */
+static enum rc make_file(int dir_fd, const char *name, fill_fn fill, void *arg, struct err *err)
+{
+	CLEANUP(fd_closep) int fd = -1;
+	char tmp[64];
+
+	(void)snprintf(tmp, sizeof(tmp), ".%s.%016llx.tmp", name, (unsigned long long)rand_u64());
+	TRY(file_open_beneath(dir_fd, tmp, O_RDWR | O_CREAT | O_EXCL, 0600, &fd, err));
+	enum rc rc = fill(fd, arg, err);
+
+	if (!rc && fsync(fd) < 0)
+		rc = err_set_sys(err, errno, "cannot sync the new disk");
+	if (!rc && renameat2(dir_fd, tmp, dir_fd, name, RENAME_NOREPLACE) < 0 && errno != EEXIST)
+		rc = err_set_sys(err, errno, "cannot rename the new disk");
+	(void)unlinkat(dir_fd, tmp, 0); /* still there after a failure or a lost race */
+	return rc;
+}
+
+static enum rc fill_raw(int fd, void *arg, struct err *err)
+{
+	if (ftruncate(fd, (off_t) * (uint64_t *)arg) < 0)
+		return err_set_sys(err, errno, "cannot size the new disk");
+	return RC_OK;
+}
+
+static enum rc fill_qcow2(int fd, void *arg, struct err *err)
+{
+	return qcow2_format(fd, *(uint64_t *)arg, err);
+}
+
+static enum rc fill_bytes(int fd, void *arg, struct err *err)
+{
+	struct sbuf *b = arg;
+
+	return file_write_all(fd, b->p, b->n, err);
+}
+
+static enum rc open_dir(const char *path, int *out, struct err *err)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0)
+		return err_set_sys(err, errno, "cannot open '%s'", path);
+	*out = fd;
+	return RC_OK;
+}
+
+/* The volume's folder below its class' root, made if missing. */
+static enum rc open_pv_dir(const struct vol_places *p, const char *pv, bool is_local, bool make, int *out,
+			   struct err *err)
+{
+	const char *root = is_local ? p->local : p->shared;
+	CLEANUP(fd_closep) int root_fd = -1;
+
+	if (!root)
+		return err_set(err, RC_UNSUPPORTED, "this node has no storage of class 'shared'");
+	if (!str_is_dns_subdomain(pv))
+		return err_set(err, RC_INVALID, "'%s' is not a volume's name", pv);
+	TRY(open_dir(root, &root_fd, err));
+	if (make && mkdirat(root_fd, pv, 0755) < 0 && errno != EEXIST)
+		return err_set_sys(err, errno, "cannot make the folder of volume '%s'", pv);
+	return file_open_beneath(root_fd, pv, O_RDONLY | O_DIRECTORY, 0, out, err);
+}
+
+static enum rc open_claim(struct volume *v, const struct vol_places *p, struct err *err)
+{
+	CLEANUP(fd_closep) int dir = -1;
+	const char *name = v->is_block ? "block.img" : "disk.img";
+	uint64_t bytes = v->is_block ? v->capacity / MIB * MIB : volume_file_bytes(v->capacity);
+
+	TRY(open_pv_dir(p, v->pv, v->is_local, true, &dir, err));
+	if (faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0) {
+		if (!bytes)
+			return err_set(err, RC_INVALID, "a volume of %llu bytes is too small for a disk",
+				       (unsigned long long)v->capacity);
+		TRY(fit(dir, v, bytes, &bytes, err));
+		TRY(make_file(dir, name, fill_raw, &bytes, err));
+	}
+	TRY(open_plain(dir, name, v->read_only, &v->top_fd, &v->virtual_bytes, err));
+	if (!v->virtual_bytes)
+		return err_set(err, RC_INVALID, "'%s' is empty", name);
+	v->top_format = IMAGE_RAW; /* never guessed: the guest writes its first bytes */
+	v->has_direct_io = direct_io(dir, name);
+	return RC_OK;
+}
+
+static enum rc open_overlay(struct volume *v, int dir, struct err *err)
+{
+	CLEANUP(fd_closep) int base = open(v->base_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	struct image_info info;
+	char name[160];
+	uint64_t bytes;
+
+	if (base < 0)
+		return err_set_sys(err, errno, "cannot open the image's disk");
+	TRY(image_probe(base, &info, err));
+	(void)snprintf(name, sizeof(name), "%s.qcow2", v->name);
+	TRY(make_file(dir, name, fill_qcow2, &info.virtual_bytes, err));
+	TRY(open_plain(dir, name, false, &v->top_fd, &bytes, err));
+	v->base_fd = STEAL_FD(base);
+	v->base_format = info.format;
+	v->top_format = IMAGE_QCOW2;
+	v->virtual_bytes = info.virtual_bytes;
+	v->has_direct_io = direct_io(dir, name);
+	return RC_OK;
+}
+
+static enum rc open_empty(struct volume *v, int dir, struct err *err)
+{
+	uint64_t bytes = v->capacity / MIB * MIB, file_bytes;
+	char name[160];
+
+	if (!bytes)
+		return err_set(err, RC_INVALID, "an empty disk needs at least 1Mi");
+	(void)snprintf(name, sizeof(name), "%s.qcow2", v->name);
+	TRY(make_file(dir, name, fill_qcow2, &bytes, err));
+	TRY(open_plain(dir, name, false, &v->top_fd, &file_bytes, err));
+	v->top_format = IMAGE_QCOW2;
+	v->virtual_bytes = bytes;
+	v->has_direct_io = direct_io(dir, name);
+	return RC_OK;
+}
+
+static enum rc open_seed(struct volume *v, int dir, struct err *err)
+{
+	CLEANUP(sbuf_fini) struct sbuf iso = SBUF_INIT((size_t)4 * ISO_BYTES_MAX);
+	char name[160];
+
+	(void)snprintf(name, sizeof(name), "%s.iso", v->name);
+	if (v->seed_bytes) {
+		TRY(make_file(dir, name, fill_raw, &v->seed_bytes, err));
+	} else {
+		TRY(seed_build(&v->seed, &iso, err));
+		TRY(make_file(dir, name, fill_bytes, &iso, err));
+	}
+	/* Writable although guests see it read-only or not: when the VM moves here, the copy fills it. */
+	TRY(open_plain(dir, name, false, &v->top_fd, &v->virtual_bytes, err));
+	v->top_format = IMAGE_RAW;
+	v->has_direct_io = direct_io(dir, name);
+	return RC_OK;
+}
+
+static enum rc open_own(struct volume *v, const struct vol_places *p, struct err *err)
+{
+	CLEANUP(fd_closep) int dir = -1;
+
+	if (strlen(v->name) > 100 || strchr(v->name, '/'))
+		return err_set(err, RC_INVALID, "the volume's name is too long");
+	TRY(file_mkdir_p(p->disks, 0700, err));
+	TRY(open_dir(p->disks, &dir, err));
+	switch (v->kind) {
+	case VOL_CONTAINER_DISK:
+		return open_overlay(v, dir, err);
+	case VOL_EMPTY_DISK:
+		return open_empty(v, dir, err);
+	default:
+		return open_seed(v, dir, err);
+	}
+}
+
+enum rc volume_open(struct volume *v, const struct vol_places *p, struct err *err)
+{
+	enum rc rc = v->kind == VOL_CLAIM ? open_claim(v, p, err) : open_own(v, p, err);
+
+	if (!rc)
+		return RC_OK;
+	v->top_fd = fd_close(v->top_fd);
+	v->base_fd = fd_close(v->base_fd);
+	if (err)
+		return err_prepend(err, "volume '%s'", v->name);
+	return rc;
+}
+
+enum rc volume_delete_data(const struct vol_places *p, const char *pv, bool is_local, struct err *err)
+{
+	const char *root = is_local ? p->local : p->shared;
+
+	if (!root)
+		return RC_OK;
+	if (!str_is_dns_subdomain(pv))
+		return err_set(err, RC_INVALID, "'%s' is not a volume's name", pv);
+	CLEANUP(mem_freep) char *path = mem_printf("%s/%s", root, pv);
+
+	return path ? file_remove_tree(path, err) : err_set(err, RC_NOMEM, "out of memory");
+}
