@@ -94,7 +94,7 @@ struct net_port_set {
 	enum net_onoff mcast_flood;
 	enum net_onoff isolated;
 	enum net_onoff hairpin;
-	enum net_onoff forwarding; /* NET_OFF: the port neither takes nor gives frames */
+	enum net_onoff locked; /* frames come in only from a MAC that the bridge forwards to this port */
 };
 MUST_CHECK enum rc net_port_set(struct net *n, const char *name, const struct net_port_set *s,
 				struct err *err);

@@ -41,6 +41,9 @@ struct podnet_config {
 	uint16_t port;			 /* 0: PODNET_PORT */
 };
 
+/* The address on the migration link of the pod that has this address on the segment (QEMU listens there). */
+struct in_addr podnet_mig_address(struct in_addr pod_address);
+
 /* Brings the node's part up (or to these values) and takes it over. */
 MUST_CHECK enum rc podnet_up(struct podnet **out, const struct podnet_config *cfg, struct err *err);
 /* Gateway changes hands: gives the gateway up or takes it. */
@@ -66,10 +69,12 @@ struct podnet_binding { /* a PortBinding; those of this node too (underlay = our
 	int64_t epoch;
 };
 /* Makes forwarding exactly this; whatever else stood there goes.  A binding that is older (epoch) than what
- * podnet_place() was told is ignored: a late watch event must not undo a hand-over. */
+ * podnet_place() was told is ignored: a late watch event must not undo a hand-over.  A VM that is here is left
+ * alone: podnet_attach() and the hand-over forward to it. */
 MUST_CHECK enum rc podnet_program(struct podnet *p, const struct podnet_peer *peers, size_t n_peers,
 				  const struct podnet_binding *bindings, size_t n_bindings, struct err *err);
-/* A hand-over has put this MAC there (its own netlink batch did the work): remember the epoch. */
+/* A hand-over has put this MAC there (its own netlink batch did the work): remember the epoch.  Overwrites what
+ * was told before; a hand-over that was given up puts it back. */
 MUST_CHECK enum rc podnet_place(struct podnet *p, struct net_mac mac, struct in_addr underlay, int64_t epoch,
 				struct err *err);
 
@@ -89,8 +94,8 @@ struct podnet_attached {
 	char host_mig_if[NET_IFNAME]; /* the node's end of the migration link, "" without */
 	struct in_addr mig_address;   /* the pod's address on it */
 };
-/* Namespace, veth pair (eth0 with address, MAC, MTU, routes), migration link.  Repeated: as it was; a pod
- * that speaks already is not silenced. */
+/* Namespace, veth pair (eth0 with address, MAC, MTU, routes), migration link.  Repeated: what is missing is
+ * mended; a pod that speaks already is not silenced; not silent: this node's frames for the MAC lead to it. */
 MUST_CHECK enum rc podnet_attach(struct podnet *p, const struct podnet_pod *pod, struct podnet_attached *out,
 				 struct err *err);
 /* The names alone, computed; nothing is asked. */
@@ -105,10 +110,18 @@ MUST_CHECK enum rc podnet_sweep(struct podnet *p, const char *const *pod_uids, s
 /* Target: what peer sends to our underlay address at these ports reaches the pod's QEMU.  Source (n_ports
  * those of the target): QEMU may connect to peer at these ports.  Both until podnet_mig_close(). */
 #define PODNET_MIG_PORTS 4
-MUST_CHECK enum rc podnet_mig_listen(struct podnet *p, const char *pod_uid, struct in_addr peer,
+MUST_CHECK enum rc podnet_mig_listen(struct podnet *p, struct in_addr pod_address, struct in_addr peer,
 				     const uint16_t *ports, size_t n_ports, struct err *err);
-MUST_CHECK enum rc podnet_mig_connect(struct podnet *p, const char *pod_uid, struct in_addr peer,
+MUST_CHECK enum rc podnet_mig_connect(struct podnet *p, struct in_addr pod_address, struct in_addr peer,
 				      const uint16_t *ports, size_t n_ports, struct err *err);
-MUST_CHECK enum rc podnet_mig_close(struct podnet *p, const char *pod_uid, struct err *err);
+/* All of this pod's openings; none is fine. */
+MUST_CHECK enum rc podnet_mig_close(struct podnet *p, struct in_addr pod_address, struct err *err);
+
+/* ---- machines outside: the control-plane box ---- */
+
+/* Routes to the segment and to the services' addresses by the gateway node's underlay address; via 0.0.0.0: takes
+ * them away.  ns_fd -1: the process' own namespace. */
+MUST_CHECK enum rc podnet_client_routes(int ns_fd, const struct podnet_config *cfg, struct in_addr via,
+					struct err *err);
 
 #endif

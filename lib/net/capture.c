@@ -1,0 +1,393 @@
+#include "net/capture.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <linux/filter.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <linux/virtio_net.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "net/ns.h"
+#include "net_int.h"
+
+#define FRAME_MAX (sizeof(struct virtio_net_hdr) + 14 + 4 + 65535)
+#define RING_DEFAULT (4 * MIB)
+#define SOCKET_BYTES (8 * 1024 * 1024) /* what the kernel holds while our thread is not scheduled */
+#define ROUND_FRAMES 64		       /* taken with the lock held once */
+
+/* A frame in the ring: this header, then its bytes, padded to 8 and never split.  Not wrapped: frames lie in
+ * [head, tail).  Wrapped: in [head, wrap) and [0, tail).  The ring holds at least four of the largest frames. */
+struct frame {
+	usec_t when;
+	size_t n;
+	uint8_t bytes[];
+};
+
+enum mode { MODE_RECORD, MODE_FORWARD };
+
+struct capture {
+	int in;	     /* frames that leave by dev */
+	int out;     /* to out_dev */
+	int back;    /* to dev itself */
+	int stop_fd; /* eventfd: the thread's end */
+	pthread_t thread;
+	bool has_thread;
+	pthread_mutex_t lock; /* everything below */
+	enum mode mode;
+	usec_t since; /* forwarding: frames from here on */
+	uint8_t *ring;
+	size_t size;
+	size_t head, tail, wrap;
+	bool is_wrapped;
+	size_t n_frames;
+	bool has_lost;	   /* the ring dropped a frame to make room ... */
+	usec_t lost_until; /* ... the newest of which is this old */
+	struct net_capture_stats stats;
+	uint8_t frame[FRAME_MAX];
+};
+
+/* ---- the ring ---- */
+
+static size_t frame_bytes(size_t n)
+{
+	return (sizeof(struct frame) + n + 7) & ~(size_t)7;
+}
+
+static struct frame *frame_at(struct capture *c, size_t at)
+{
+	return (void *)(c->ring + at);
+}
+
+/* Where the frame after this one starts (or would start). */
+static size_t frame_next(struct capture *c, size_t at)
+{
+	size_t next = at + frame_bytes(frame_at(c, at)->n);
+
+	return c->is_wrapped && next == c->wrap ? 0 : next;
+}
+
+static void ring_drop_oldest(struct capture *c)
+{
+	size_t next = frame_next(c, c->head);
+
+	c->has_lost = true;
+	c->lost_until = frame_at(c, c->head)->when;
+	if (next == 0)
+		c->is_wrapped = false;
+	c->head = next;
+	if (--c->n_frames == 0) {
+		c->head = c->tail = 0;
+		c->is_wrapped = false;
+	}
+}
+
+/* Makes the tail a place with room for this much, at the cost of the oldest frames. */
+static void ring_make_room(struct capture *c, size_t need)
+{
+	for (;;) {
+		if (c->is_wrapped ? c->head - c->tail >= need : c->size - c->tail >= need)
+			return;
+		if (!c->is_wrapped && c->head >= need) {
+			c->is_wrapped = true;
+			c->wrap = c->tail;
+			c->tail = 0;
+			return;
+		}
+		ring_drop_oldest(c);
+	}
+}
+
+static void ring_put(struct capture *c, const void *bytes, size_t n, usec_t when)
+{
+	size_t need = frame_bytes(n);
+
+	ring_make_room(c, need);
+
+	struct frame *f = frame_at(c, c->tail);
+
+	f->when = when;
+	f->n = n;
+	memcpy(f->bytes, bytes, n);
+	c->tail += need;
+	c->n_frames++;
+}
+
+/* ---- sockets ---- */
+
+/* Outgoing frames for this MAC: the kernel drops the rest before they cost a wake-up. */
+static enum rc filter_set(int fd, struct net_mac mac, struct err *err)
+{
+	uint32_t hi = (uint32_t)mac.b[0] << 24 | (uint32_t)mac.b[1] << 16 | (uint32_t)mac.b[2] << 8 | mac.b[3];
+	uint32_t lo = (uint32_t)mac.b[4] << 8 | mac.b[5];
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(SKF_AD_OFF + SKF_AD_PKTTYPE)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, 0, 5),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, hi, 0, 3),
+		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 4),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, lo, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, 0x40000),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	struct sock_fprog prog = {ARRAY_SIZE(code), code};
+
+	if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog)) < 0)
+		return err_set_sys(err, errno, "cannot filter captured frames");
+	return RC_OK;
+}
+
+static enum rc packet_socket(const char *dev, int index, uint16_t proto, int *out, struct err *err)
+{
+	struct sockaddr_ll a = {
+		.sll_family = AF_PACKET, .sll_protocol = htons(proto), .sll_ifindex = index};
+	int one = 1;
+	CLEANUP(fd_closep) int s = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (s < 0)
+		return err_set_sys(err, errno, "cannot open a packet socket");
+	if (setsockopt(s, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof(one)) < 0)
+		return err_set_sys(err, errno, "cannot keep virtio-net headers");
+	if (proto == 0 && bind(s, (struct sockaddr *)&a, sizeof(a)) < 0)
+		return err_set_sys(err, errno, "cannot bind to '%s'", dev);
+	*out = STEAL_FD(s);
+	return RC_OK;
+}
+
+static enum rc sender_open(struct net *n, const char *dev, int *out, struct err *err)
+{
+	int index = 0;
+	enum rc rc = net_ifindex(n, dev, &index, err);
+
+	return rc ? rc : packet_socket(dev, index, 0, out, err);
+}
+
+static enum rc receiver_open(struct net *n, const struct net_capture_config *cfg, int *out, struct err *err)
+{
+	int index = 0, one = 1, bytes = SOCKET_BYTES;
+	enum rc rc = net_ifindex(n, cfg->dev, &index, err);
+
+	if (!rc)
+		rc = packet_socket(cfg->dev, index, ETH_P_ALL, out, err);
+	if (!rc)
+		rc = filter_set(*out, cfg->dest, err);
+	if (rc)
+		return rc;
+
+	struct sockaddr_ll a = {
+		.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = index};
+
+	if (setsockopt(*out, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof(one)) < 0 ||
+	    setsockopt(*out, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)) < 0)
+		return err_set_sys(err, errno, "cannot set up capturing on '%s'", cfg->dev);
+	/* Bound last: nothing gets in before the filter is there. */
+	if (bind(*out, (struct sockaddr *)&a, sizeof(a)) < 0)
+		return err_set_sys(err, errno, "cannot capture on '%s'", cfg->dev);
+	return RC_OK;
+}
+
+/* ---- taking and sending ---- */
+
+static usec_t frame_time(struct msghdr *m)
+{
+	struct timespec t;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c))
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPNS) {
+			memcpy(&t, CMSG_DATA(c), sizeof(t));
+			return (usec_t)t.tv_sec * USEC_PER_SEC + (usec_t)t.tv_nsec / 1000;
+		}
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (usec_t)t.tv_sec * USEC_PER_SEC + (usec_t)t.tv_nsec / 1000;
+}
+
+static void send_frame(struct capture *c, int fd, const void *bytes, size_t n)
+{
+	if (send(fd, bytes, n, MSG_NOSIGNAL) == (ssize_t)n)
+		c->stats.n_forwarded++;
+	else
+		c->stats.n_failed++;
+}
+
+/* Lock held.  False: nothing there. */
+static bool take_one(struct capture *c)
+{
+	char control[128];
+	struct iovec v = {c->frame, sizeof(c->frame)};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+	ssize_t n = recvmsg(c->in, &m, 0);
+
+	if (n < 0)
+		return false;
+	c->stats.n_seen++;
+
+	usec_t when = frame_time(&m);
+
+	/* Kept in both modes: a hand-over may still be given up. */
+	ring_put(c, c->frame, (size_t)n, when);
+	if (c->mode == MODE_FORWARD && when >= c->since)
+		send_frame(c, c->out, c->frame, (size_t)n);
+	return true;
+}
+
+static void *capture_thread(void *arg)
+{
+	struct capture *c = arg;
+	struct pollfd p[2] = {{.fd = c->in, .events = POLLIN}, {.fd = c->stop_fd, .events = POLLIN}};
+
+	for (;;) {
+		/* No deadline: the thread's work is to wait, and stop_fd ends it. */
+		if (poll(p, 2, -1) < 0 && errno != EINTR)
+			return NULL;
+		if (p[1].revents)
+			return NULL;
+		pthread_mutex_lock(&c->lock);
+		for (unsigned i = 0; i < ROUND_FRAMES && take_one(c); i++)
+			;
+		pthread_mutex_unlock(&c->lock);
+	}
+}
+
+static enum rc thread_start(struct capture *c, struct err *err)
+{
+	sigset_t all, old;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+
+	int e = pthread_create(&c->thread, NULL, capture_thread, c);
+
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (e)
+		return err_set_sys(err, e, "cannot start the capture thread");
+	c->has_thread = true;
+	return RC_OK;
+}
+
+enum rc net_capture_start(struct capture **out, const struct net_capture_config *cfg, struct err *err)
+{
+	CLEANUP(net_ns_leave) int old = -1;
+	CLEANUP(net_freep) struct net *n = NULL;
+	CLEANUP(net_capture_freep) struct capture *c = mem_alloc(sizeof(*c));
+	enum rc rc;
+
+	if (!c)
+		return err_set(err, RC_NOMEM, "no memory for capturing");
+	c->in = c->out = c->back = c->stop_fd = -1;
+	pthread_mutex_init(&c->lock, NULL);
+	c->size = MAX(cfg->ring_bytes ? cfg->ring_bytes : RING_DEFAULT, 4 * FRAME_MAX) & ~(size_t)7;
+	c->ring = mem_realloc(NULL, c->size); /* not zeroed: untouched pages cost nothing */
+	if (!c->ring)
+		return err_set(err, RC_NOMEM, "no memory for capturing");
+	rc = net_ns_enter(cfg->ns_fd, &old, err);
+	if (!rc)
+		rc = net_open(&n, -1, err);
+	if (!rc)
+		rc = sender_open(n, cfg->out_dev, &c->out, err);
+	if (!rc)
+		rc = sender_open(n, cfg->dev, &c->back, err);
+	if (!rc)
+		rc = receiver_open(n, cfg, &c->in, err);
+	if (rc)
+		return rc;
+	c->stop_fd = eventfd(0, EFD_CLOEXEC);
+	if (c->stop_fd < 0)
+		return err_set_sys(err, errno, "cannot make an eventfd");
+	rc = thread_start(c, err);
+	if (rc)
+		return rc;
+	*out = STEAL(c);
+	return RC_OK;
+}
+
+/* Lock held. */
+static void send_since(struct capture *c, int fd, usec_t since)
+{
+	size_t at = c->head;
+
+	for (size_t i = 0; i < c->n_frames; i++, at = frame_next(c, at)) {
+		const struct frame *f = frame_at(c, at);
+
+		if (f->when >= since)
+			send_frame(c, fd, f->bytes, f->n);
+	}
+}
+
+static enum rc reached_back(const struct capture *c, usec_t since, struct err *err)
+{
+	if (!c->has_lost || c->lost_until < since)
+		return RC_OK;
+	return err_set(err, RC_EXPIRED, "the capture ring was too small to reach back %llu us further",
+		       (unsigned long long)(c->lost_until - since));
+}
+
+enum rc net_capture_forward(struct capture *c, usec_t since, struct err *err)
+{
+	pthread_mutex_lock(&c->lock);
+	while (take_one(c)) /* what the kernel holds, in its order, before anything is sent on */
+		;
+	send_since(c, c->out, since);
+	c->mode = MODE_FORWARD;
+	c->since = since;
+
+	enum rc rc = reached_back(c, since, err);
+
+	pthread_mutex_unlock(&c->lock);
+	return rc;
+}
+
+enum rc net_capture_replay(struct capture *c, usec_t since, struct err *err)
+{
+	pthread_mutex_lock(&c->lock);
+	while (take_one(c))
+		;
+	c->mode = MODE_RECORD;
+
+	enum rc rc = reached_back(c, since, err);
+
+	send_since(c, c->back, since);
+	pthread_mutex_unlock(&c->lock);
+	return rc;
+}
+
+void net_capture_stats(struct capture *c, struct net_capture_stats *out)
+{
+	struct tpacket_stats s = {0};
+	socklen_t n = sizeof(s);
+
+	pthread_mutex_lock(&c->lock);
+	if (getsockopt(c->in, SOL_PACKET, PACKET_STATISTICS, &s, &n) == 0)
+		c->stats.n_overrun += s.tp_drops; /* reading resets the kernel's counter */
+	c->stats.oldest = c->n_frames == 0 ? 0 : frame_at(c, c->head)->when;
+	*out = c->stats;
+	pthread_mutex_unlock(&c->lock);
+}
+
+struct capture *net_capture_free(struct capture *c)
+{
+	uint64_t one = 1;
+
+	if (!c)
+		return NULL;
+	if (c->has_thread) {
+		if (write(c->stop_fd, &one, sizeof(one)) == (ssize_t)sizeof(one))
+			pthread_join(c->thread, NULL);
+	}
+	fd_close(c->in);
+	fd_close(c->out);
+	fd_close(c->back);
+	fd_close(c->stop_fd);
+	pthread_mutex_destroy(&c->lock);
+	mem_free(c->ring);
+	return mem_free(c);
+}
