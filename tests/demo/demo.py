@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""The demo: two nodes, one VM, five moves, and what its clients noticed.
+
+Called by `./run demo`.  Everything it makes is taken down again, also after Ctrl-C.  The exit code is 0
+only if every move succeeded and no held connection broke.
+"""
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(os.path.dirname(HERE))
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(TOP, "tests", "lib"))
+import ferrytest as ft  # noqa: E402
+import handmove  # noqa: E402
+
+BOLD, DIM, GREEN, RED, OFF = ("\033[1m", "\033[2m", "\033[32m", "\033[31m", "\033[0m") if sys.stdout.isatty() else ("",) * 5
+# What the document that Ferry answers to measured of KubeVirt v1.9.0, 1 GiB guest, five round trips.
+KUBEVIRT = {"total": 10.0, "pause": 343.0, "newgap": 2400.0, "broken": "5 of 5"}
+PHASES = ["Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running", "Succeeded"]
+
+
+def say(text):
+    print(f"{BOLD}==>{OFF} {text}", flush=True)
+
+
+class Progress:
+    """A line that shows a wait: a word, seconds, and a dot when the output is not a terminal."""
+
+    def __init__(self, what):
+        self.what, self.start = what, time.monotonic()
+
+    def __enter__(self):
+        if sys.stdout.isatty():
+            print(f"    {self.what} ...", end="", flush=True)
+        return self
+
+    def __exit__(self, kind, value, tb):
+        took = time.monotonic() - self.start
+        end = "" if kind is None else f" {RED}failed{OFF}"
+        if sys.stdout.isatty():
+            print(f"\r\033[K    {self.what} ({took:.1f} s){end}", flush=True)
+        else:
+            print(f"    {self.what} ({took:.1f} s){end}", flush=True)
+        return False
+
+
+def fmt(value, digits=1, unit=""):
+    if value is None:
+        return "-"
+    return f"{value:.{digits}f}{unit}" if isinstance(value, float) else f"{value}{unit}"
+
+
+def table(rows, head):
+    width = [max(len(str(r[i])) for r in [head, *rows]) for i in range(len(head))]
+    for n, r in enumerate([head, *rows]):
+        line = "  ".join(str(c).rjust(width[i]) if i else str(c).ljust(width[i]) for i, c in enumerate(r))
+        print((BOLD + line + OFF) if n == 0 else line)
+
+
+def one_move(api, probes, n):
+    for p in probes.values():
+        p.mark("before")
+    obj, phases = ft.move(api, "tiny", f"demo-{n}", timeout=120)
+    time.sleep(0.3)  # a client's last retry belongs to this move: the window stays open a little
+    windows = {k: p.mark(f"move-{n}") for k, p in probes.items()}
+    st = obj.get("status", {})
+    return {"n": n, "ok": st.get("phase") == "Succeeded", "phases": phases, "status": st, "windows": windows}
+
+
+def move_rows(moves):
+    rows = []
+    for m in moves:
+        st, ms = m["status"], m["status"].get("migrationState", {})
+        f = st.get("ferry", {})
+        pr = f.get("progress", {})
+        svc, direct = m["windows"]["service"], m["windows"]["direct"]
+        total = m["phases"].get("Succeeded") or m["phases"].get("Failed")
+        broken = svc["held"]["broken"] or direct["held"]["broken"]
+        rows.append([
+            f"move {m['n']}", f"{ms.get('sourceNode', '?')} -> {ms.get('targetNode', '?')}",
+            fmt(total, 2), fmt(f.get("pauseMilliseconds")), fmt(f.get("qemuDowntimeMilliseconds"), 0),
+            fmt(pr.get("transferredBytes", 0) / 2**20), fmt(pr.get("passes")),
+            fmt(pr.get("rateBytesPerSecond", 0) / 2**20, 0),
+            fmt(max(svc["new"]["slowestMs"], direct["new"]["slowestMs"])),
+            fmt(svc["new"]["failed"] + direct["new"]["failed"]),
+            fmt(max(svc["held"]["longestGapMs"], direct["held"]["longestGapMs"])),
+            "yes" if broken else "no"])
+    return rows
+
+
+HEAD = ["", "from -> to", "total s", "pause ms", "QEMU ms", "MiB sent", "passes", "MiB/s", "new conn ms", "failed",
+        "held gap ms", "broken"]
+
+
+def by_hand(args, work, moves):
+    """The same guest and disk, moved by QEMU driven by hand, probed the same way."""
+    nodes = handmove.HandNodes(os.path.join(work, "hand")).up()
+    vm = None
+    probe = None
+    rows = []
+    try:
+        vm = handmove.HandVm(nodes, 1024, kernel=f"{args.tiny}/vmlinuz", initrd=f"{args.tiny}/initrd.gz",
+                             append=f"console=ttyS0 quiet tiny.ip={handmove.ADDRESS}/24")
+        vm.start("a")
+        enter = subprocess.Popen(["ip", "netns", "exec", nodes.ns("c"), "sleep", "600"])
+        try:
+            time.sleep(0.1)
+            ft.poll(lambda: subprocess.run(
+                ["nsenter", "-t", str(enter.pid), "-n", f"{args.bin}/ferry", "probe", f"{handmove.ADDRESS}:7777",
+                 "--duration", "100ms", "--held-every", "0", "--timeout", "90ms"], stdout=subprocess.PIPE,
+                stdin=subprocess.DEVNULL, text=True).stdout.find('"firstError":""') > 0, 60, "the guest answers", 0.2)
+            probe = ft.Probe(f"{handmove.ADDRESS}:7777", bin_=args.bin, enter=enter.pid)
+            time.sleep(1)
+            for n in range(1, moves + 1):
+                probe.mark("before")
+                r = vm.move()
+                time.sleep(0.3)
+                w = probe.mark("move")
+                rows.append([f"by hand {n}", "", fmt(r["total"], 2), fmt(r["pauseMs"]), fmt(r["downtimeMs"], 0),
+                             fmt(r["bytes"] / 2**20), fmt(r["passes"]), fmt(r["mbps"] / 8 / 1.048576, 0),
+                             fmt(w["new"]["slowestMs"]), fmt(w["new"]["failed"]), fmt(w["held"]["longestGapMs"]),
+                             "yes" if w["held"]["broken"] else "no"])
+                time.sleep(0.5)
+        finally:
+            if probe:
+                probe.stop()
+            enter.kill()
+            enter.wait()
+    finally:
+        if vm:
+            vm.stop()
+        nodes.down()
+    return rows
+
+
+def run_demo(args, cluster, state):
+    say("starting a control plane and two nodes")
+    with Progress("ferry up --nodes 2"):
+        cluster.up()
+    api = cluster.api
+    say("applying examples/vm.yaml: a VirtualMachine with a shared disk, and a Service")
+    os.makedirs(f"{state}/shared/tiny", exist_ok=True)
+    shutil.copyfile(f"{args.tiny}/disk.img", f"{state}/shared/tiny/disk.img")
+    out = cluster.ferry("apply", "-f", os.path.join(TOP, "examples/vm.yaml"))
+    for line in out.stdout.splitlines():
+        print("    " + line)
+    with Progress("the VM is Running"):
+        vmi = api.wait("VirtualMachineInstance", "tiny", ft.vmi_running, 60)
+    address = ft.vmi_address(vmi)
+    with Progress("its guest answers"):
+        ft.Guest(address).wait(60)
+    vmi = api.get("VirtualMachineInstance", "tiny")
+    cluster_ip = api.get("Service", "tiny")["spec"]["clusterIP"]
+    print(f"    on {vmi['status']['nodeName']}, address {address}, service address {cluster_ip}")
+    say("probing: a new connection every 20 ms, a request every 2 ms on a held one; service and direct")
+    probes = {"service": ft.Probe(f"{cluster_ip}:7777", bin_=args.bin), "direct": ft.Probe(f"{address}:7777", bin_=args.bin)}
+    moves = []
+    try:
+        time.sleep(1)
+        say("moving it five times")
+        for n in range(1, args.moves + 1):
+            with Progress(f"move {n}"):
+                moves.append(one_move(api, probes, n))
+            if not moves[-1]["ok"]:
+                ms = moves[-1]["status"].get("migrationState", {})
+                print(f"    {RED}failed:{OFF} {ms.get('failureReason', 'no reason was given')}")
+    finally:
+        for p in probes.values():
+            p.stop()
+    return moves
+
+
+def report(args, moves, hand):
+    print()
+    print(f"{BOLD}Phase times{OFF}, seconds after the migration object was created")
+    table([[f"move {m['n']}"] + [fmt(m["phases"].get(p), 3) for p in PHASES] for m in moves], [""] + PHASES)
+    print()
+    print(f"{BOLD}What the guest and its clients saw{OFF}")
+    rows = move_rows(moves)
+    table(rows + ([["", *[""] * (len(HEAD) - 1)]] + hand if hand else []) + [["", *[""] * (len(HEAD) - 1)], [
+        "KubeVirt 1.9", "published", fmt(KUBEVIRT["total"], 1), fmt(KUBEVIRT["pause"], 0), "", "456.0", "3-4", "88",
+        fmt(KUBEVIRT["newgap"], 0), "", "", KUBEVIRT["broken"]]], HEAD)
+    print(f"{DIM}pause: from the source's stop to the target's resume. new conn: the slowest new connection, through\n"
+          f"the Service or directly. held gap: the longest wait for a reply on the held connections.{OFF}")
+    ok = len(moves) == args.moves and all(m["ok"] for m in moves)
+    held = not any(m["windows"][k]["held"]["broken"] for m in moves for k in m["windows"])
+    print()
+    if ok and held:
+        print(f"{GREEN}All {len(moves)} moves succeeded; no connection broke.{OFF}")
+    else:
+        print(f"{RED}{sum(m['ok'] for m in moves)} of {args.moves} moves succeeded; held connections "
+              f"{'stayed' if held else 'BROKE'}.{OFF}")
+    return ok and held
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--bin", required=True)
+    ap.add_argument("--tiny", required=True)
+    ap.add_argument("--work", required=True)
+    ap.add_argument("--moves", type=int, default=5)
+    ap.add_argument("--keep", action="store_true", help="leave the cluster running and print the next commands")
+    ap.add_argument("--no-hand", action="store_true", help="leave out the comparison with QEMU driven by hand")
+    args = ap.parse_args()
+    state = os.path.join(args.work, "cluster")
+    cluster = ft.Cluster(state, 2, bin_=args.bin)
+    ok = False
+    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    try:
+        if os.path.isdir(state):
+            say("taking down what an earlier demo left")
+            cluster.down()
+        os.makedirs(args.work, exist_ok=True)
+        moves = run_demo(args, cluster, state)
+        hand = []
+        if not args.no_hand and moves:
+            say("the same guest, moved by QEMU driven by hand")
+            with Progress(f"{args.moves} moves"):
+                hand = by_hand(args, args.work, args.moves)
+        ok = report(args, moves, hand)
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+    except (OSError, RuntimeError, TimeoutError, subprocess.SubprocessError, ft.ApiError) as e:
+        print(f"\n{RED}error:{OFF} {e}", file=sys.stderr)
+        for name in ("apiserver", "controller", "node-1", "node-2"):
+            log = f"{state}/logs/{name}.log"
+            if os.path.exists(log):
+                with open(log, errors="replace") as f:
+                    lines = [l for l in f.readlines() if " error " in l or " warn " in l][-6:]
+                for line in lines:
+                    print(f"    {name}: {line.rstrip()}", file=sys.stderr)
+    finally:
+        if args.keep and ok:
+            print(f"\nThe cluster is still up. Try:\n  export KUBECONFIG={cluster.kubeconfig}\n"
+                  f"  {args.bin}/ferry get vmi -o wide\n  {args.bin}/ferry migrate tiny\n"
+                  f"  {args.bin}/ferry console tiny\n"
+                  f"  sudo {args.bin}/ferry down --state {state} --purge     (when done)")
+        else:
+            # Ctrl-C while cleaning up must not leave half of it.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            say("cleaning up")
+            cluster.down()
+            shutil.rmtree(args.work, ignore_errors=True)
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
