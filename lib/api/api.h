@@ -52,8 +52,8 @@ void api_check_update(const struct api_kind *k, const struct json *old, const st
 /* Writes the schema's defaults into obj (changed in place) for kinds that have them: below objects
  * that exist; metadata and status are left alone. */
 MUST_CHECK enum rc api_set_defaults(const struct api_kind *k, struct json *obj);
-/* Removes what the schema does not know (fieldValidation=Ignore/Warn), in place. */
-void api_prune(const struct api_kind *k, struct json *obj);
+/* Removes what the schema does not know (fieldValidation=Ignore/Warn), in place: obj must not be shared. */
+MUST_CHECK enum rc api_prune(const struct api_kind *k, struct json *obj);
 
 /* Replaces *field by a copy of v (NULL: clears it). */
 MUST_CHECK enum rc api_set_str(char **field, const char *v);
