@@ -55,6 +55,8 @@ void req_free(struct http_req *r)
 	if (r->response)
 		MHD_destroy_response(r->response);
 	ev_src_free(r->hangup);
+	ev_src_free(r->attach);
+	sbuf_fini(&r->ws_head);
 	if (r->conn && r->conn->req == r)
 		r->conn->req = NULL;
 	http_uri_fini(&r->uri);
@@ -88,7 +90,7 @@ void req_on_completed(void *cls, struct MHD_Connection *c, void **con_cls,
 
 /* Ending */
 
-static void req_disown(struct http_req *r)
+void req_disown(struct http_req *r)
 {
 	if (!r->is_owned)
 		return;
@@ -144,7 +146,8 @@ void req_resume(struct http_req *r)
 		return;
 	r->hangup = ev_src_free(r->hangup);
 	r->is_suspended = false;
-	MHD_resume_connection(r->mhd); /* wakes the loop through its epoll descriptor */
+	MHD_resume_connection(r->mhd);
+	server_kick(r->server);
 }
 
 void req_answer(struct http_req *r, struct MHD_Response *response, int status)

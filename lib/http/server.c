@@ -20,8 +20,8 @@
 /* Theory of operation
  *
  * libmicrohttpd runs without threads on its own epoll descriptor, which our loop watches as one source:
- * readable means MHD_run().  A resumed connection makes it readable too, so an answer that is given
- * outside MHD_run() goes out in the loop's next turn.
+ * readable means MHD_run().  A resumed connection does not make it readable; server_kick() asks for a
+ * run after what the loop does now, so that all answers of one turn go out together.
  *
  * The certificate comes from a callback and the clients' chains are verified by us (tls.c), so both can
  * be replaced without touching the listening socket or the connections.
@@ -50,6 +50,22 @@ static void pump(struct http_server *s)
 		ev_timer_rearm(s->timer, (usec_t)ms * USEC_PER_MSEC);
 	else
 		ev_timer_rearm(s->timer, USEC_INFINITY);
+}
+
+static void on_kick(void *arg)
+{
+	struct http_server *s = arg;
+
+	s->kick = ev_src_free(s->kick);
+	pump(s);
+}
+
+void server_kick(struct http_server *s)
+{
+	if (s->kick)
+		return;
+	if (ev_defer(s->loop, &s->kick, on_kick, s, NULL))
+		ev_timer_rearm(s->timer, 0); /* needs no memory */
 }
 
 static void on_epoll(uint32_t events, void *arg)
@@ -252,8 +268,7 @@ static enum rc open_listener(struct http_server *s, const struct http_server_con
 static enum rc start_daemon(struct http_server *s, const struct http_server_config *config,
 			    struct err *err)
 {
-	unsigned flags = MHD_USE_EPOLL | MHD_USE_ERROR_LOG | MHD_ALLOW_SUSPEND_RESUME |
-			 MHD_ALLOW_UPGRADE | MHD_USE_ITC;
+	unsigned flags = MHD_USE_EPOLL | MHD_USE_ERROR_LOG | MHD_ALLOW_SUSPEND_RESUME;
 	usec_t idle = config->idle_timeout ? config->idle_timeout : IDLE_DEFAULT;
 	unsigned max = config->connections_max ? config->connections_max : CONNECTIONS_DEFAULT;
 	const char *ca = s->tls ? tls_store_ca_pem(s->tls) : NULL;
@@ -412,6 +427,7 @@ struct http_server *http_server_free(struct http_server *s)
 	s->epoll_src = ev_src_free(s->epoll_src);
 	if (s->mhd)
 		MHD_stop_daemon(s->mhd);
+	ev_src_free(s->kick);
 	ev_src_free(s->timer);
 	ev_src_free(s->stop_timer);
 	fd_close(s->listen_fd);

@@ -22,6 +22,7 @@ struct http_server {
 	struct loop *loop;
 	struct MHD_Daemon *mhd;
 	struct ev_src *epoll_src;
+	struct ev_src *kick;	   /* run libmicrohttpd soon */
 	struct ev_src *timer;	   /* libmicrohttpd's own time-outs */
 	struct ev_src *stop_timer; /* end of the grace period, and the deferred end */
 	int listen_fd;		   /* ours again after quiescing; -1 while the daemon has it */
@@ -90,8 +91,10 @@ struct http_req {
 	size_t room_low;
 	bool room_due;
 
-	struct http_ws *ws; /* upgraded; NULL again once it let go of the connection */
+	struct http_ws *ws; /* of an upgraded request; NULL again once it let go of the connection */
 	char *ws_protocol;
+	struct sbuf ws_head; /* the answer 101, until it is sent */
+	struct ev_src *attach;
 	bool is_ws;
 };
 
@@ -104,6 +107,8 @@ void req_on_completed(void *cls, struct MHD_Connection *c, void **con_cls,
 		      enum MHD_RequestTerminationCode why);
 /* Tells the owner that the request is over (if there is one). */
 void req_cancel(struct http_req *r);
+/* The owner has nothing to do with it any more. */
+void req_disown(struct http_req *r);
 /* As if the client had left: cancel, then let libmicrohttpd close the connection. */
 void req_give_up(struct http_req *r);
 void req_suspend(struct http_req *r);
@@ -119,6 +124,8 @@ void ws_server_detach(struct http_ws *ws);
 
 /* server.c */
 struct conn *conn_of(struct MHD_Connection *c);
+/* Something was resumed or closed outside libmicrohttpd's loop: run it in this turn of ours. */
+void server_kick(struct http_server *s);
 /* The number of requests changed: a stop may be complete. */
 void server_check_stopped(struct http_server *s);
 

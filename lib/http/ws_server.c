@@ -1,68 +1,123 @@
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+
+#include <gnutls/gnutls.h>
 
 #include "base/mem.h"
 #include "base/str.h"
 #include "http/server_int.h"
 #include "http/ws_int.h"
 
-/* The server side of a websocket: libmicrohttpd hands over the socket (for TLS one end of a pair whose
- * other end it serves itself) and a handle to give it back with. */
+/* The server side of a websocket.
+ *
+ * The request stays suspended for the websocket's whole life, so libmicrohttpd leaves its socket and its
+ * TLS session alone, and we use both: first for the answer 101, then for frames.  (libmicrohttpd's own
+ * upgrade serves TLS through a pair of sockets, and in 0.9.75 with an external loop it neither tells
+ * the end of the connection nor goes on after back-pressure.)  At the end the request is resumed and
+ * refused, and libmicrohttpd closes the connection.
+ */
 struct upgraded {
+	struct http_req *req;
+	gnutls_session_t tls; /* NULL: plain */
 	int fd;
-	struct MHD_UpgradeResponseHandle *urh;
+	bool is_flushing; /* GnuTLS holds a record that the socket did not take */
 };
+
+static ssize_t result(ssize_t r)
+{
+	if (r >= 0)
+		return r;
+	errno = r == GNUTLS_E_AGAIN || r == GNUTLS_E_INTERRUPTED ? EAGAIN : ECONNRESET;
+	return -1;
+}
 
 static ssize_t up_recv(void *io, void *buf, size_t n)
 {
-	return recv(((struct upgraded *)io)->fd, buf, n, MSG_DONTWAIT);
+	struct upgraded *u = io;
+
+	if (!u->tls)
+		return recv(u->fd, buf, n, MSG_DONTWAIT);
+	ssize_t r = gnutls_record_recv(u->tls, buf, n);
+
+	return r == GNUTLS_E_PREMATURE_TERMINATION ? 0 : result(r);
 }
 
 static ssize_t up_send(void *io, const void *buf, size_t n)
 {
-	return send(((struct upgraded *)io)->fd, buf, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+	struct upgraded *u = io;
+	ssize_t r;
+
+	if (!u->tls)
+		return send(u->fd, buf, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+	/* A record that waits is what the last call was about, and the caller repeats itself. */
+	r = u->is_flushing ? gnutls_record_send(u->tls, NULL, 0) : gnutls_record_send(u->tls, buf, n);
+	u->is_flushing = r == GNUTLS_E_AGAIN || r == GNUTLS_E_INTERRUPTED;
+	return result(r > 0 ? MIN(r, (ssize_t)n) : r);
 }
 
 static void up_drop(void *io)
 {
 	struct upgraded *u = io;
 
-	MHD_upgrade_action(u->urh, MHD_UPGRADE_ACTION_CLOSE);
+	u->req->ws = NULL;
+	u->req->is_gone = true;
+	req_resume(u->req);
 	mem_free(u);
 }
 
 static const struct ws_io up_io = {.recv = up_recv, .send = up_send, .drop = up_drop};
 
-static void on_upgraded(void *cls, struct MHD_Connection *c, void *con_cls, const char *early,
-			size_t n_early, MHD_socket fd, struct MHD_UpgradeResponseHandle *urh)
+static void fail(struct http_req *r, enum rc rc, const char *text)
 {
-	struct http_req *r = cls;
-	struct upgraded *u = r->ws ? mem_alloc(sizeof(*u)) : NULL;
 	struct err why = {0};
 
-	(void)c;
-	(void)con_cls;
-	if (u) {
-		u->fd = fd;
-		u->urh = urh;
-		ws_attach(r->ws, &up_io, u, fd, early, n_early, r->ws_protocol);
+	err_set(&why, rc, "%s", text);
+	ws_fail(r->ws, 0, &why);
+	req_give_up(r);
+}
+
+/* From the loop, after the handler: libmicrohttpd has let go of the connection. */
+static void attach(void *arg)
+{
+	struct http_req *r = arg;
+	struct upgraded *u;
+	const union MHD_ConnectionInfo *info;
+
+	r->attach = ev_src_free(r->attach);
+	if (!r->ws) { /* freed by its owner meanwhile */
+		req_give_up(r);
 		return;
 	}
-	MHD_upgrade_action(urh, MHD_UPGRADE_ACTION_CLOSE);
-	if (!r->ws)
-		return; /* freed by its owner meanwhile */
-	err_set(&why, RC_NOMEM, "cannot allocate a websocket");
-	ws_fail(r->ws, 0, &why);
+	u = mem_alloc(sizeof(*u));
+	if (!u) {
+		fail(r, RC_NOMEM, "cannot allocate a websocket");
+		return;
+	}
+	r->hangup = ev_src_free(r->hangup); /* the endpoint watches the same socket */
+	u->req = r;
+	u->fd = r->conn->fd;
+	if (r->server->tls) {
+		info = MHD_get_connection_info(r->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+		u->tls = info ? (gnutls_session_t)info->tls_session : NULL;
+	}
+	/* Fits into the empty buffer of a socket that has just been read from. */
+	ssize_t put = up_send(u, r->ws_head.p, r->ws_head.n);
+
+	if (put != (ssize_t)r->ws_head.n) {
+		mem_free(u);
+		fail(r, RC_CLOSED, "the connection was closed");
+		return;
+	}
+	sbuf_fini(&r->ws_head);
+	ws_attach(r->ws, &up_io, u, u->fd, NULL, 0, r->ws_protocol);
 }
 
 void ws_server_detach(struct http_ws *ws)
 {
 	struct err why = {0};
 
-	ws->slot = NULL;
 	err_set(&why, RC_CLOSED, "the connection was closed");
 	ws_fail(ws, 0, &why);
 }
@@ -104,30 +159,25 @@ static enum rc check_handshake(const struct http_req *r, const char **key, struc
 	return RC_OK;
 }
 
-static struct MHD_Response *upgrade_response(struct http_req *r, const char *key, const char *protocol)
+static enum rc write_head(struct http_req *r, const char *key, const char *protocol)
 {
 	char accept[29];
-	struct MHD_Response *m;
 
 	ws_accept_key(key, accept);
-	m = accept[0] ? MHD_create_response_for_upgrade(on_upgraded, r) : NULL;
-	if (!m)
-		return NULL;
-	if (MHD_add_response_header(m, MHD_HTTP_HEADER_UPGRADE, "websocket") != MHD_YES ||
-	    MHD_add_response_header(m, "Sec-WebSocket-Accept", accept) != MHD_YES ||
-	    (protocol &&
-	     MHD_add_response_header(m, "Sec-WebSocket-Protocol", protocol) != MHD_YES)) {
-		MHD_destroy_response(m);
-		return NULL;
-	}
-	return m;
+	sbuf_init(&r->ws_head, 1024);
+	sbuf_addf(&r->ws_head,
+		  "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+		  "Sec-WebSocket-Accept: %s\r\n", accept);
+	if (protocol)
+		sbuf_addf(&r->ws_head, "Sec-WebSocket-Protocol: %s\r\n", protocol);
+	sbuf_adds(&r->ws_head, "\r\n");
+	return accept[0] ? sbuf_rc(&r->ws_head) : RC_NOMEM;
 }
 
 enum rc http_upgrade_ws(struct http_req *r, const char *protocol, const struct http_ws_ops *ops,
 			void *arg, struct http_ws **ws, struct err *err)
 {
 	struct http_ws *w = NULL;
-	struct MHD_Response *m;
 	const char *key = NULL;
 	enum rc rc = check_handshake(r, &key, err);
 
@@ -135,18 +185,20 @@ enum rc http_upgrade_ws(struct http_req *r, const char *protocol, const struct h
 		rc = ws_new(&w, r->server->loop, true, ops, arg, err);
 	if (rc)
 		return rc;
-	m = upgrade_response(r, key, protocol);
-	if (!m || (protocol && !(r->ws_protocol = mem_strdup(protocol)))) {
-		if (m)
-			MHD_destroy_response(m);
+	if (write_head(r, key, protocol) || (protocol && !(r->ws_protocol = mem_strdup(protocol))))
+		rc = err_set(err, RC_NOMEM, "cannot allocate a websocket's handshake");
+	if (!rc)
+		rc = ev_defer(r->server->loop, &r->attach, attach, r, err);
+	if (rc) {
+		sbuf_fini(&r->ws_head);
 		http_ws_free(w);
-		return err_set(err, RC_NOMEM, "cannot allocate a websocket's handshake");
+		return rc;
 	}
 	r->ws = w;
 	r->is_ws = true;
 	w->slot = &r->ws;
 	r->server->n_ws++;
-	req_answer(r, m, MHD_HTTP_SWITCHING_PROTOCOLS);
+	req_disown(r);
 	*ws = w;
 	return RC_OK;
 }
