@@ -20,7 +20,7 @@ struct loop;
 struct sbuf;
 
 /* Pure: reads the view, fills the plan, does no I/O, keeps no state; any order, any number of times.
- * A failure is logged once per key and text, and retried with back-off. */
+ * A failure is told to ctl_opts.on_failure and retried with back-off. */
 typedef enum rc (*ctl_reconcile_fn)(const struct view *v, const char *ns, const char *name,
 				    struct plan *out, struct err *err);
 
@@ -47,7 +47,7 @@ struct ctl_def {
 	const struct ctl_map *maps;	 /* ends with {NULL}; NULL: none */
 	const struct ctl_index *indexes; /* ends with {NULL}; NULL: none */
 	const struct api_kind *const *reads; /* kinds it reads without waking on them; ends with NULL */
-	unsigned parallel;		 /* plans in flight; 0: 32 */
+	unsigned parallel; /* plans in flight; 0: 32.  1: each reconcile sees all earlier writes */
 };
 
 struct ctl_opts {
@@ -56,11 +56,18 @@ struct ctl_opts {
 	/* Sees each plan before it is carried out (traces, simulation); may be NULL. */
 	void (*on_plan)(const struct ctl_def *def, const char *ns, const char *name,
 			const struct plan *plan, void *arg);
+	/* A reconcile or a plan failed (never RC_CONFLICT or RC_EXPIRED: those just look again).  in_a_row
+	 * is 1 for the first failure since a success of the key: log that one at warn.  May be NULL. */
+	void (*on_failure)(const struct ctl_def *def, const char *ns, const char *name,
+			   const struct err *err, unsigned in_a_row, void *arg);
+	/* The caches have been filled for the first time; may be NULL. */
+	void (*on_synced)(void *arg);
 	void *arg;
 };
 
-/* Adds sources and indexes for every kind that the definitions name (unless the cache has one), starts
- * the cache, and reconciles once it is synced.  kube and cache must outlive it. */
+/* Adds sources and indexes for every kind that the definitions name (unless the cache has one).
+ * ctl_start() starts the cache; reconciling begins once it is synced.  kube and cache must outlive it;
+ * it takes the cache's kcache_on_synced(). */
 MUST_CHECK enum rc ctl_new(struct ctl **out, struct loop *loop, struct kube *kube, struct kcache *cache,
 			   const struct ctl_def *const *defs, size_t n_defs, const struct ctl_opts *opts,
 			   struct err *err);
@@ -71,7 +78,7 @@ DEFINE_CLEANUP(struct ctl *, ctl_free);
 /* Wake a key by hand. */
 MUST_CHECK enum rc ctl_wake(struct ctl *c, const char *def_name, const char *ns, const char *name,
 			    struct err *err);
-bool ctl_is_idle(const struct ctl *c); /* synced, nothing ready, busy or backing off (timers may wait) */
+bool ctl_is_idle(const struct ctl *c); /* synced, no key ready or busy (delayed ones may wait) */
 struct exec *ctl_exec(struct ctl *c);
 /* ferry_ctl_* and the executor's counters, Prometheus text. */
 void ctl_metrics(const struct ctl *c, struct sbuf *out);

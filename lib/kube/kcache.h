@@ -54,8 +54,8 @@ bool kcache_has_kind(const struct kcache *c, const struct api_kind *kind);
 /* fn(old, new): added (old NULL), changed, deleted (new NULL; old is the last known state).  Both are
  * borrowed for the call.  Called from the loop; the cache already shows the new state.  A relist may
  * collapse several changes, and a delete with a re-create of the same name, into one call.  kind NULL:
- * all kinds.  Handlers see what the cache holds already as added, at kcache_start() or later.
- * They may not add or remove handlers, nor change the cache. */
+ * all kinds.  What the cache holds already is reported as added from inside kcache_on().
+ * Handlers may not add or remove handlers, nor change the cache. */
 typedef void (*kcache_event_fn)(const struct kobj *old, const struct kobj *new, void *arg);
 MUST_CHECK enum rc kcache_on(struct kcache *c, struct kcache_handler **out, const struct api_kind *kind,
 			     kcache_event_fn fn, void *arg, struct err *err);
@@ -114,6 +114,7 @@ struct kcache_stats {
 	uint64_t failures; /* lists and streams that failed */
 	uint64_t events;   /* watch events taken */
 	uint64_t stale;	   /* events and answers older than what the cache held */
+	uint64_t bad;	   /* objects that could not be decoded (left out) */
 	size_t objects;
 };
 struct kcache_stats kcache_stats(const struct kcache *c);

@@ -79,7 +79,8 @@ MUST_CHECK enum rc kube_new(struct kube **out, struct loop *loop, const struct k
 /* Over the given transport; consumes ctx (calls t->free in kube_free(), and on failure). */
 MUST_CHECK enum rc kube_new_over(struct kube **out, struct loop *loop, const struct kube_transport *t,
 				 void *ctx, struct err *err);
-/* Cancels what is in flight (handles given out stay valid and must still be freed). */
+/* Cancels what is in flight (handles given out stay valid and must still be freed).  Not from inside a
+ * callback of this client. */
 struct kube *kube_free(struct kube *k);
 DEFINE_CLEANUP(struct kube *, kube_free);
 

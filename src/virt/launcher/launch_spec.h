@@ -58,7 +58,7 @@ struct launch_nic {
 	char *mac;		     /* "0a:58:0a:f4:01:02" */
 	char *fd;		     /* tap, opened with IFF_NO_PI | IFF_VNET_HDR */
 	int64_t mtu;		     /* told to the guest (virtio only); 0 = not told */
-	int64_t boot_order;
+	int64_t boot_order;	     /* refused: booting from the network is not supported yet */
 };
 
 struct launch_feature {

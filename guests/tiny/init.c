@@ -1,0 +1,580 @@
+/* guests/tiny/init.c - the first and only program of the `tiny` test guest.
+ *
+ * It loads the modules that the build put in order, asks for an address with busybox's udhcpc,
+ * and then serves, in one poll loop:
+ *
+ *   7777/tcp, 7777/udp   echo
+ *   7778/tcp             one command a line, one JSON answer a line:
+ *     status             boot id, uptime, heartbeat, integrity counters, kernel complaints
+ *     dirty MIB RATE     rewrite MIB of memory at RATE MiB/s (0: flat out; MIB 0: stop)
+ *     verify MIB         keep MIB of memory filled with a checked pattern (0: stop)
+ *     disk BYTES         write and re-read checked blocks on the data disk (0: stop)
+ *     poweroff | reboot | panic
+ *
+ * Kernel arguments: tiny.heartbeat=1 prints a line a second on the console instead of a shell;
+ * tiny.ip=A.B.C.D/N,GW sets a fixed address instead of DHCP.
+ *
+ * The integrity rule: every page of the verify area and every block of the disk carries its own
+ * number, a generation and a checksum; a reader that finds anything else counts a bad one and prints
+ * CORRUPT.  Workers are children, so that the echo loop's timing is not theirs.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <net/route.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ECHO_PORT = 7777, COMMAND_PORT = 7778, MAX_CONNS = 512, PAGE = 4096 };
+
+/* Shared with the worker children. */
+struct counters {
+	volatile uint64_t heartbeat;
+	volatile uint64_t dirtied;
+	volatile uint64_t mem_checks;
+	volatile uint64_t mem_bad;
+	volatile uint64_t disk_checks;
+	volatile uint64_t disk_bad;
+	volatile uint64_t kernel_bad;
+	char kernel_text[200];
+};
+
+static struct counters *cnt;
+static char boot_id[64];
+static char cmdline[4096];
+static pid_t worker_dirty, worker_verify, worker_disk;
+
+struct conn {
+	bool command;
+	char line[256];
+	size_t n;
+};
+static struct pollfd fds[MAX_CONNS];
+static struct conn conns[MAX_CONNS];
+static int n_fds;
+
+static double now_s(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void read_text(const char *path, char *out, size_t size)
+{
+	int fd = open(path, O_RDONLY);
+	ssize_t n = fd < 0 ? -1 : read(fd, out, size - 1);
+
+	out[n > 0 ? n : 0] = '\0';
+	out[strcspn(out, "\n")] = '\0';
+	if (fd >= 0)
+		close(fd);
+}
+
+static const char *kernel_arg(const char *name)
+{
+	static char value[256];
+	const char *p = strstr(cmdline, name);
+
+	if (!p)
+		return NULL;
+	p += strlen(name);
+	size_t n = strcspn(p, " \n");
+
+	if (n >= sizeof(value))
+		n = sizeof(value) - 1;
+	memcpy(value, p, n);
+	value[n] = '\0';
+	return value;
+}
+
+static void load_modules(void)
+{
+	char list[8192];
+	int fd = open("/modules/order", O_RDONLY);
+	ssize_t n = fd < 0 ? -1 : read(fd, list, sizeof(list) - 1);
+
+	if (n <= 0)
+		return;
+	close(fd);
+	list[n] = '\0';
+	for (char *name = strtok(list, "\n"); name; name = strtok(NULL, "\n")) {
+		char path[300];
+
+		snprintf(path, sizeof(path), "/modules/%s", name);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0 || (syscall(SYS_finit_module, fd, "", 0) < 0 && errno != EEXIST))
+			printf("tiny: module %s: %s\n", name, strerror(errno));
+		if (fd >= 0)
+			close(fd);
+	}
+}
+
+static void run(char *const argv[])
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		execv(argv[0], argv);
+		_exit(127);
+	}
+	if (pid > 0)
+		waitpid(pid, NULL, 0);
+}
+
+static void set_address(const char *ifname, const char *cidr)
+{
+	char text[64];
+	struct ifreq r = {0};
+	struct sockaddr_in *a = (struct sockaddr_in *)&r.ifr_addr;
+	int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	snprintf(text, sizeof(text), "%s", cidr);
+	char *gw = strchr(text, ',');
+	char *slash = strchr(text, '/');
+
+	if (gw)
+		*gw++ = '\0';
+	if (slash)
+		*slash++ = '\0';
+	snprintf(r.ifr_name, sizeof(r.ifr_name), "%s", ifname);
+	a->sin_family = AF_INET;
+	inet_pton(AF_INET, text, &a->sin_addr);
+	ioctl(s, SIOCSIFADDR, &r);
+	int bits = slash ? atoi(slash) : 8;
+
+	a->sin_addr.s_addr = htonl(bits ? 0xffffffffu << (32 - bits) : 0);
+	ioctl(s, SIOCSIFNETMASK, &r);
+	ioctl(s, SIOCGIFFLAGS, &r);
+	r.ifr_flags |= IFF_UP | IFF_RUNNING;
+	ioctl(s, SIOCSIFFLAGS, &r);
+	if (gw) {
+		struct rtentry rt = {.rt_flags = RTF_UP | RTF_GATEWAY};
+		struct sockaddr_in *to = (struct sockaddr_in *)&rt.rt_dst;
+		struct sockaddr_in *mask = (struct sockaddr_in *)&rt.rt_genmask;
+		struct sockaddr_in *via = (struct sockaddr_in *)&rt.rt_gateway;
+
+		to->sin_family = mask->sin_family = via->sin_family = AF_INET;
+		inet_pton(AF_INET, gw, &via->sin_addr);
+		ioctl(s, SIOCADDRT, &rt);
+	}
+	close(s);
+}
+
+static void network_up(void)
+{
+	const char *fixed;
+
+	set_address("lo", "127.0.0.1/8");
+	fixed = kernel_arg("tiny.ip=");
+	if (fixed) {
+		set_address("eth0", fixed);
+		return;
+	}
+	if (access("/sys/class/net/eth0", F_OK) < 0)
+		return;
+	char *const link_up[] = {"/bin/busybox", "ip", "link", "set", "eth0", "up", NULL};
+	char *const dhcp[] = {"/bin/busybox", "udhcpc", "-f", "-i", "eth0", "-T", "1", "-A", "1", "-S",
+			      "-s", "/udhcpc.sh", NULL};
+
+	run(link_up);
+	if (fork() == 0) { /* keeps asking until an answer comes, and renews */
+		execv(dhcp[0], dhcp);
+		_exit(127);
+	}
+}
+
+/* Memory */
+
+static uint64_t mix(uint64_t x)
+{
+	x ^= x >> 33;
+	x *= 0xff51afd7ed558ccdu;
+	x ^= x >> 33;
+	x *= 0xc4ceb9fe1a85ec53u;
+	return x ^ (x >> 33);
+}
+
+static void page_fill(uint64_t *p, uint64_t number, uint64_t generation)
+{
+	p[0] = number;
+	p[1] = generation;
+	p[2] = mix(number * 31 + generation);
+	for (size_t i = 3; i < PAGE / 8; i += 61)
+		p[i] = mix(p[2] + i);
+}
+
+static bool page_ok(const uint64_t *p, uint64_t number, uint64_t generation)
+{
+	if (p[0] != number || p[1] != generation || p[2] != mix(number * 31 + generation))
+		return false;
+	for (size_t i = 3; i < PAGE / 8; i += 61)
+		if (p[i] != mix(p[2] + i))
+			return false;
+	return true;
+}
+
+static void pace(double start, double done_mib, double rate)
+{
+	while (rate > 0 && done_mib > (now_s() - start) * rate)
+		usleep(2000);
+}
+
+static void dirty_loop(unsigned mib, double rate)
+{
+	size_t pages = (size_t)mib * 256;
+	uint64_t *m = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	double start = now_s();
+	double done = 0;
+
+	if (m == MAP_FAILED)
+		_exit(1);
+	for (uint64_t round = 1;; round++)
+		for (size_t i = 0; i < pages; i++) {
+			m[i * (PAGE / 8) + (round & 511)] = mix(round + i);
+			cnt->dirtied++;
+			done += PAGE / 1048576.0;
+			if ((i & 255) == 0)
+				pace(start, done, rate);
+		}
+}
+
+static void verify_loop(unsigned mib)
+{
+	size_t pages = (size_t)mib * 256;
+	uint64_t *m = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (m == MAP_FAILED)
+		_exit(1);
+	for (size_t i = 0; i < pages; i++)
+		page_fill(m + i * (PAGE / 8), i, 0);
+	for (uint64_t g = 0;; g++)
+		for (size_t i = 0; i < pages; i++) {
+			uint64_t *p = m + i * (PAGE / 8);
+
+			if (!page_ok(p, i, g)) {
+				cnt->mem_bad++;
+				printf("CORRUPT memory page %zu generation %llu\n", i, (unsigned long long)g);
+				fflush(stdout);
+			}
+			page_fill(p, i, g + 1);
+			cnt->mem_checks++;
+			if ((i & 63) == 0)
+				usleep(500);
+		}
+}
+
+static void disk_loop(const char *dev, uint64_t bytes)
+{
+	int fd = open(dev, O_RDWR | O_DIRECT | O_CLOEXEC);
+	uint64_t blocks = bytes / PAGE;
+	uint64_t *w = NULL, *r = NULL;
+
+	if (fd < 0 || posix_memalign((void **)&w, PAGE, PAGE) || posix_memalign((void **)&r, PAGE, PAGE) ||
+	    blocks == 0)
+		_exit(1);
+	for (uint64_t g = 1;; g++)
+		for (uint64_t i = 0; i < blocks; i++) {
+			memset(w, 0, PAGE);
+			page_fill(w, i, g);
+			if (pwrite(fd, w, PAGE, (off_t)(i * PAGE)) != PAGE ||
+			    pread(fd, r, PAGE, (off_t)(i * PAGE)) != PAGE || memcmp(w, r, PAGE) != 0) {
+				cnt->disk_bad++;
+				printf("CORRUPT disk block %llu: %s\n", (unsigned long long)i, strerror(errno));
+				fflush(stdout);
+			}
+			uint64_t old = (i + 1) % blocks; /* what the last round left */
+			bool has_old = g > 1 || old <= i;
+
+			if (has_old && (pread(fd, r, PAGE, (off_t)(old * PAGE)) != PAGE ||
+					!page_ok(r, old, old <= i ? g : g - 1)))
+				cnt->disk_bad++;
+			cnt->disk_checks++;
+			usleep(1000);
+		}
+}
+
+static pid_t stop_worker(pid_t pid)
+{
+	if (pid > 0) {
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+	}
+	return 0;
+}
+
+/* Kernel complaints: anything at warning level or worse after the guest is up. */
+static void watch_kernel(void)
+{
+	int fd = open("/dev/kmsg", O_RDONLY | O_CLOEXEC);
+	char line[8192];
+
+	if (fd < 0)
+		_exit(1);
+	lseek(fd, 0, SEEK_END);
+	for (;;) {
+		ssize_t n = read(fd, line, sizeof(line) - 1);
+
+		if (n < 0 && errno == EPIPE)
+			continue; /* overwritten: the next read goes on */
+		if (n <= 0)
+			_exit(0);
+		line[n] = '\0';
+		int level = atoi(line) & 7;
+		const char *text = strchr(line, ';');
+
+		if (level > 4 || !text)
+			continue;
+		cnt->kernel_bad++;
+		snprintf(cnt->kernel_text, sizeof(cnt->kernel_text), "%s", text + 1);
+		for (char *c = cnt->kernel_text; *c; c++)
+			if (*c == '"' || *c == '\\' || (unsigned char)*c < 32)
+				*c = ' ';
+	}
+}
+
+static void heartbeat_loop(bool print)
+{
+	for (;;) {
+		cnt->heartbeat++;
+		if (print) {
+			printf("tick %llu %.3f boot %s bad %llu\n", (unsigned long long)cnt->heartbeat, now_s(),
+			       boot_id, (unsigned long long)(cnt->mem_bad + cnt->disk_bad + cnt->kernel_bad));
+			fflush(stdout);
+		}
+		usleep(print ? 1000000 : 100000);
+	}
+}
+
+static void shell_loop(void)
+{
+	for (;;) {
+		pid_t pid = fork();
+
+		if (pid == 0) {
+			setsid();
+			int fd = open("/dev/ttyS0", O_RDWR);
+
+			if (fd >= 0) {
+				ioctl(fd, TIOCSCTTY, 1);
+				dup2(fd, 0);
+				dup2(fd, 1);
+				dup2(fd, 2);
+			}
+			execl("/bin/busybox", "sh", "-l", (char *)NULL);
+			_exit(127);
+		}
+		if (pid > 0)
+			waitpid(pid, NULL, 0);
+		sleep(1);
+	}
+}
+
+/* The data disk: the last virtio disk that is not the boot disk, else the boot disk's second partition. */
+static const char *data_disk(void)
+{
+	static const char *const names[] = {"/dev/vdb", "/dev/sdb", "/dev/vda2", "/dev/sda2"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (access(names[i], F_OK) == 0)
+			return names[i];
+	return NULL;
+}
+
+static void answer_status(char *out, size_t size)
+{
+	snprintf(out, size,
+		 "{\"bootID\":\"%s\",\"uptime\":%.3f,\"heartbeat\":%llu,\"dirtied\":%llu,\"memChecks\":%llu,"
+		 "\"memBad\":%llu,\"diskChecks\":%llu,\"diskBad\":%llu,\"kernelBad\":%llu,"
+		 "\"kernelText\":\"%s\",\"disk\":\"%s\"}\n",
+		 boot_id, now_s(), (unsigned long long)cnt->heartbeat, (unsigned long long)cnt->dirtied,
+		 (unsigned long long)cnt->mem_checks, (unsigned long long)cnt->mem_bad,
+		 (unsigned long long)cnt->disk_checks, (unsigned long long)cnt->disk_bad,
+		 (unsigned long long)cnt->kernel_bad, cnt->kernel_text, data_disk() ? data_disk() : "");
+}
+
+static void command(char *line, char *out, size_t size)
+{
+	unsigned mib = 0;
+	double rate = 0;
+	unsigned long long bytes = 0;
+
+	snprintf(out, size, "{\"ok\":true}\n");
+	if (strcmp(line, "status") == 0) {
+		answer_status(out, size);
+	} else if (sscanf(line, "dirty %u %lf", &mib, &rate) >= 1) {
+		worker_dirty = stop_worker(worker_dirty);
+		if (mib && (worker_dirty = fork()) == 0)
+			dirty_loop(mib, rate);
+	} else if (sscanf(line, "verify %u", &mib) == 1) {
+		worker_verify = stop_worker(worker_verify);
+		if (mib && (worker_verify = fork()) == 0)
+			verify_loop(mib);
+	} else if (sscanf(line, "disk %llu", &bytes) == 1) {
+		worker_disk = stop_worker(worker_disk);
+		if (bytes && !data_disk())
+			snprintf(out, size, "{\"error\":\"no data disk\"}\n");
+		else if (bytes && (worker_disk = fork()) == 0)
+			disk_loop(data_disk(), bytes);
+	} else if (strcmp(line, "poweroff") == 0) {
+		sync();
+		reboot(RB_POWER_OFF);
+	} else if (strcmp(line, "reboot") == 0) {
+		sync();
+		reboot(RB_AUTOBOOT);
+	} else if (strcmp(line, "panic") == 0) {
+		int fd = open("/proc/sysrq-trigger", O_WRONLY);
+
+		if (fd < 0 || write(fd, "c", 1) < 0)
+			snprintf(out, size, "{\"error\":\"sysrq\"}\n");
+	} else {
+		snprintf(out, size, "{\"error\":\"unknown command\"}\n");
+	}
+}
+
+static int listen_on(int type, uint16_t port)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
+	int s = socket(AF_INET, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int one = 1;
+
+	setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (bind(s, (struct sockaddr *)&a, sizeof(a)) < 0)
+		printf("tiny: port %u: %s\n", port, strerror(errno));
+	if (type == SOCK_STREAM)
+		listen(s, 256);
+	return s;
+}
+
+static void accept_on(int listener, bool is_command)
+{
+	int c = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	int one = 1;
+
+	if (c < 0)
+		return;
+	if (n_fds == MAX_CONNS) {
+		close(c);
+		return;
+	}
+	setsockopt(c, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	fds[n_fds] = (struct pollfd){c, POLLIN, 0};
+	conns[n_fds] = (struct conn){.command = is_command};
+	n_fds++;
+}
+
+static void echo_udp(int s)
+{
+	char b[65536];
+	struct sockaddr_in from;
+	socklen_t len = sizeof(from);
+	ssize_t n;
+
+	while ((n = recvfrom(s, b, sizeof(b), MSG_DONTWAIT, (struct sockaddr *)&from, &len)) >= 0)
+		sendto(s, b, (size_t)n, MSG_DONTWAIT, (struct sockaddr *)&from, len);
+}
+
+/* False: the connection is over. */
+static bool serve(int i)
+{
+	char b[8192], out[1024];
+	ssize_t n = read(fds[i].fd, b, sizeof(b));
+
+	if (n <= 0)
+		return false;
+	if (!conns[i].command)
+		return write(fds[i].fd, b, (size_t)n) == n;
+	for (ssize_t k = 0; k < n; k++) {
+		struct conn *c = &conns[i];
+
+		if (b[k] != '\n') {
+			if (c->n + 1 >= sizeof(c->line))
+				return false;
+			c->line[c->n++] = b[k];
+			continue;
+		}
+		c->line[c->n] = '\0';
+		c->n = 0;
+		command(c->line, out, sizeof(out));
+		if (write(fds[i].fd, out, strlen(out)) < 0)
+			return false;
+	}
+	return true;
+}
+
+static void on_child(int sig)
+{
+	(void)sig;
+}
+
+int main(void)
+{
+	mount("none", "/proc", "proc", 0, NULL);
+	mount("none", "/sys", "sysfs", 0, NULL);
+	mount("none", "/dev", "devtmpfs", 0, NULL);
+	read_text("/proc/cmdline", cmdline, sizeof(cmdline));
+	read_text("/proc/sys/kernel/random/boot_id", boot_id, sizeof(boot_id));
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGCHLD, on_child);
+	cnt = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	load_modules();
+	network_up();
+	printf("tiny: up boot %s\n", boot_id);
+	fflush(stdout);
+
+	const char *beat = kernel_arg("tiny.heartbeat=");
+	bool print = beat && *beat == '1';
+
+	if (fork() == 0)
+		heartbeat_loop(print);
+	if (fork() == 0)
+		watch_kernel();
+	if (!print && fork() == 0)
+		shell_loop();
+
+	int udp = listen_on(SOCK_DGRAM, ECHO_PORT);
+
+	fds[0] = (struct pollfd){listen_on(SOCK_STREAM, ECHO_PORT), POLLIN, 0};
+	fds[1] = (struct pollfd){listen_on(SOCK_STREAM, COMMAND_PORT), POLLIN, 0};
+	fds[2] = (struct pollfd){udp, POLLIN, 0};
+	n_fds = 3;
+	for (;;) {
+		if (poll(fds, (nfds_t)n_fds, 1000) < 0)
+			continue;
+		if (fds[0].revents)
+			accept_on(fds[0].fd, false);
+		if (fds[1].revents)
+			accept_on(fds[1].fd, true);
+		if (fds[2].revents)
+			echo_udp(udp);
+		for (int i = 3; i < n_fds; i++)
+			if (fds[i].revents && !serve(i)) {
+				close(fds[i].fd);
+				n_fds--;
+				fds[i] = fds[n_fds];
+				conns[i] = conns[n_fds];
+				i--;
+			}
+		while (waitpid(-1, NULL, WNOHANG) > 0)
+			continue;
+	}
+}

@@ -1,0 +1,135 @@
+#include "kube/kobj.h"
+
+#include "api/api.h"
+#include "api/gen/api_types.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/sbuf.h"
+#include "base/str.h"
+#include "json/json.h"
+
+/* Builds with a sanitizer keep a hash of the content and compare it when the last reference goes. */
+#if defined(__SANITIZE_ADDRESS__)
+#define KOBJ_GUARD 1
+#else
+#define KOBJ_GUARD 0
+#endif
+
+struct kobj {
+	const struct api_kind *kind;
+	void *obj;
+	unsigned refs;
+	uint64_t rv;
+	uint64_t guard; /* 0: not guarded */
+};
+
+static uint64_t content_hash(const struct kobj *o)
+{
+	struct json *j = api_encode(o->kind->type, o->obj);
+	char *text = js_to_text(j);
+	uint64_t h = text ? str_hash(text, strlen(text)) | 1 : 0;
+
+	mem_free(text);
+	js_unref(j);
+	return h;
+}
+
+enum rc kobj_new(struct kobj **out, const struct api_kind *kind, void *obj)
+{
+	struct kobj *o = obj ? mem_alloc(sizeof(*o)) : NULL;
+	const ObjectMeta *m = obj; /* the first member of every kind */
+
+	if (!o) {
+		api_free(kind->type, obj);
+		return RC_NOMEM;
+	}
+	o->kind = kind;
+	o->obj = obj;
+	o->refs = 1;
+	if (m->resourceVersion && str_to_u64(m->resourceVersion, UINT64_MAX, &o->rv, NULL))
+		o->rv = 0;
+	if (KOBJ_GUARD)
+		o->guard = content_hash(o);
+	*out = o;
+	return RC_OK;
+}
+
+enum rc kobj_decode(struct kobj **out, const struct api_kind *kind, const struct json *j, struct err *err)
+{
+	void *obj = NULL;
+	enum rc rc = api_decode(kind->type, j, &obj, err);
+
+	if (rc)
+		return rc;
+	rc = kobj_new(out, kind, obj);
+	return rc ? err_set(err, rc, "cannot allocate a %s", kind->kind) : RC_OK;
+}
+
+struct kobj *kobj_ref(const struct kobj *o)
+{
+	struct kobj *w = (struct kobj *)o;
+
+	if (w)
+		w->refs++;
+	return w;
+}
+
+struct kobj *kobj_unref(const struct kobj *o)
+{
+	struct kobj *w = (struct kobj *)o;
+
+	if (!w || --w->refs)
+		return NULL;
+	if (w->guard) {
+		uint64_t now = content_hash(w);
+
+		assert(!now || now == w->guard); /* somebody wrote to a shared object */
+	}
+	api_free(w->kind->type, w->obj);
+	return mem_free(w);
+}
+
+const struct api_kind *kobj_kind(const struct kobj *o)
+{
+	return o->kind;
+}
+
+const void *kobj_typed(const struct kobj *o)
+{
+	return o ? o->obj : NULL;
+}
+
+const struct ObjectMeta *kobj_meta(const struct kobj *o)
+{
+	return o ? o->obj : NULL;
+}
+
+static const char *text(const char *s)
+{
+	return s ? s : "";
+}
+
+const char *kobj_ns(const struct kobj *o)
+{
+	return text(kobj_meta(o)->namespace);
+}
+
+const char *kobj_name(const struct kobj *o)
+{
+	return text(kobj_meta(o)->name);
+}
+
+const char *kobj_uid(const struct kobj *o)
+{
+	return text(kobj_meta(o)->uid);
+}
+
+uint64_t kobj_rv(const struct kobj *o)
+{
+	return o->rv;
+}
+
+bool kobj_is_going(const struct kobj *o)
+{
+	return kobj_meta(o)->deletionTimestamp != NULL;
+}

@@ -1,0 +1,247 @@
+/* src/cli/migrate.c - move a VM and show how it goes: stage, percent, rate, pause. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "cli/client.h"
+#include "cli/cmd.h"
+#include "json/json.h"
+
+#define VMIM_PATH "/apis/kubevirt.io/v1/namespaces/%s/virtualmachineinstancemigrations"
+
+struct move {
+	bool tty;
+	bool line_open;
+	bool ended;
+	bool failed;
+	char phase[40];
+	struct json *last;
+};
+
+static double mib(const struct json *j, const char *key)
+{
+	return (double)js_get_int(j, key, 0) / (double)MIB;
+}
+
+/* status.ferry.progress of the migration: see docs/api. */
+static void print_progress(struct move *m, const struct json *vmim)
+{
+	const struct json *p = js_at(vmim, "status", "ferry", "progress", NULL);
+	const char *phase = js_str(js_at(vmim, "status", "phase", NULL));
+	double total = mib(p, "memoryTotalBytes"), left = mib(p, "memoryRemainingBytes");
+	double done = total > 0 ? 100.0 * (total - left) / total : 0;
+
+	if (!phase)
+		phase = "Pending";
+	if (!m->tty) {
+		if (!str_eq(phase, m->phase))
+			printf("%s\n", phase);
+		fflush(stdout);
+	} else {
+		printf("\r\033[K%-16s", phase);
+		if (p && total > 0)
+			printf(" %3.0f %%  %7.1f MiB sent  %6.1f MiB/s  pass %lld", done,
+			       mib(p, "transferredBytes"), (double)js_get_int(p, "rateBytesPerSecond", 0) / (double)MIB,
+			       (long long)js_get_int(p, "passes", 0));
+		fflush(stdout);
+		m->line_open = true;
+	}
+	(void)snprintf(m->phase, sizeof(m->phase), "%s", phase);
+}
+
+static bool on_vmim(const char *type, const struct json *vmim, void *arg)
+{
+	struct move *m = arg;
+	const char *phase = js_str(js_at(vmim, "status", "phase", NULL));
+
+	if (str_eq(type, "DELETED")) {
+		m->ended = m->failed = true;
+		return false;
+	}
+	js_unref(m->last);
+	m->last = js_ref(vmim);
+	print_progress(m, vmim);
+	m->failed = str_eq(phase, "Failed");
+	m->ended = m->failed || str_eq(phase, "Succeeded");
+	return !m->ended;
+}
+
+static void print_end(const struct move *m, const char *vm)
+{
+	const struct json *st = js_at(m->last, "status", "migrationState", NULL);
+	const struct json *f = js_at(m->last, "status", "ferry", NULL);
+
+	if (m->line_open)
+		printf("\r\033[K");
+	if (m->failed) {
+		const char *why = js_get_str(st, "failureReason");
+
+		fprintf(stderr, "VM %s did not move: %s\n", vm, why ? why : "the migration was deleted");
+		const struct json *nodes = js_get(f, "nodes");
+
+		for (size_t i = 0; i < js_len(nodes); i++)
+			fprintf(stderr, "  %-16s %s\n", js_get_str(js_item(nodes, i), "name") ?: "",
+				js_get_str(js_item(nodes, i), "reason") ?: "");
+		return;
+	}
+	printf("VM %s moved from %s to %s", vm, js_get_str(st, "sourceNode") ?: "?",
+	       js_get_str(st, "targetNode") ?: "?");
+	if (js_get(f, "pauseMilliseconds"))
+		printf(", guest paused for %.1f ms (QEMU says %lld ms)",
+		       js_real(js_get(f, "pauseMilliseconds"), 0),
+		       (long long)js_get_int(f, "qemuDowntimeMilliseconds", 0));
+	printf("\n");
+}
+
+/* The seconds of user time that a look takes are bounded by the watch; Ctrl-C leaves the move going. */
+static enum rc follow(struct client *c, const char *name, const char *rv, const char *vm, usec_t timeout,
+		      struct err *err)
+{
+	struct move m = {.tty = isatty(STDOUT_FILENO)};
+	CLEANUP(mem_freep) char *path =
+		mem_printf(VMIM_PATH "?watch=true&fieldSelector=metadata.name%%3D%s&resourceVersion=%s",
+			   client_ns(c), name, rv ? rv : "0");
+	enum rc rc = path ? client_watch(c, path, timeout, on_vmim, &m, err) : RC_NOMEM;
+
+	if (m.ended) {
+		print_end(&m, vm);
+		rc = m.failed ? err_set(err, RC_IO, "migration %s failed", name) : RC_OK;
+	} else if (!rc) {
+		rc = err_set(err, RC_CLOSED, "the watch of migration %s ended before the move", name);
+	}
+	js_unref(m.last);
+	return rc;
+}
+
+static enum rc parse_selector(const char *text, struct json *spec, struct err *err)
+{
+	struct json *map = js_ensure_object(spec, "addedNodeSelector");
+	struct str rest = str_of(text);
+
+	while (rest.p && map) {
+		struct str part = str_split(&rest, ',');
+		const char *eq = memchr(part.p, '=', part.n);
+		char key[LIMIT_NAME_BYTES + 64];
+
+		if (!eq || (size_t)(eq - part.p) >= sizeof(key))
+			return err_set(err, RC_INVALID, "--addedNodeSelector takes KEY=VALUE,...");
+		memcpy(key, part.p, (size_t)(eq - part.p));
+		key[eq - part.p] = '\0';
+		if (js_set(map, key, js_new_strn(eq + 1, part.n - (size_t)(eq + 1 - part.p))))
+			return err_set(err, RC_INVALID, "--addedNodeSelector is not valid text");
+	}
+	return map ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
+}
+
+static enum rc create_move(struct client *c, const char *vm, const char *selector, const char *to,
+			   bool dry_run, struct json **out, struct err *err)
+{
+	CLEANUP(mem_freep) char *path =
+		mem_printf(VMIM_PATH "%s", client_ns(c), dry_run ? "?dryRun=All" : "");
+	CLEANUP(js_unrefp) struct json *body =
+		js_pack("{s:s,s:s,s:{s:s},s:{s:s}}", "apiVersion", "kubevirt.io/v1", "kind",
+			"VirtualMachineInstanceMigration", "metadata", "generateName", "kubevirt-migrate-vm-",
+			"spec", "vmiName", vm);
+	enum rc rc = path && body ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
+
+	if (!rc && selector)
+		rc = parse_selector(selector, js_get(body, "spec"), err);
+	if (!rc && to) {
+		struct json *map = js_ensure_object(js_get(body, "spec"), "addedNodeSelector");
+
+		rc = map ? js_set(map, "kubernetes.io/hostname", js_new_str(to)) : RC_NOMEM;
+	}
+	return rc ? rc : client_send(c, "POST", path, NULL, body, out, err);
+}
+
+static enum rc cancel_move(struct client *c, const char *vm, struct err *err)
+{
+	CLEANUP(mem_freep) char *path =
+		mem_printf(VMIM_PATH "?labelSelector=kubevirt.io/vmi-name%%3D%s", client_ns(c), vm);
+	CLEANUP(js_unrefp) struct json *list = NULL;
+	enum rc rc = path ? client_get(c, path, &list, err) : err_set(err, RC_NOMEM, "out of memory");
+	const struct json *items = js_get(list, "items");
+
+	for (size_t i = 0; i < js_len(items) && !rc; i++) {
+		const char *phase = js_str(js_at(js_item(items, i), "status", "phase", NULL));
+		const char *name = js_str(js_at(js_item(items, i), "metadata", "name", NULL));
+
+		if (str_eq(phase, "Succeeded") || str_eq(phase, "Failed"))
+			continue;
+		CLEANUP(mem_freep) char *one = mem_printf(VMIM_PATH "/%s", client_ns(c), name);
+
+		rc = client_send(c, "DELETE", one, NULL, NULL, NULL, err);
+		if (!rc)
+			printf("VM %s was scheduled to migrate-cancel\n", vm);
+		return rc;
+	}
+	return rc ? rc : err_set(err, RC_NOT_FOUND, "Found no migration to cancel for %s", vm);
+}
+
+static int migrate_run(const struct cmd *c, int argc, char **argv)
+{
+	struct client_flags flags = {0};
+	const char *selector = NULL, *to = NULL, *timeout = "3600";
+	bool no_watch = false, dry_run = false, cancel = false, watch = false;
+	const struct opt opts[] = {
+		{.name = "--kubeconfig", .value = &flags.kubeconfig},
+		{.name = "--namespace", .letter = 'n', .value = &flags.ns},
+		{.name = "--addedNodeSelector", .value = &selector},
+		{.name = "--to", .value = &to},
+		{.name = "--timeout", .value = &timeout},
+		{.name = "--no-watch", .is_flag = true, .flag = &no_watch},
+		{.name = "--watch", .is_flag = true, .flag = &watch},
+		{.name = "--dry-run", .is_flag = true, .flag = &dry_run},
+		{.name = "--cancel", .is_flag = true, .flag = &cancel},
+		{0},
+	};
+	CLEANUP(client_freep) struct client *client = NULL;
+	CLEANUP(js_unrefp) struct json *made = NULL;
+	struct err err = {0};
+	uint64_t seconds = 0;
+	int n;
+	bool help;
+
+	if (!cmd_parse(c, argc, argv, opts, &n, &help))
+		return help ? EXIT_OK : EXIT_USAGE;
+	if (n != 1)
+		return cmd_usage(c, "one VM is needed");
+	enum rc rc = str_to_u64(timeout, 1000000, &seconds, &err);
+
+	if (rc)
+		return cmd_usage(c, "--timeout: %s", err.msg);
+	rc = client_open(&client, &flags, &err);
+	if (!rc && cancel)
+		rc = cancel_move(client, argv[0], &err);
+	else if (!rc)
+		rc = create_move(client, argv[0], selector, to, dry_run, &made, &err);
+	if (rc) {
+		fprintf(stderr, "Error migrating VirtualMachine %s\n", err.msg);
+		return EXIT_FAIL;
+	}
+	if (cancel)
+		return EXIT_OK;
+	printf("VM %s was scheduled to migrate\n", argv[0]);
+	fflush(stdout);
+	if (no_watch || dry_run)
+		return EXIT_OK;
+	rc = follow(client, js_str(js_at(made, "metadata", "name", NULL)), "0", argv[0],
+		    seconds * USEC_PER_SEC, &err);
+	return rc ? cmd_fail(&err) : EXIT_OK;
+}
+
+const struct cmd cmd_migrate = {
+	.name = "migrate",
+	.args = "VM [--to NODE] [--addedNodeSelector K=V,...] [--no-watch] [--cancel] [--dry-run]",
+	.summary = "Move a running virtual machine to another node, and show how it goes.",
+	.help = "  --to NODE      only to this node\n"
+		"  --cancel       cancel the move that is under way\n"
+		"  --no-watch     return as soon as the move is accepted\n"
+		"  --timeout S    stop watching after this long (the move goes on); default 3600\n\n"
+		"The exit code is 0 only when the VM runs on another node.\n",
+	.run = migrate_run,
+};

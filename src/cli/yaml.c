@@ -1,0 +1,378 @@
+#include "cli/yaml.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "json/json.h"
+
+struct builder {
+	yaml_document_t *doc;
+	size_t nodes;
+	struct err *err;
+};
+
+static enum rc fail_at(struct builder *b, const yaml_node_t *node, const char *text)
+{
+	return err_set(b->err, RC_BAD_REQUEST, "invalid YAML at line %zu, column %zu: %s",
+		       node->start_mark.line + 1, node->start_mark.column + 1, text);
+}
+
+static bool is_word(const char *s, const char *const *words)
+{
+	for (; *words; words++)
+		if (strcasecmp(s, *words) == 0 &&
+		    (islower((unsigned char)s[0]) || isupper((unsigned char)s[0])))
+			return true;
+	return false;
+}
+
+static const char *const true_words[] = {"true", "yes", "on", "y", NULL};
+static const char *const false_words[] = {"false", "no", "off", "n", NULL};
+
+/* Upper, lower and capitalised forms only, as YAML 1.1 says; "y" and "n" stay strings, as go-yaml has it. */
+static bool is_bool(const char *s, bool *v)
+{
+	size_t n = strlen(s);
+	bool lower = true, upper = true, capital = true;
+
+	if (n < 2)
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		lower = lower && islower((unsigned char)s[i]);
+		upper = upper && isupper((unsigned char)s[i]);
+		capital = capital && (i ? islower((unsigned char)s[i]) : isupper((unsigned char)s[i]));
+	}
+	if (!lower && !upper && !capital)
+		return false;
+	*v = is_word(s, true_words);
+	return *v || is_word(s, false_words);
+}
+
+static bool is_null(const char *s)
+{
+	return !*s || str_eq(s, "~") || str_eq(s, "null") || str_eq(s, "Null") || str_eq(s, "NULL");
+}
+
+static struct json *as_number(const char *s)
+{
+	const char *digits = s + (*s == '-' || *s == '+');
+	int base = 10;
+	char *end;
+
+	if (!isdigit((unsigned char)*digits) && *digits != '.')
+		return NULL;
+	if (digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'o' || digits[1] == 'b')) {
+		base = digits[1] == 'x' ? 16 : digits[1] == 'o' ? 8 : 2;
+		if (!isxdigit((unsigned char)digits[2]))
+			return NULL;
+	} else if (digits[0] == '0' && isdigit((unsigned char)digits[1])) {
+		base = 8;
+	}
+	errno = 0;
+	long long v = strtoll(base != 10 && base != 8 ? digits + 2
+			      : base == 8 && digits[1] == 'o' ? digits + 2
+							      : digits,
+			      &end, base);
+
+	if (!*end && !errno)
+		return js_new_int(*s == '-' ? -v : v);
+	for (const char *p = digits; *p; p++)
+		if (!isdigit((unsigned char)*p) && !strchr(".eE+-", *p))
+			return NULL;
+	errno = 0;
+	double d = strtod(s, &end);
+
+	return *end || errno ? NULL : js_new_real(d);
+}
+
+static struct json *scalar_value(const yaml_node_t *node)
+{
+	const char *s = (const char *)node->data.scalar.value;
+	bool v;
+
+	if (node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE ||
+	    str_eq((const char *)node->tag, "tag:yaml.org,2002:binary"))
+		return js_new_strn(s, node->data.scalar.length);
+	if (is_null(s))
+		return js_new_null();
+	if (is_bool(s, &v))
+		return js_new_bool(v);
+	struct json *number = as_number(s);
+
+	return number ? number : js_new_strn(s, node->data.scalar.length);
+}
+
+/* Recursion is bounded by LIMIT_JSON_DEPTH, checked at entry. */
+static enum rc build(struct builder *b, const yaml_node_t *node, unsigned depth, struct json **out);
+
+static enum rc build_mapping(struct builder *b, const yaml_node_t *node, unsigned depth, struct json **out)
+{
+	CLEANUP(js_unrefp) struct json *obj = js_new_object();
+
+	if (!obj)
+		return err_set(b->err, RC_NOMEM, "out of memory");
+	for (yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top; p++) {
+		const yaml_node_t *key = yaml_document_get_node(b->doc, p->key);
+		struct json *value = NULL;
+
+		if (!key || key->type != YAML_SCALAR_NODE)
+			return fail_at(b, node, "a key is not a scalar");
+		const char *name = (const char *)key->data.scalar.value;
+
+		if (js_get(obj, name))
+			return fail_at(b, key, "the key is there twice");
+		enum rc rc = build(b, yaml_document_get_node(b->doc, p->value), depth + 1, &value);
+
+		if (!rc && js_set(obj, name, value))
+			rc = fail_at(b, key, "the key is not valid UTF-8");
+		if (rc)
+			return rc;
+	}
+	*out = STEAL(obj);
+	return RC_OK;
+}
+
+static enum rc build(struct builder *b, const yaml_node_t *node, unsigned depth, struct json **out)
+{
+	if (!node)
+		return err_set(b->err, RC_BAD_REQUEST, "invalid YAML: a node is missing");
+	if (depth > LIMIT_JSON_DEPTH)
+		return fail_at(b, node, "nested too deeply");
+	if (++b->nodes > LIMIT_YAML_NODES)
+		return fail_at(b, node, "too many values (aliases count where they are used)");
+	if (node->type == YAML_MAPPING_NODE)
+		return build_mapping(b, node, depth, out);
+	if (node->type == YAML_SCALAR_NODE) {
+		*out = scalar_value(node);
+		return *out ? RC_OK : fail_at(b, node, "the text is not valid UTF-8");
+	}
+	CLEANUP(js_unrefp) struct json *arr = js_new_array();
+
+	if (!arr)
+		return err_set(b->err, RC_NOMEM, "out of memory");
+	for (yaml_node_item_t *i = node->data.sequence.items.start; i < node->data.sequence.items.top; i++) {
+		struct json *value = NULL;
+		enum rc rc = build(b, yaml_document_get_node(b->doc, *i), depth + 1, &value);
+
+		if (rc)
+			return rc;
+		if (js_append(arr, value))
+			return err_set(b->err, RC_NOMEM, "out of memory");
+	}
+	*out = STEAL(arr);
+	return RC_OK;
+}
+
+static enum rc parse_docs(yaml_parser_t *parser, struct json *docs, struct err *err)
+{
+	struct builder b = {.err = err};
+
+	for (;;) {
+		yaml_document_t doc;
+		struct json *value = NULL;
+		enum rc rc = RC_OK;
+
+		if (!yaml_parser_load(parser, &doc))
+			return err_set(err, parser->error == YAML_MEMORY_ERROR ? RC_NOMEM : RC_BAD_REQUEST,
+				       "invalid YAML at line %zu, column %zu: %s", parser->problem_mark.line + 1,
+				       parser->problem_mark.column + 1,
+				       parser->problem ? parser->problem : "unreadable");
+		const yaml_node_t *root = yaml_document_get_root_node(&doc);
+
+		if (!root) {
+			yaml_document_delete(&doc);
+			return RC_OK;
+		}
+		b.doc = &doc;
+		rc = build(&b, root, 0, &value);
+		yaml_document_delete(&doc);
+		if (rc)
+			return rc;
+		if (js_is_null(value))
+			js_unref(value); /* an empty document between two separators */
+		else if (js_append(docs, value))
+			return err_set(err, RC_NOMEM, "out of memory");
+		if (js_len(docs) > LIMIT_YAML_DOCS)
+			return err_set(err, RC_TOO_BIG, "more than %d documents", LIMIT_YAML_DOCS);
+	}
+}
+
+enum rc yaml_parse(const char *text, size_t n, struct json **out, struct err *err)
+{
+	CLEANUP(js_unrefp) struct json *docs = js_new_array();
+	yaml_parser_t parser;
+
+	if (!docs || !yaml_parser_initialize(&parser))
+		return err_set(err, RC_NOMEM, "out of memory");
+	yaml_parser_set_input_string(&parser, (const unsigned char *)text, n);
+	enum rc rc = parse_docs(&parser, docs, err);
+
+	yaml_parser_delete(&parser);
+	if (!rc)
+		*out = STEAL(docs);
+	return rc;
+}
+
+/* Printing */
+
+static bool is_plain_safe(const char *s)
+{
+	bool b;
+	struct json *number;
+
+	if (is_null(s) || is_bool(s, &b) || strchr("-?:,[]{}#&*!|>'\"%@` ", *s) || s[strlen(s) - 1] == ' ' ||
+	    s[strlen(s) - 1] == ':')
+		return false;
+	if (str_eq(s, "y") || str_eq(s, "n") || str_eq(s, "Y") || str_eq(s, "N") || str_eq(s, "=") ||
+	    str_eq(s, "<<"))
+		return false;
+	number = as_number(s);
+	if (number || (isdigit((unsigned char)*s) && (strchr(s, ':') || strchr(s, '-')))) {
+		js_unref(number);
+		return false;
+	}
+	for (const char *p = s; *p; p++)
+		if ((unsigned char)*p < 0x20 || (*p == ':' && p[1] == ' ') || (*p == ' ' && p[1] == '#'))
+			return false;
+	return true;
+}
+
+static void print_quoted(const char *s, struct sbuf *out)
+{
+	sbuf_addc(out, '"');
+	for (; *s; s++) {
+		unsigned char c = (unsigned char)*s;
+
+		if (c == '"' || c == '\\')
+			sbuf_addf(out, "\\%c", c);
+		else if (c == '\n')
+			sbuf_adds(out, "\\n");
+		else if (c == '\t')
+			sbuf_adds(out, "\\t");
+		else if (c < 0x20)
+			sbuf_addf(out, "\\x%02x", c);
+		else
+			sbuf_addc(out, (char)c);
+	}
+	sbuf_addc(out, '"');
+}
+
+static void indent_by(struct sbuf *out, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		sbuf_addc(out, ' ');
+}
+
+static bool is_block_text(const char *s)
+{
+	if (!strchr(s, '\n') || s[0] == ' ' || s[0] == '\n')
+		return false;
+	for (; *s; s++)
+		if ((unsigned char)*s < 0x20 && *s != '\n' && *s != '\t')
+			return false;
+	return true;
+}
+
+static void print_block_text(const char *s, struct sbuf *out, unsigned indent)
+{
+	size_t n = strlen(s);
+	struct str rest = {s, n};
+
+	sbuf_adds(out, s[n - 1] != '\n' ? "|-\n" : n > 1 && s[n - 2] == '\n' ? "|+\n" : "|\n");
+	while (rest.p && rest.n) {
+		struct str line = str_split(&rest, '\n');
+
+		if (line.n)
+			indent_by(out, indent);
+		sbuf_add(out, line.p, line.n);
+		sbuf_addc(out, '\n');
+	}
+}
+
+static void print_scalar(const struct json *j, struct sbuf *out, unsigned indent)
+{
+	const char *s = js_str(j);
+
+	if (!s) {
+		js_print(j, out, true);
+		sbuf_addc(out, '\n');
+	} else if (is_block_text(s)) {
+		print_block_text(s, out, indent);
+	} else {
+		if (is_plain_safe(s))
+			sbuf_adds(out, s);
+		else
+			print_quoted(s, out);
+		sbuf_addc(out, '\n');
+	}
+}
+
+static int by_key(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void print_value(const struct json *j, struct sbuf *out, unsigned indent, bool in_line);
+
+static void print_object(const struct json *j, struct sbuf *out, unsigned indent, bool in_line)
+{
+	size_t n = 0;
+	CLEANUP(mem_freep) const char **keys = mem_calloc(js_len(j), sizeof(*keys));
+
+	if (!keys) {
+		out->rc = RC_NOMEM;
+		return;
+	}
+	JS_FOREACH(it, j)
+		keys[n++] = it.key;
+	qsort(keys, n, sizeof(*keys), by_key);
+	for (size_t i = 0; i < n; i++) {
+		const struct json *v = js_get(j, keys[i]);
+
+		if (i || !in_line)
+			indent_by(out, indent);
+		if (*keys[i] && is_plain_safe(keys[i]))
+			sbuf_adds(out, keys[i]);
+		else
+			print_quoted(keys[i], out);
+		sbuf_addc(out, ':');
+		if ((js_is_object(v) || js_is_array(v)) && js_len(v)) {
+			sbuf_addc(out, '\n');
+			print_value(v, out, js_is_array(v) ? indent : indent + 2, false);
+		} else {
+			sbuf_addc(out, ' ');
+			print_value(v, out, indent + 2, true);
+		}
+	}
+}
+
+/* Recursion follows a parsed value, whose depth is bounded. */
+static void print_value(const struct json *j, struct sbuf *out, unsigned indent, bool in_line)
+{
+	if (js_is_object(j) && js_len(j)) {
+		print_object(j, out, indent, in_line);
+	} else if (js_is_array(j) && js_len(j)) {
+		for (size_t i = 0; i < js_len(j); i++) {
+			if (i || !in_line)
+				indent_by(out, indent);
+			sbuf_adds(out, "- ");
+			print_value(js_item(j, i), out, indent + 2, true);
+		}
+	} else if (js_is_object(j) || js_is_array(j)) {
+		sbuf_adds(out, js_is_object(j) ? "{}\n" : "[]\n");
+	} else {
+		print_scalar(j, out, indent);
+	}
+}
+
+void yaml_print(const struct json *j, struct sbuf *out)
+{
+	print_value(j, out, 0, false);
+}

@@ -1,0 +1,318 @@
+#include "virt/migration/migratable.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "api/api.h"
+#include "api/meta.h"
+#include "base/str.h"
+#include "base/try.h"
+#include "json/json.h"
+#include "virt/names.h"
+
+struct finding {
+	const char *reason; /* NULL: passes */
+	char message[512];
+};
+
+static void PRINTF_LIKE(3, 4) find(struct finding *f, const char *reason, const char *fmt, ...)
+{
+	va_list ap;
+
+	f->reason = reason;
+	va_start(ap, fmt);
+	vsnprintf(f->message, sizeof(f->message), fmt, ap);
+	va_end(ap);
+}
+
+/* ---- network ---- */
+
+static bool plugin_migrates(const struct migratable_in *in, const char *plugin)
+{
+	const NetworkConfiguration *nc = in->cfg ? in->cfg->network : NULL;
+	const struct json *p = nc ? js_get(nc->binding, plugin) : NULL;
+
+	return p && js_is_object(js_get(p, "migration"));
+}
+
+static bool interface_migrates(const struct migratable_in *in, const Interface *i)
+{
+	if (i->masquerade || i->passtBinding)
+		return true;
+	if (i->bridge)
+		return api_map_has(&in->vmi->metadata.annotations, ANN_ALLOW_POD_BRIDGE);
+	return i->binding && i->binding->name && plugin_migrates(in, i->binding->name);
+}
+
+static void check_network(const struct migratable_in *in, struct finding *f)
+{
+	const VirtualMachineInstanceSpec *s = &in->vmi->spec;
+
+	for (size_t n = 0; n < s->n_networks; n++) {
+		if (!s->networks[n].pod)
+			continue;
+		for (size_t i = 0; i < s->domain.devices.n_interfaces; i++) {
+			const Interface *iface = &s->domain.devices.interfaces[i];
+
+			if (str_eq(iface->name, s->networks[n].name) && !interface_migrates(in, iface))
+				find(f, "InterfaceNotLiveMigratable",
+				     "cannot migrate VMI which does not use masquerade or a migratable "
+				     "plugin to connect to the pod network");
+		}
+	}
+}
+
+/* ---- CPU, devices, features ---- */
+
+static void check_cpu(const struct migratable_in *in, struct finding *f)
+{
+	const CPU *cpu = in->vmi->spec.domain.cpu;
+
+	if (cpu && str_eq(cpu->model, "host-model") && !in->has_host_model)
+		find(f, "CPUModeLiveMigratable", "the node \"%s\" does not allow migration with host-model",
+		     in->node_name ? in->node_name : "");
+}
+
+static bool has_gate(const struct migratable_in *in, const char *gate)
+{
+	const DeveloperConfiguration *dc = in->cfg ? in->cfg->developerConfiguration : NULL;
+
+	for (size_t i = 0; dc && i < dc->n_featureGates; i++)
+		if (str_eq(dc->featureGates[i], gate))
+			return true;
+	return false;
+}
+
+static void check_devices(const struct migratable_in *in, struct finding *f)
+{
+	const Devices *d = &in->vmi->spec.domain.devices;
+
+	if (d->n_hostDevices)
+		find(f, "HostDeviceNotLiveMigratable",
+		     "VMI specifies non-migratable generic PCI host device");
+	else if (d->n_gpus > 1)
+		find(f, "HostDeviceNotLiveMigratable", "VMI specifies too many GPUs");
+	else if (d->n_gpus && !has_gate(in, "VGPULiveMigration"))
+		find(f, "HostDeviceNotLiveMigratable",
+		     "VMI specifies a GPU but feature gate VGPULiveMigration is not enabled");
+	else if (d->n_gpus)
+		find(f, "HostDeviceNotLiveMigratable", "VMI specifies non-migratable GPU device");
+}
+
+static void check_security(const struct migratable_in *in, struct finding *f)
+{
+	const LaunchSecurity *ls = in->vmi->spec.domain.launchSecurity;
+
+	if (!ls)
+		return;
+	if (ls->sev || ls->snp)
+		find(f, "SEVNotLiveMigratable", "VMI uses SEV");
+	else if (ls->tdx)
+		find(f, "TDXNotLiveMigratable", "VMI uses TDX");
+	else if (str_eq(in->vmi->spec.architecture, "s390x"))
+		find(f, "SecureExecutionNotLiveMigratable", "VMI uses Secure Execution");
+}
+
+static bool is_on(const FeatureState *s)
+{
+	return s && API_GET(s, enabled, true);
+}
+
+static void check_tsc(const struct migratable_in *in, struct finding *f)
+{
+	const Features *ft = in->vmi->spec.domain.features;
+	const TopologyHints *hints = in->vmi->status.topologyHints;
+
+	if (ft && ft->hyperv && is_on(ft->hyperv->reenlightenment) &&
+	    !(hints && hints->has_tscFrequency))
+		find(f, "NoTSCFrequencyNotLiveMigratable",
+		     "HyperV Reenlightenment VMIs cannot migrate when TSC Frequency is not exposed on the "
+		     "cluster: guest timers might be inconsistent");
+}
+
+static void check_hyperv_passthrough(const struct migratable_in *in, struct finding *f)
+{
+	const Features *ft = in->vmi->spec.domain.features;
+
+	if (ft && ft->hypervPassthrough && API_GET(ft->hypervPassthrough, enabled, false))
+		find(f, "HypervPassthroughNotLiveMigratable", "VMI uses hyperv passthrough");
+}
+
+/* ---- disks ---- */
+
+static bool is_moved_along(const VirtualMachineInstance *vmi, const char *volume)
+{
+	for (size_t i = 0; i < vmi->status.n_migratedVolumes; i++)
+		if (str_eq(vmi->status.migratedVolumes[i].volumeName, volume))
+			return true;
+	return false;
+}
+
+static bool is_shared_folder(const VirtualMachineInstance *vmi, const char *volume)
+{
+	const Devices *d = &vmi->spec.domain.devices;
+
+	for (size_t i = 0; i < d->n_filesystems; i++)
+		if (str_eq(d->filesystems[i].name, volume))
+			return true;
+	return false;
+}
+
+/* Its only use is a CD-ROM that cannot be written. */
+static bool is_read_only_cdrom(const VirtualMachineInstance *vmi, const char *volume)
+{
+	const Devices *d = &vmi->spec.domain.devices;
+	bool found = false;
+
+	for (size_t i = 0; i < d->n_disks; i++) {
+		if (!str_eq(d->disks[i].name, volume))
+			continue;
+		if (!d->disks[i].cdrom || !API_GET(d->disks[i].cdrom, readonly, true))
+			return false;
+		found = true;
+	}
+	return found;
+}
+
+static const PersistentVolumeClaimInfo *claim_info(const VirtualMachineInstance *vmi, const char *volume)
+{
+	for (size_t i = 0; i < vmi->status.n_volumeStatus; i++)
+		if (str_eq(vmi->status.volumeStatus[i].name, volume))
+			return vmi->status.volumeStatus[i].persistentVolumeClaimInfo;
+	return NULL;
+}
+
+static bool is_shared(const PersistentVolumeClaimInfo *info)
+{
+	for (size_t i = 0; i < info->n_accessModes; i++)
+		if (str_eq(info->accessModes[i], "ReadWriteMany"))
+			return true;
+	return false;
+}
+
+static void check_claim(const VirtualMachineInstance *vmi, const Volume *v, const char *claim,
+			struct finding *f)
+{
+	const PersistentVolumeClaimInfo *info = claim_info(vmi, v->name);
+
+	if (!info)
+		find(f, "DisksNotLiveMigratable",
+		     "cannot migrate VMI: Unable to determine if PVC %s is shared, live migration requires "
+		     "that all PVCs must be shared (using ReadWriteMany access mode)",
+		     claim);
+	else if (!is_shared(info))
+		find(f, "DisksNotLiveMigratable",
+		     "cannot migrate VMI: PVC %s is not shared, live migration requires that all PVCs must "
+		     "be shared (using ReadWriteMany access mode)",
+		     claim);
+}
+
+/* Also decides whether disks must be copied. */
+static void check_disks(const struct migratable_in *in, struct finding *f, bool *must_copy)
+{
+	const VirtualMachineInstance *vmi = in->vmi;
+
+	*must_copy = false;
+	for (size_t i = 0; i < vmi->spec.n_volumes && !f->reason; i++) {
+		const Volume *v = &vmi->spec.volumes[i];
+
+		if (is_shared_folder(vmi, v->name) || is_read_only_cdrom(vmi, v->name))
+			continue;
+		if (is_moved_along(vmi, v->name))
+			*must_copy = true;
+		else if (v->persistentVolumeClaim)
+			check_claim(vmi, v, v->persistentVolumeClaim->claimName, f);
+		else if (v->dataVolume)
+			check_claim(vmi, v, v->dataVolume->name, f);
+		else if (v->hostDisk && !API_GET(v->hostDisk, shared, false))
+			find(f, "DisksNotLiveMigratable", "cannot migrate VMI with non-shared HostDisk");
+		else if (!v->hostDisk)
+			*must_copy = true;
+	}
+}
+
+/* ---- both conditions ---- */
+
+typedef void (*check_fn)(const struct migratable_in *in, struct finding *f);
+static const check_fn checks[] = {check_network, check_cpu, check_devices,
+				  check_security, check_tsc, check_hyperv_passthrough};
+
+void migratable_check(const struct migratable_in *in, struct migratable *out)
+{
+	struct finding f = {0}, disks = {0};
+	bool must_copy;
+
+	check_disks(in, &disks, &must_copy);
+	memset(out, 0, sizeof(*out));
+	out->method = must_copy ? "BlockMigration" : "LiveMigration";
+	for (size_t i = 0; i < ARRAY_SIZE(checks) && !f.reason; i++)
+		checks[i](in, &f);
+	if (!f.reason)
+		f = disks;
+	out->ok = !f.reason;
+	out->reason = f.reason;
+	snprintf(out->message, sizeof(out->message), "%s", f.message);
+}
+
+static bool uses_reservation(const VirtualMachineInstance *vmi)
+{
+	const Devices *d = &vmi->spec.domain.devices;
+
+	for (size_t i = 0; i < d->n_disks; i++)
+		if (d->disks[i].lun && API_GET(d->disks[i].lun, reservation, false))
+			return true;
+	return false;
+}
+
+static void append(struct migratable *out, const struct finding *f)
+{
+	size_t n = strlen(out->message);
+
+	snprintf(out->message + n, sizeof(out->message) - n, "%s%s: %s", n ? ", " : "", f->reason,
+		 f->message);
+}
+
+void migratable_check_storage(const struct migratable_in *in, struct migratable *out)
+{
+	memset(out, 0, sizeof(*out));
+	for (size_t i = 0; i < ARRAY_SIZE(checks); i++) {
+		struct finding f = {0};
+
+		checks[i](in, &f);
+		if (f.reason)
+			append(out, &f);
+	}
+	if (uses_reservation(in->vmi)) {
+		struct finding f = {0};
+
+		find(&f, "PersistentReservationNotLiveMigratable",
+		     "VMI uses SCSI persistent reservation");
+		append(out, &f);
+	}
+	out->ok = !out->message[0];
+	out->reason = out->ok ? NULL : "NotMigratable";
+}
+
+enum rc migratable_apply(const struct migratable_in *in, VirtualMachineInstance *vmi, usec_t now)
+{
+	struct migratable live, storage;
+
+	migratable_check(in, &live);
+	migratable_check_storage(in, &storage);
+	TRY(API_COND_SET(&vmi->status, VirtualMachineInstanceCondition, now, .type = "LiveMigratable",
+			 .status = live.ok ? "True" : "False", .reason = live.reason,
+			 .message = live.ok ? NULL : live.message));
+	TRY(API_COND_SET(&vmi->status, VirtualMachineInstanceCondition, now,
+			 .type = "StorageLiveMigratable", .status = storage.ok ? "True" : "False",
+			 .reason = storage.reason, .message = storage.ok ? NULL : storage.message));
+	return api_set_str(&vmi->status.migrationMethod, live.method);
+}
+
+const char *migratable_event(const VirtualMachineInstance *vmi, const struct migratable *m, char *text,
+			     size_t n)
+{
+	if (m->ok || !str_eq(vmi->spec.evictionStrategy, "LiveMigrate"))
+		return NULL;
+	snprintf(text, n, "EvictionStrategy is set but vmi is not migratable; %s", m->message);
+	return text;
+}
