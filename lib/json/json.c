@@ -78,6 +78,11 @@ enum rc js_parse(const char *text, size_t n, struct json **out, struct err *err)
 	alloc_failed = false;
 	json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
 
+	/* Some versions go on after a failed allocation: what they return is not trusted. */
+	if (j && alloc_failed) {
+		json_decref(j);
+		return err_set(err, RC_NOMEM, "cannot allocate a JSON value");
+	}
 	if (!j) {
 		bool nomem = alloc_failed || json_error_code(&e) == json_error_out_of_memory;
 

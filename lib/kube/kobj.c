@@ -2,13 +2,10 @@
 
 #include "api/api.h"
 #include "api/gen/api_types.h"
-#include "base/file.h"
 #include "base/mem.h"
-#include "base/sbuf.h"
 #include "base/str.h"
-#include "json/json.h"
 
-/* Builds with a sanitizer keep a hash of the content and compare it when the last reference goes. */
+/* Builds with a sanitizer keep a copy of the content and compare it when the last reference goes. */
 #if defined(__SANITIZE_ADDRESS__)
 #define KOBJ_GUARD 1
 #else
@@ -20,19 +17,8 @@ struct kobj {
 	void *obj;
 	unsigned refs;
 	uint64_t rv;
-	uint64_t guard; /* 0: not guarded */
+	void *guard; /* NULL: not guarded */
 };
-
-static uint64_t content_hash(const struct kobj *o)
-{
-	struct json *j = api_encode(o->kind->type, o->obj);
-	char *text = js_to_text(j);
-	uint64_t h = text ? str_hash(text, strlen(text)) | 1 : 0;
-
-	mem_free(text);
-	js_unref(j);
-	return h;
-}
 
 enum rc kobj_new(struct kobj **out, const struct api_kind *kind, void *obj)
 {
@@ -48,8 +34,13 @@ enum rc kobj_new(struct kobj **out, const struct api_kind *kind, void *obj)
 	o->refs = 1;
 	if (m->resourceVersion && str_to_u64(m->resourceVersion, UINT64_MAX, &o->rv, NULL))
 		o->rv = 0;
-	if (KOBJ_GUARD)
-		o->guard = content_hash(o);
+	if (KOBJ_GUARD) {
+		o->guard = api_clone(kind->type, obj);
+		if (!o->guard) {
+			kobj_unref(o);
+			return RC_NOMEM;
+		}
+	}
 	*out = o;
 	return RC_OK;
 }
@@ -81,9 +72,8 @@ struct kobj *kobj_unref(const struct kobj *o)
 	if (!w || --w->refs)
 		return NULL;
 	if (w->guard) {
-		uint64_t now = content_hash(w);
-
-		assert(!now || now == w->guard); /* somebody wrote to a shared object */
+		assert(api_equal(w->kind->type, w->guard, w->obj)); /* else: written to while shared */
+		api_free(w->kind->type, w->guard);
 	}
 	api_free(w->kind->type, w->obj);
 	return mem_free(w);
