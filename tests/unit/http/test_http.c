@@ -204,7 +204,7 @@ static void call_has_a_deadline(void **state)
 	struct fixture *f = *state;
 	struct late l = {0};
 	struct got g = {0};
-	struct http_call call = {.url = fixture_url(f, "/"), .timeout = 50 * USEC_PER_MSEC,
+	struct http_call call = {.url = fixture_url(f, "/"), .timeout = 300 * USEC_PER_MSEC,
 				 .done = got_done, .arg = &g};
 	struct http_slot *slot = NULL;
 
