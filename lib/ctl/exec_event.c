@@ -41,10 +41,11 @@ struct note {
 	uint64_t count;	   /* ours */
 	uint64_t base;	   /* found on the server */
 	usec_t first, last; /* realtime */
-	usec_t sent_at;	    /* loop_now(); 0: never */
+	usec_t sent_at;	    /* loop_now() */
 	unsigned tries;
 	bool exists; /* the Event object is known to be there */
 	bool is_dirty;
+	bool was_sent;
 };
 
 struct bucket {
@@ -246,7 +247,7 @@ void events_record(struct events *e, const struct event_note *n)
 	to->last = loop_realtime(e->x->loop);
 	to->is_dirty = true;
 	to->tries = 0;
-	if (!to->sent_at && !to->call)
+	if (!to->was_sent && !to->call)
 		note_send(to);
 	else if (!ev_timer_is_armed(e->timer))
 		ev_timer_rearm(e->timer, GAP);
@@ -270,7 +271,8 @@ static void note_send(struct note *n)
 
 	n->call = kube_call_free(n->call);
 	n->is_dirty = false;
-	n->sent_at = MAX(loop_now(n->e->x->loop), (usec_t)1);
+	n->was_sent = true;
+	n->sent_at = loop_now(n->e->x->loop);
 	if (!rc && n->exists) {
 		if (n->base)
 			js_del(body, "firstTimestamp"); /* the predecessor's stands */

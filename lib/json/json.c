@@ -379,9 +379,15 @@ struct json *js_pack(const char *fmt, ...)
 	va_list ap;
 	json_error_t e;
 
+	alloc_failed = false;
 	va_start(ap, fmt);
 	json_t *j = json_vpack_ex(&e, 0, fmt, ap);
 	va_end(ap);
+	/* An optional value that could not be allocated would be left out in silence. */
+	if (j && alloc_failed) {
+		json_decref(j);
+		return NULL;
+	}
 	assert(j || json_error_code(&e) == json_error_out_of_memory ||
 	       json_error_code(&e) == json_error_null_value);
 	return W(j);
