@@ -72,6 +72,7 @@ static enum rc make_mounts(const struct box *b, struct err *err)
 	ignore_rc(clone_tree("/sys/fs/cgroup", &cgroup, NULL)); /* a machine may have none */
 	if (syscall(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &read_only, sizeof(read_only)) < 0)
 		return err_set_sys(err, errno, "cannot make the machine's files read-only for the box");
+	rc = do_mount("tmpfs", b->cover, "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, "size=4k", err);
 	for (size_t i = 0; i < ARRAY_SIZE(memory) && !rc; i++)
 		if (access(memory[i], F_OK) == 0)
 			rc = do_mount("tmpfs", memory[i], "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777", err);
@@ -89,8 +90,6 @@ static enum rc make_mounts(const struct box *b, struct err *err)
 		rc = bind_fd(shared, BOX_SHARED, err);
 	if (!rc)
 		rc = file_mkdir_p(BOX_RUN, 0755, err);
-	if (!rc)
-		rc = do_mount("tmpfs", b->cover, "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, "size=4k", err);
 	return rc;
 }
 
@@ -142,7 +141,7 @@ static void pass_on(int signo)
 }
 
 /* The process outside: it only passes signals on and carries the exit code out. */
-static NORETURN void wait_outside(const char *pidfile)
+static NORETURN void wait_outside(const char *pidfile, int go)
 {
 	struct sigaction sa = {.sa_handler = pass_on};
 	struct err err;
@@ -152,6 +151,7 @@ static NORETURN void wait_outside(const char *pidfile)
 	sigaction(SIGINT, &sa, NULL);
 	if (pidfile_write(pidfile, inside, &err))
 		log_error("%s", err.msg);
+	fd_close(go);
 	while (waitpid(inside, &status, 0) < 0 && errno == EINTR)
 		continue;
 	(void)unlink(pidfile);
@@ -161,6 +161,8 @@ static NORETURN void wait_outside(const char *pidfile)
 enum rc box_enter(const struct box *b, const char *pidfile, struct err *err)
 {
 	CLEANUP(fd_closep) int outside = -1;
+	int go[2];
+	char byte;
 	enum rc rc = net_ns_self(&outside, err);
 
 	if (!rc)
@@ -172,11 +174,21 @@ enum rc box_enter(const struct box *b, const char *pidfile, struct err *err)
 	rc = plug_cable(b, outside, err);
 	if (rc)
 		return rc;
+	if (pipe2(go, O_CLOEXEC) < 0)
+		return err_set_sys(err, errno, "cannot make a pipe");
 	inside = fork();
 	if (inside < 0)
 		return err_set_sys(err, errno, "cannot fork");
-	if (inside > 0)
-		wait_outside(pidfile);
+	if (inside > 0) {
+		fd_close(go[0]);
+		wait_outside(pidfile, go[1]);
+	}
+	/* The pid file is written in this mount namespace too: nothing may be open for writing when its
+	 * mounts become read-only. */
+	fd_close(go[1]);
+	if (read(go[0], &byte, 1) < 0)
+		return err_set_sys(err, errno, "cannot wait for the process outside");
+	fd_close(go[0]);
 	if (sethostname(b->name, strlen(b->name)) < 0)
 		return err_set_sys(err, errno, "cannot set the host name");
 	return make_mounts(b, err);
