@@ -150,7 +150,7 @@ class HandVm:
         self.qmps[n] = Qmp(sock)
         return time.time() - t
 
-    def move(self, options=None, wait_running=True):
+    def move(self, options=None, wait_running=True, port=4444):
         """Returns the figures of one move, the start of the target included."""
         src, dst = self.at, "b" if self.at == "a" else "a"
         ip = {"a": "10.1.0.1", "b": "10.1.0.2"}[dst]
@@ -171,8 +171,8 @@ class HandVm:
             params.update({"tls-creds": "t", "tls-hostname": ""})
         params.setdefault("max-bandwidth", 0)
         q("migrate-set-parameters", **params)
-        p("migrate-incoming", uri=f"tcp:{ip}:4444")
-        q("migrate", uri=f"tcp:{ip}:4444")
+        p("migrate-incoming", uri=f"tcp:{ip}:{port}")
+        q("migrate", uri=f"tcp:{ip}:{port}")
         end = q.wait_event(lambda e: e["event"] == "MIGRATION" and e["data"]["status"] in ("completed", "failed"))
         if end["data"]["status"] != "completed":
             raise RuntimeError(f"the move by hand failed: {q('query-migrate')}")

@@ -1,0 +1,443 @@
+#!/usr/bin/env python3
+"""Measure Ferry against QEMU driven by hand in the same run, and print the table of bars.
+
+Usage: ./run bench [--runs N] [--list] [NAME...]
+
+Ratios and differences within one run are evidence; absolute times are not (machines are noisy).  Each
+figure is a median of at least 10 unless it is a count.  Writes build/bench.json: a list of
+{name, value, unit, baseline, bar, met, samples}.
+"""
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
+import ferrytest as ft  # noqa: E402
+import handmove  # noqa: E402
+
+COUNTED = ["VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceMigration", "Pod"]
+APART = ["Event", "Lease", "EndpointSlice"]
+
+
+class Bench:
+    def __init__(self, args):
+        self.args = args
+        self.rows = []
+        self.cluster = None
+        self.work = tempfile.mkdtemp(prefix="bench-", dir=os.path.dirname(args.out))
+
+    def add(self, name, value, unit, bar=None, met=None, baseline=None, samples=None):
+        self.rows.append({"name": name, "value": value, "unit": unit, "baseline": baseline, "bar": bar, "met": met,
+                          "samples": samples})
+        mark = {True: "met", False: "MISSED", None: ""}[met]
+        shown = f"{value:.1f}" if isinstance(value, float) else value
+        base = "" if baseline is None else f" (baseline {baseline:.1f} {unit})"
+        print(f"  {name:58} {shown} {unit}{base}  bar {bar or '-'}  {mark}", flush=True)
+
+    def up(self, nodes=2, args=None):
+        self.down()
+        self.cluster = ft.Cluster(os.path.join(self.work, "cluster"), nodes, self.args.bin, args).up()
+        return self.cluster
+
+    def down(self):
+        if self.cluster:
+            self.cluster.down()
+            self.cluster = None
+
+    def kernel_vm(self, name, memory="1Gi", **kw):
+        """A diskless guest: kernel and initrd come from an OCI folder that the box can see."""
+        return ft.vm(name, memory, kernel={"kernelArgs": "console=ttyS0 quiet tiny.heartbeat=1", "container": {
+            "image": f"oci:{self.oci()}", "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd.gz"}}, **kw)
+
+    def oci(self):
+        path = os.path.join(os.path.dirname(self.args.out), "tiny-oci")
+        if not os.path.exists(os.path.join(path, "index.json")):
+            subprocess.run([sys.executable, os.path.join(HERE, "../lib/ociimage.py"), path,
+                            f"{self.args.tiny}/vmlinuz:/boot/vmlinuz", f"{self.args.tiny}/initrd.gz:/boot/initrd.gz"],
+                           check=True)
+        return path
+
+    def start_guest(self, name, memory="1Gi", service=True, **kw):
+        api = self.cluster.api
+        if service:
+            api.create(ft.service(name))
+        api.create(self.kernel_vm(name, memory, **kw))
+        vmi = api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
+        address = ft.vmi_address(vmi)
+        ft.Guest(address).wait(90)
+        return address
+
+
+def ms(values):
+    return [v * 1000 for v in values]
+
+
+# ---- figures ------------------------------------------------------------------------------------
+
+
+def bench_up(b):
+    """`up --nodes 2` after the build, to both nodes Ready."""
+    took = []
+    for _ in range(b.args.runs):
+        b.down()
+        t = time.time()
+        b.up()
+        took.append(time.time() - t)
+    b.add("up --nodes 2 to both nodes Ready", statistics.median(took), "s", "<= 2", statistics.median(took) <= 2,
+          samples=took)
+
+
+def bench_start(b):
+    """VM created to guest vCPUs running, beyond raw QEMU's own start."""
+    b.up()
+    api = b.cluster.api
+    nodes = handmove.HandNodes(os.path.join(b.work, "hand"), "fbb").up()
+    ours, raw = [], []
+    try:
+        b.start_guest("warm")
+        for i in range(b.args.runs):
+            hv = handmove.HandVm(nodes, 1024, kernel=f"{b.args.tiny}/vmlinuz", initrd=f"{b.args.tiny}/initrd.gz",
+                                 append="console=ttyS0 quiet", name=f"raw{i}")
+            t = time.time()
+            hv.start("a")
+            while not hv.qmps["a"]("query-status")["running"]:
+                time.sleep(0.001)
+            raw.append(time.time() - t)
+            hv.stop()
+            name = f"start-{i}"
+            t = time.time()
+            api.create(b.kernel_vm(name))
+            api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
+            ours.append(time.time() - t)
+            api.delete("VirtualMachine", name)
+            api.wait("VirtualMachineInstance", name, lambda v: v is None, 60)
+    finally:
+        nodes.down()
+    over = (statistics.median(ours) - statistics.median(raw)) * 1000
+    b.add("VM created to vCPUs running, beyond raw QEMU", over, "ms", "<= 150", over <= 150,
+          statistics.median(raw) * 1000, ms(ours))
+
+
+def bench_move(b):
+    """Idle 1 GiB guest: created to Succeeded, beyond the same move by hand over QMP with TLS."""
+    b.up()
+    b.start_guest("idle")
+    nodes = handmove.HandNodes(os.path.join(b.work, "hand"), "fbb").up()
+    ours, raw, pause, qpause, hpause = [], [], [], [], []
+    hv = handmove.HandVm(nodes, 1024, kernel=f"{b.args.tiny}/vmlinuz", initrd=f"{b.args.tiny}/initrd.gz",
+                         append=f"console=ttyS0 quiet tiny.heartbeat=1 tiny.ip={handmove.ADDRESS}/24")
+    try:
+        hv.start("a")
+        time.sleep(8)
+        for _ in range(b.args.runs):
+            r = hv.move()
+            raw.append(r["total"])
+            hpause.append(r["pauseMs"])
+            time.sleep(0.5)
+            obj, phases = ft.move(b.cluster.api, "idle")
+            if obj["status"]["phase"] != "Succeeded":
+                raise RuntimeError(f"a move failed: {obj['status']}")
+            ours.append(phases["Succeeded"])
+            f = obj["status"].get("ferry", {})
+            pause.append(f.get("pauseMilliseconds"))
+            qpause.append(f.get("qemuDowntimeMilliseconds"))
+            time.sleep(0.5)
+    finally:
+        hv.stop()
+        nodes.down()
+    over = (statistics.median(ours) - statistics.median(raw)) * 1000
+    b.add("move of an idle 1 GiB guest, beyond the same by hand", over, "ms", "<= 150", over <= 150,
+          statistics.median(raw) * 1000, ms(ours))
+    b.add("guest pause of that move", float(ft.median(pause) or 0), "ms", baseline=ft.median(hpause), samples=pause)
+    b.add("QEMU's own downtime of that move", float(ft.median(qpause) or 0), "ms", samples=qpause)
+
+
+def bench_stream(b):
+    """UDP stream, held connection and new connections over moves, from four places."""
+    b.up(3)
+    cl = b.cluster
+    address = b.start_guest("stream", nodeSelector={})
+    places = {"source or target node": cl.node_pid1("node-1"), "the other of the two": cl.node_pid1("node-2"),
+              "a third node": cl.node_pid1("node-3"), "outside the cluster": None}
+    probes = {k: ft.Probe(f"{address}:7777", "--udp-rate", "1000", bin_=b.args.bin, enter=v)
+              for k, v in places.items()}
+    svc_ip = cl.api.get("Service", "stream")["spec"]["clusterIP"]
+    probes["through the Service"] = ft.Probe(f"{svc_ip}:7777", bin_=b.args.bin)
+    total = {k: {"lost": 0, "sent": 0, "failed": 0, "retrans": 0} for k in probes}
+    over, newover, pauses, broken = [], [], [], False
+    try:
+        time.sleep(2)
+        for i in range(max(20, b.args.runs)):
+            for p in probes.values():
+                p.mark()
+            target = "node-2" if i % 2 == 0 else "node-1"
+            obj, _ = ft.move(cl.api, "stream", addedNodeSelector={"kubernetes.io/hostname": target})
+            if obj["status"]["phase"] != "Succeeded":
+                raise RuntimeError(f"move {i} failed: {obj['status']}")
+            time.sleep(0.4)
+            pause = obj["status"].get("ferry", {}).get("pauseMilliseconds") or 0
+            pauses.append(pause)
+            for k, p in probes.items():
+                w = p.mark()
+                t = total[k]
+                t["lost"] += max(0, w["udp"]["lost"])
+                t["sent"] += w["udp"]["sent"]
+                t["failed"] += w["new"]["failed"]
+                t["retrans"] += w["held"]["retransmits"]
+                broken = broken or w["held"]["broken"]
+                over.append(w["held"]["longestGapMs"] - pause)
+                newover.append(w["new"]["slowestMs"] - pause)
+        time.sleep(1)
+    finally:
+        last = {k: p.stop() for k, p in probes.items()}
+    for k, t in total.items():
+        if not t["sent"]:
+            continue
+        late = (last[k] or {}).get("udp", {"back": 0, "sent": 0})
+        lost = max(0, t["lost"] - max(0, late["back"] - late["sent"]))
+        b.add(f"UDP, client on {k}: lost of {t['sent']}", lost, "datagrams", "0", lost == 0)
+    b.add("held connections broken", int(broken), "", "0", not broken)
+    retrans = sum(t["retrans"] for t in total.values())
+    b.add("held connections: retransmitted segments", retrans, "", "0 time-outs", retrans == 0)
+    b.add("held connection: longest gap beyond the guest's pause (worst)", max(over), "ms", "<= 80", max(over) <= 80,
+          samples=over)
+    failed = sum(t["failed"] for t in total.values())
+    b.add("new connections failed", failed, "", "0", failed == 0)
+    b.add("new connections: slowest beyond the guest's pause (worst)", max(newover), "ms", "<= 80",
+          max(newover) <= 80, samples=newover)
+    b.add("guest pause over these moves (median)", float(statistics.median(pauses)), "ms", samples=pauses)
+
+
+def bench_integrity(b):
+    """Moves under network, disk and memory load at two downtime limits."""
+    b.up()
+    image = os.path.join(b.work, "data.img")
+    shutil.copyfile(f"{b.args.tiny}/disk.img", image)
+    b.cluster.shared_disk("load", image)
+    api = b.cluster.api
+    api.create(ft.vm("load", "512Mi", pvc="load"))
+    address = ft.vmi_address(api.wait("VirtualMachineInstance", "load", ft.vmi_running, 60))
+    g = ft.Guest(address)
+    first = g.wait(90)
+    for c in ("verify 64", "dirty 32 40", "disk 4194304"):
+        g.command(c)
+    probe = ft.Probe(f"{address}:7777", "--udp-rate", "200", bin_=b.args.bin)
+    moves = 10 if b.args.quick else 100
+    done = 0
+    try:
+        for i in range(moves):
+            obj, _ = ft.move(api, "load")
+            done += obj["status"]["phase"] == "Succeeded"
+    finally:
+        probe.stop()
+    last = g.status()
+    bad = last["memBad"] + last["diskBad"]
+    ok = bad == 0 and last["bootID"] == first["bootID"] and last["kernelBad"] == first["kernelBad"] and done == moves
+    b.add(f"integrity: wrong bytes after {done} of {moves} moves under load", bad, "", "0", ok)
+    b.add("integrity: memory pages and disk blocks checked", last["memChecks"] + last["diskChecks"], "")
+    if last["kernelBad"] != first["kernelBad"]:
+        print(f"    kernel: {last['kernelText']}")
+
+
+def bench_footprint(b):
+    """Memory of all processes with 2 VMs; CPU with 10 idle ones."""
+    b.up()
+    for i in range(2):
+        b.start_guest(f"m{i}", "256Mi", service=False)
+    cl = b.cluster
+    ours = {n: cl.pid(n) for n in ("apiserver", "controller", "node-1", "node-2")}
+    total = sum(ft.pss_kib(p) for p in ours.values()) / 1024
+    b.add("PSS of API server, controller and two agents, 2 VMs", total, "MiB", "<= 60", total <= 60,
+          samples={n: ft.pss_kib(p) / 1024 for n, p in ours.items()})
+    launchers = [p for n in ("node-1", "node-2") for p in ft.descendants(cl.node_pid1(n))
+                 if ft.comm(p) == "ferry-launcher"[:15]]
+    worst = max((ft.pss_kib(p) / 1024 for p in launchers), default=None)
+    b.add("PSS of a launcher (largest)", worst or 0.0, "MiB", "<= 4", worst is not None and worst <= 4)
+    for i in range(2, 10):
+        b.start_guest(f"m{i}", "128Mi", service=False)
+    time.sleep(5)
+
+    def ticks():
+        n = 0
+        pids = set(ours.values()) | {p for node in ("node-1", "node-2") for p in ft.descendants(cl.node_pid1(node))
+                                     if ft.comm(p).startswith("ferry")}
+        for p in pids:
+            with contextlib.suppress(OSError), open(f"/proc/{p}/stat") as f:
+                w = f.read().rsplit(")", 1)[1].split()
+                n += int(w[11]) + int(w[12])
+        return n
+    seconds = 30
+    a = ticks()
+    time.sleep(seconds)
+    used = (ticks() - a) / os.sysconf("SC_CLK_TCK") / seconds * 100
+    b.add("CPU of all Ferry processes, 10 idle VMs", used, "% of a core", "<= 1", used <= 1)
+
+
+class WriteCounter:
+    """Counts what watchers see: each event is one write."""
+
+    def __init__(self, api):
+        self.api, self.n, self.stop = api, {}, False
+        self.threads = []
+        for kind in COUNTED + APART:
+            t = threading.Thread(target=self.follow, args=(kind,), daemon=True)
+            t.start()
+            self.threads.append(t)
+
+    def follow(self, kind):
+        rv = self.api.call("GET", self.api.path(kind))["metadata"]["resourceVersion"]
+        for _ in self.api.watch(kind, None, rv, 600):
+            if self.stop:
+                return
+            self.n[kind] = self.n.get(kind, 0) + 1
+
+    def take(self):
+        n, self.n = self.n, {}
+        return n
+
+
+def bench_writes(b):
+    """Writes of VM, VMI, VMIM and Pod per start and per move."""
+    b.up()
+    api = b.cluster.api
+    counter = WriteCounter(api)
+    time.sleep(1)
+    starts, moves = [], []
+    for i in range(3):
+        counter.take()
+        name = f"w{i}"
+        b.start_guest(name, "256Mi", service=False)
+        time.sleep(1)
+        starts.append(counter.take())
+        ft.move(api, name)
+        time.sleep(1.5)
+        moves.append(counter.take())
+    counter.stop = True
+    for what, seen, bar in (("VM start", starts, 8), ("move", moves, 16)):
+        n = statistics.median(sum(s.get(k, 0) for k in COUNTED) for s in seen)
+        b.add(f"writes per {what} (VM, VMI, VMIM, Pod)", int(n), "", f"<= {bar}", n <= bar,
+              samples=[{k: s.get(k, 0) for k in COUNTED + APART} for s in seen])
+
+
+def bench_together(b):
+    """Ten guests, five moves at once, against QEMU by hand five at once."""
+    b.up(2)
+    api = b.cluster.api
+    api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"migrations": {
+        "parallelMigrationsPerCluster": 5, "parallelOutboundMigrationsPerNode": 5}}}}, ns="kubevirt")
+    for i in range(10):
+        b.start_guest(f"g{i}", "256Mi", service=False)
+
+    def ours():
+        t = time.time()
+        names = [f"g{i}" for i in range(10)]
+        errors = []
+
+        def one(n):
+            obj, _ = ft.move(api, n, timeout=180)
+            if obj["status"]["phase"] != "Succeeded":
+                errors.append(obj["status"])
+        threads = [threading.Thread(target=one, args=(n,)) for n in names]
+        for th in threads:
+            th.start()
+        for th in threads:
+            th.join()
+        if errors:
+            raise RuntimeError(f"{len(errors)} moves failed: {errors[0]}")
+        return time.time() - t
+
+    ours_t = [ours() for _ in range(3)]
+    b.down()
+    nodes = handmove.HandNodes(os.path.join(b.work, "hand"), "fbb").up()
+    vms = []
+    try:
+        for i in range(10):
+            v = handmove.HandVm(nodes, 256, kernel=f"{b.args.tiny}/vmlinuz", initrd=f"{b.args.tiny}/initrd.gz",
+                                append=f"console=ttyS0 quiet tiny.heartbeat=1 tiny.ip=10.9.0.{20 + i}/24", name=f"t{i:03}",
+                                mac=f"52:54:00:fe:01:{i:02x}")
+            v.port = 4444 + i
+            v.start("a")
+            vms.append(v)
+        time.sleep(20)
+
+        def raw():
+            t = time.time()
+            sem = threading.Semaphore(5)
+
+            def one(v):
+                with sem:
+                    v.move(port=v.port)
+            threads = [threading.Thread(target=one, args=(v,)) for v in vms]
+            for th in threads:
+                th.start()
+            for th in threads:
+                th.join()
+            return time.time() - t
+        raw_t = [raw() for _ in range(3)]
+    finally:
+        for v in vms:
+            v.stop()
+        nodes.down()
+    ratio = statistics.median(ours_t) / statistics.median(raw_t)
+    b.add("ten guests, five moves at once, against by hand", ratio, "x", "<= 1.15", ratio <= 1.15,
+          statistics.median(raw_t), ours_t)
+
+
+ALL = {n[6:]: f for n, f in list(globals().items()) if n.startswith("bench_")}
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--bin", required=True)
+    ap.add_argument("--tiny", required=True)
+    ap.add_argument("--out", required=True)
+    ap.add_argument("--runs", type=int, default=10)
+    ap.add_argument("--quick", action="store_true", help="fewer moves in the integrity run")
+    ap.add_argument("--list", action="store_true")
+    ap.add_argument("names", nargs="*")
+    args = ap.parse_args()
+    if args.list:
+        for n, f in ALL.items():
+            print(f"  {n:12} {f.__doc__.splitlines()[0]}")
+        return 0
+    for n in args.names:
+        if n not in ALL:
+            ap.error(f"no figure called '{n}' (one of {', '.join(ALL)})")
+    b = Bench(args)
+    failed = 0
+    load = os.getloadavg()[0]
+    print(f"  {os.cpu_count()} processors, load {load:.2f}, "
+          f"{subprocess.run(['qemu-system-x86_64', '--version'], capture_output=True, text=True).stdout.splitlines()[0]}")
+    try:
+        for n in args.names or ALL:
+            print(f"== {n}: {ALL[n].__doc__.splitlines()[0]}", flush=True)
+            try:
+                ALL[n](b)
+            except (OSError, RuntimeError, TimeoutError, KeyError, ft.ApiError, subprocess.SubprocessError) as e:
+                failed += 1
+                print(f"  {n} failed: {type(e).__name__}: {e}", flush=True)
+            finally:
+                b.down()
+    finally:
+        b.down()
+        shutil.rmtree(b.work, ignore_errors=True)
+    with open(args.out, "w") as f:
+        json.dump(b.rows, f, indent=1)
+    met = sum(1 for r in b.rows if r["met"])
+    bars = sum(1 for r in b.rows if r["met"] is not None)
+    print(f"{met} of {bars} bars met; {args.out}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
