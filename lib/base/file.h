@@ -35,6 +35,9 @@ MUST_CHECK enum rc file_write_all(int fd, const void *bytes, size_t n, struct er
 /* Kernel randomness; never fails after boot (aborts if the kernel says no: a bug of the sandbox). */
 void rand_bytes(void *out, size_t n);
 uint64_t rand_u64(void);
+/* Tests and the simulation only: everything random from now on comes from this seed, so that a run can
+ * be repeated; 0: the kernel's again. */
+void rand_fix(uint64_t seed);
 /* RFC 4122 version 4, 36 characters and a NUL. */
 void rand_uuid(char out[37]);
 /* n characters of Kubernetes' generateName alphabet, and a NUL. */
