@@ -1,0 +1,117 @@
+/* The ports filter's memory of flows that the guest opened, as text: "<set> <key in hex> <lifetime> <left>" lines. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "net/nft.h"
+#include "vmnet_int.h"
+
+#define FLOWS_MAX 32768
+#define LINE_MAX_BYTES 128
+
+static const struct {
+	const char *set;
+	size_t n_key;
+} sets[] = {{"flows", VMNET_FLOW_KEY}, {"peers", VMNET_PEER_KEY}};
+
+struct dump {
+	const char *set;
+	struct sbuf *out;
+};
+
+static enum rc dump_one(const struct net_nft_elem *e, void *arg, struct err *err)
+{
+	const struct dump *d = arg;
+
+	(void)err;
+	sbuf_addf(d->out, "%s ", d->set);
+	for (size_t i = 0; i < e->n_key; i++)
+		sbuf_addf(d->out, "%02x", e->key[i]);
+	sbuf_addf(d->out, " %llu %llu\n", (unsigned long long)e->timeout_ms, (unsigned long long)e->expires_ms);
+	return RC_OK;
+}
+
+enum rc vmnet_flows_dump(int ns_fd, struct sbuf *out, struct err *err)
+{
+	enum rc rc = RC_OK;
+
+	for (size_t i = 0; i < ARRAY_SIZE(sets) && !rc; i++) {
+		struct dump d = {sets[i].set, out};
+		struct err e = {0};
+
+		rc = net_nft_set_list(ns_fd, "ip", VMNET_TABLE, sets[i].set, dump_one, &d, &e);
+		if (rc == RC_NOT_FOUND)
+			rc = RC_OK; /* the bridge binding has no filter */
+		else if (rc)
+			err_copy(err, &e);
+	}
+	if (!rc)
+		rc = sbuf_rc(out);
+	return rc;
+}
+
+static int hex_value(char c)
+{
+	const char *digits = "0123456789abcdef";
+	const char *at = c ? strchr(digits, c) : NULL;
+
+	return at ? (int)(at - digits) : -1;
+}
+
+/* "flows 11000000... 180000 171234" */
+static bool parse_line(struct str line, size_t set, struct net_nft_elem *e)
+{
+	char text[LINE_MAX_BYTES], *end = NULL;
+	size_t n_name = strlen(sets[set].set);
+
+	if (line.n >= sizeof(text) || line.n < n_name + 2 + 2 * sets[set].n_key)
+		return false;
+	memcpy(text, line.p, line.n);
+	text[line.n] = '\0';
+	memset(e, 0, sizeof(*e));
+	e->n_key = sets[set].n_key;
+	for (size_t i = 0; i < e->n_key; i++) {
+		int hi = hex_value(text[n_name + 1 + 2 * i]), lo = hex_value(text[n_name + 2 + 2 * i]);
+
+		if (hi < 0 || lo < 0)
+			return false;
+		e->key[i] = (uint8_t)(hi << 4 | lo);
+	}
+	e->timeout_ms = strtoull(text + n_name + 1 + 2 * e->n_key, &end, 10);
+	if (*end != ' ')
+		return false;
+	e->expires_ms = strtoull(end, &end, 10);
+	return *end == '\0';
+}
+
+static enum rc load_set(int ns_fd, const char *text, size_t set, struct err *err)
+{
+	CLEANUP(mem_freep) struct net_nft_elem *elems = NULL;
+	size_t n = 0, cap = 0;
+	struct str rest = str_of(text);
+
+	while (rest.p && rest.n) {
+		struct str line = str_split(&rest, '\n');
+
+		if (line.n <= strlen(sets[set].set) || memcmp(line.p, sets[set].set, strlen(sets[set].set)) != 0)
+			continue;
+		if (n == FLOWS_MAX)
+			return err_set(err, RC_TOO_BIG, "more than %d flows", FLOWS_MAX);
+		if (!mem_grow((void **)&elems, &cap, n, sizeof(*elems)))
+			return err_set(err, RC_NOMEM, "no memory for flows");
+		if (!parse_line(line, set, &elems[n++]))
+			return err_set(err, RC_BAD_REQUEST, "bad line in the list of flows: '%.*s'",
+				       (int)MIN(line.n, 80), line.p);
+	}
+	return n ? net_nft_set_add(ns_fd, "ip", VMNET_TABLE, sets[set].set, elems, n, err) : RC_OK;
+}
+
+enum rc vmnet_flows_load(int ns_fd, const char *text, struct err *err)
+{
+	enum rc rc = RC_OK;
+
+	for (size_t i = 0; i < ARRAY_SIZE(sets) && !rc; i++)
+		rc = load_set(ns_fd, text, i, err);
+	return rc;
+}

@@ -1,0 +1,209 @@
+#include <fcntl.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "net/capture.h"
+#include "net/steer.h"
+#include "vmnet_int.h"
+
+#define SLACK_DEFAULT (20 * USEC_PER_MSEC)
+#define SOURCE_TTL (3600 * USEC_PER_SEC)  /* an agent that never comes back: frames stop being sent on */
+#define TARGET_TTL (86400 * USEC_PER_SEC) /* must outlast any move; vmnet_target_close() ends it */
+
+struct vmnet_handover {
+	struct net *net;
+	struct steer *steer;
+	struct capture *capture;   /* source */
+	struct net_batch *change;  /* source: away; target: here */
+	struct net_batch *restore; /* source: back here */
+	usec_t slack;
+	usec_t stop; /* 0: not switched */
+};
+
+struct vmnet_handover *vmnet_handover_free(struct vmnet_handover *h)
+{
+	if (!h)
+		return NULL;
+	net_capture_free(h->capture);
+	net_steer_free(h->steer);
+	net_batch_free(h->change);
+	net_batch_free(h->restore);
+	net_free(h->net);
+	return mem_free(h);
+}
+
+static enum rc handover_new(struct vmnet_handover **out, const struct vmnet_handover_config *c, struct err *err)
+{
+	CLEANUP(vmnet_handover_freep) struct vmnet_handover *h = mem_alloc(sizeof(*h));
+	enum rc rc;
+
+	if (!h)
+		return err_set(err, RC_NOMEM, "no memory for a hand-over");
+	h->slack = c->slack ? c->slack : SLACK_DEFAULT;
+	rc = net_open(&h->net, c->node_ns_fd, err);
+	if (!rc)
+		rc = net_steer_init(c->node_ns_fd, c->vxlan, false, err);
+	if (!rc)
+		rc = net_batch_new(&h->change, h->net, err);
+	if (!rc)
+		rc = net_batch_new(&h->restore, h->net, err);
+	if (rc)
+		return rc;
+	*out = STEAL(h);
+	return RC_OK;
+}
+
+static usec_t monotonic(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (usec_t)t.tv_sec * USEC_PER_SEC + (usec_t)t.tv_nsec / 1000;
+}
+
+/* ---- source ---- */
+
+enum rc vmnet_source_open(struct vmnet_handover **out, const struct vmnet_handover_config *c, struct err *err)
+{
+	CLEANUP(vmnet_handover_freep) struct vmnet_handover *h = NULL;
+	struct net_fdb remote = {.kind = NET_FDB_REMOTE, .dev = c->vxlan, .mac = c->mac, .dst = c->peer};
+	struct net_fdb away = {.kind = NET_FDB_PORT, .dev = c->vxlan, .mac = c->mac};
+	struct net_fdb here = {.kind = NET_FDB_PORT, .dev = c->host_if, .mac = c->mac};
+	struct net_capture_config cap = {.ns_fd = c->node_ns_fd, .dev = c->host_if, .dest = c->mac, .out_dev = c->vxlan,
+					 .ring_bytes = c->ring_bytes};
+	enum rc rc = handover_new(&h, c, err);
+
+	/* Which node the VXLAN port would send the MAC to: of no effect before the bridge sends it there. */
+	if (!rc)
+		rc = net_fdb_set(h->net, &remote, err);
+	if (!rc)
+		rc = net_batch_fdb_set(h->change, &away, err);
+	if (!rc)
+		rc = net_batch_fdb_set(h->restore, &here, err);
+	if (!rc)
+		rc = net_steer_new(&h->steer, c->node_ns_fd, c->vxlan, c->mac, c->vxlan, SOURCE_TTL, err);
+	if (!rc)
+		rc = net_capture_start(&h->capture, &cap, err);
+	if (rc) {
+		err_prepend(err, "hand-over at the source");
+		return rc;
+	}
+	*out = STEAL(h);
+	return RC_OK;
+}
+
+enum rc vmnet_source_switch(struct vmnet_handover *h, usec_t stop, struct vmnet_switch_stats *stats, struct err *err)
+{
+	usec_t begin = monotonic();
+	struct net_capture_stats cs = {0};
+	struct err e = {0};
+	enum rc rc;
+
+	/* From other nodes, then from here; then what had come in meanwhile, and what still trickles in. */
+	rc = net_steer_on(h->steer, err);
+	if (!rc)
+		rc = net_batch_send(h->change, err);
+	if (rc) {
+		err_prepend(err, "switch of the hand-over");
+		return rc;
+	}
+	h->stop = stop;
+	if (h->capture) {
+		rc = net_capture_forward(h->capture, stop > h->slack ? stop - h->slack : 0, &e);
+		if (rc == RC_EXPIRED)
+			rc = RC_OK; /* a gap in what is sent again is no reason to stop: counted below */
+		net_capture_stats(h->capture, &cs);
+	}
+	if (stats)
+		*stats = (struct vmnet_switch_stats){
+			.n_resent = cs.n_forwarded, .n_overrun = cs.n_overrun + (e.rc == RC_EXPIRED), .took = monotonic() - begin};
+	return rc ? err_copy(err, &e) : RC_OK;
+}
+
+enum rc vmnet_source_abort(struct vmnet_handover *h, struct err *err)
+{
+	struct err e = {0};
+	enum rc rc = net_batch_send(h->restore, err);
+	enum rc rc2 = net_steer_off(h->steer, rc ? &e : err);
+
+	if (!rc)
+		rc = rc2;
+	/* QEMU takes one frame while it stands still and drops it: all since the stop once more, to be sure. */
+	if (!rc && h->capture && h->stop) {
+		rc2 = net_capture_replay(h->capture, h->stop > h->slack ? h->stop - h->slack : 0, &e);
+		if (rc2 && rc2 != RC_EXPIRED) {
+			rc = rc2;
+			err_copy(err, &e);
+		}
+	}
+	h->stop = 0;
+	if (rc)
+		err_prepend(err, "cannot take the hand-over back");
+	return rc;
+}
+
+enum rc vmnet_source_finish(struct vmnet_handover *h, struct err *err)
+{
+	(void)err;
+	h->capture = net_capture_free(h->capture);
+	return RC_OK;
+}
+
+enum rc vmnet_source_close(struct vmnet_handover *h, struct err *err)
+{
+	enum rc rc = RC_OK;
+
+	if (!h)
+		return RC_OK;
+	rc = net_steer_off(h->steer, err);
+	vmnet_handover_free(h);
+	return rc;
+}
+
+/* ---- target ---- */
+
+enum rc vmnet_target_open(struct vmnet_handover **out, const struct vmnet_handover_config *c, struct err *err)
+{
+	CLEANUP(vmnet_handover_freep) struct vmnet_handover *h = NULL;
+	struct net_fdb here = {.kind = NET_FDB_PORT, .dev = c->host_if, .mac = c->mac};
+	struct net_port_set speak = {.bcast_flood = NET_ON, .mcast_flood = NET_ON};
+	enum rc rc = handover_new(&h, c, err);
+
+	if (!rc)
+		rc = net_batch_fdb_set(h->change, &here, err);
+	if (!rc)
+		rc = net_batch_port_set(h->change, c->host_if, &speak, err);
+	/* What the source sends on reaches the guest's queue before this node is told that the VM is here: its own
+	 * frames still go to the source.  Nothing else arrives for this MAC before the source's stop. */
+	if (!rc)
+		rc = net_steer_new(&h->steer, c->node_ns_fd, c->vxlan, c->mac, c->host_if, TARGET_TTL, err);
+	if (!rc)
+		rc = net_steer_on(h->steer, err);
+	if (rc) {
+		err_prepend(err, "hand-over at the target");
+		return rc;
+	}
+	*out = STEAL(h);
+	return RC_OK;
+}
+
+enum rc vmnet_target_activate(struct vmnet_handover *h, struct err *err)
+{
+	enum rc rc = net_batch_send(h->change, err);
+
+	if (rc)
+		err_prepend(err, "activation at the target");
+	return rc;
+}
+
+enum rc vmnet_target_close(struct vmnet_handover *h, struct err *err)
+{
+	enum rc rc;
+
+	if (!h)
+		return RC_OK;
+	rc = net_steer_off(h->steer, err);
+	vmnet_handover_free(h);
+	return rc;
+}
