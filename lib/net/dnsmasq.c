@@ -105,8 +105,6 @@ enum rc net_dhcp_render(const struct net_dhcp *d, struct sbuf *out, struct err *
 		put_addr_option(out, "router", d->router);
 	if (d->mtu)
 		sbuf_addf(out, "dhcp-option=option:mtu,%u\n", d->mtu);
-	if (d->hostname)
-		sbuf_addf(out, "dhcp-option=option:hostname,%s\n", d->hostname);
 	if (d->domain)
 		sbuf_addf(out, "dhcp-option=option:domain-name,%s\n", d->domain);
 	for (size_t i = 0; i < NET_DNS_SEARCH_MAX; i++) {

@@ -102,8 +102,7 @@ static enum rc sysctls(struct podnet *p, struct err *err)
 	return RC_OK;
 }
 
-/* A link of ours: no IPv6, answers ARP only for the addresses that it has itself. */
-static enum rc link_quiet(struct podnet *p, const char *dev, struct err *err)
+enum rc podnet_link_quiet(struct podnet *p, const char *dev, struct err *err)
 {
 	static const struct {
 		const char *fmt, *value;
@@ -160,7 +159,7 @@ static enum rc bridge_up(struct podnet *p, struct err *err)
 	enum rc rc = net_bridge_add(p->net, PODNET_BRIDGE, net_mac_of_ip4(c->segment), c->mtu, err);
 
 	if (!rc)
-		rc = link_quiet(p, PODNET_BRIDGE, err);
+		rc = podnet_link_quiet(p, PODNET_BRIDGE, err);
 	if (!rc)
 		rc = net_link_set(p->net, PODNET_BRIDGE, &up, err);
 	if (!rc)
@@ -184,7 +183,7 @@ static enum rc vxlan_up(struct podnet *p, struct err *err)
 	v.mac = mac;
 	rc = net_vxlan_add(p->net, &v, err);
 	if (!rc)
-		rc = link_quiet(p, PODNET_VXLAN, err);
+		rc = podnet_link_quiet(p, PODNET_VXLAN, err);
 	if (!rc)
 		rc = net_link_set(p->net, PODNET_VXLAN, &up, err);
 	if (!rc)
@@ -207,9 +206,9 @@ static enum rc gateway_up(struct podnet *p, struct err *err)
 	enum rc rc = net_veth_add(p->net, &v, err);
 
 	if (!rc)
-		rc = link_quiet(p, PODNET_GATEWAY_IF, err);
+		rc = podnet_link_quiet(p, PODNET_GATEWAY_IF, err);
 	if (!rc)
-		rc = link_quiet(p, PODNET_GATEWAY_PORT, err);
+		rc = podnet_link_quiet(p, PODNET_GATEWAY_PORT, err);
 	if (!rc)
 		rc = net_neigh_del(p->net, PODNET_BRIDGE, c->gateway, err);
 	if (!rc)

@@ -26,6 +26,8 @@ struct podnet {
 	struct map places; /* MAC text -> struct podnet_place */
 };
 
+/* A link of ours: no IPv6, answers ARP only for the addresses that it has itself. */
+MUST_CHECK enum rc podnet_link_quiet(struct podnet *p, const char *dev, struct err *err);
 /* 198.18.0.0/15 is set aside for tests of networks: no site routes it. */
 struct in_addr podnet_mig_network(void);
 MUST_CHECK enum rc podnet_mig_up(struct podnet *p, struct err *err);

@@ -45,6 +45,9 @@ static enum rc port_join(struct podnet *p, const struct podnet_pod *pod, const c
 		rc = net_fdb_list(p->net, host_if, fdb_match, &seek, err);
 	if (rc)
 		return rc;
+	rc = podnet_link_quiet(p, host_if, err);
+	if (rc)
+		return rc;
 	if (!pod->is_silent || seek.found)
 		port.bcast_flood = port.mcast_flood = NET_ON;
 	if (l.master != br.index) {
@@ -209,11 +212,11 @@ enum rc podnet_mig_render(const struct podnet_config *c, struct sbuf *out, struc
 		  "\tset outgoing { type ipv4_addr . ipv4_addr . inet_service; }\n"
 		  "\tchain pre { type nat hook prerouting priority dstnat; policy accept; }\n"
 		  "\tchain post { type nat hook postrouting priority srcnat; policy accept; }\n"
-		  "\tchain fwd { type filter hook forward priority filter; policy accept; }\n"
+		  "\tchain through { type filter hook forward priority filter; policy accept; }\n"
 		  "\tchain in { type filter hook input priority filter; policy accept; }\n"
 		  "}\n",
 		  PODNET_MIG_TABLE);
-	sbuf_addf(out, "flush chain ip %s pre\nflush chain ip %s post\nflush chain ip %s fwd\nflush chain ip %s in\n",
+	sbuf_addf(out, "flush chain ip %s pre\nflush chain ip %s post\nflush chain ip %s through\nflush chain ip %s in\n",
 		  PODNET_MIG_TABLE, PODNET_MIG_TABLE, PODNET_MIG_TABLE, PODNET_MIG_TABLE);
 	sbuf_addf(out,
 		  "table ip %s {\n"
@@ -223,7 +226,7 @@ enum rc podnet_mig_render(const struct podnet_config *c, struct sbuf *out, struc
 		  "\tchain post {\n"
 		  "\t\tip saddr %s/%u masquerade\n"
 		  "\t}\n"
-		  "\tchain fwd {\n"
+		  "\tchain through {\n"
 		  "\t\tip daddr %s/%u ip daddr . ip saddr . tcp dport @incoming accept\n"
 		  "\t\tip saddr %s/%u ip saddr . ip daddr . tcp sport @incoming accept\n"
 		  "\t\tip saddr %s/%u ip saddr . ip daddr . tcp dport @outgoing accept\n"
@@ -269,7 +272,7 @@ static enum rc mig_pod_rules(const struct podnet_pod *pod, struct in_addr mig, i
 		 "\tchain in {\n\t\ttype filter hook input priority filter; policy accept;\n"
 		 "\t\tip daddr %s iifname != \"%s\" drop\n"
 		 "\t\tiifname \"%s\" ip daddr != %s drop\n\t}\n"
-		 "\tchain fwd {\n\t\ttype filter hook forward priority filter; policy accept;\n"
+		 "\tchain through {\n\t\ttype filter hook forward priority filter; policy accept;\n"
 		 "\t\tiifname \"%s\" drop\n\t\toifname \"%s\" drop\n\t}\n"
 		 "\tchain out {\n\t\ttype filter hook output priority filter; policy accept;\n"
 		 "\t\tmeta skuid %u oifname != \"%s\" drop\n\t}\n"
@@ -319,6 +322,8 @@ enum rc podnet_mig_attach(struct podnet *p, const struct podnet_pod *pod, const 
 	v.mac = host_mac;
 	v.peer_mac = pod_mac;
 	rc = net_veth_add(p->net, &v, err);
+	if (!rc)
+		rc = podnet_link_quiet(p, names->host_mig_if, err);
 	if (!rc)
 		rc = net_link_set(p->net, names->host_mig_if, &up, err);
 	if (!rc)

@@ -130,9 +130,9 @@ static void render_base(const struct services *in, struct sbuf *out)
 		  "\t\tmeta l4proto tcp reject with tcp reset\n"
 		  "\t\treject with icmp port-unreachable\n"
 		  "\t}\n"
-		  "\tchain fwd {\n\t\ttype filter hook forward priority filter; policy accept;\n"
+		  "\tchain through {\n\t\ttype filter hook forward priority filter; policy accept;\n"
 		  "\t\tip daddr %s/%u jump refuse\n\t}\n"
-		  "\tchain outf {\n\t\ttype filter hook output priority filter; policy accept;\n"
+		  "\tchain through_out {\n\t\ttype filter hook output priority filter; policy accept;\n"
 		  "\t\tip daddr %s/%u jump refuse\n\t}\n"
 		  "\tchain in {\n\t\ttype filter hook input priority filter; policy accept;\n"
 		  "\t\tmeta l4proto . th dport @refused_ports ct state new jump refuse\n\t}\n",

@@ -75,12 +75,12 @@ static void render_sets(const struct vmnet_config *c, struct sbuf *out)
 	sbuf_adds(out, "\tchain pre { type filter hook prerouting priority raw; policy accept; }\n"
 		       "\tchain post { type filter hook postrouting priority raw; policy accept; }\n"
 		       "\tchain in { type filter hook input priority filter; policy accept; }\n"
-		       "\tchain fwd { type filter hook forward priority filter; policy accept; }\n"
+		       "\tchain through { type filter hook forward priority filter; policy accept; }\n"
 		       "}\n");
 	for (size_t i = 0; i < ARRAY_SIZE(chains); i++)
 		sbuf_addf(out, "flush chain ip vmnet %s\n", chains[i]);
 	sbuf_adds(out, "flush chain ip vmnet pre\nflush chain ip vmnet post\nflush chain ip vmnet in\n"
-		       "flush chain ip vmnet fwd\nflush set ip vmnet ports\n");
+		       "flush chain ip vmnet through\nflush set ip vmnet ports\n");
 	for (size_t i = 0; i < c->n_ports; i++)
 		sbuf_addf(out, "add element ip vmnet ports { %s . %u }\n", proto_names[c->ports[i].proto],
 			  c->ports[i].port);
@@ -151,7 +151,7 @@ static void render_rewrite(const struct vmnet_config *c, struct sbuf *out)
 		  "\t\tiifname \"%s\" icmp type echo-request ip daddr %s accept\n"
 		  "\t\tiifname { \"%s\", \"%s\" } drop\n"
 		  "\t}\n"
-		  "\tchain fwd {\n"
+		  "\tchain through {\n"
 		  "\t\tiifname \"%s\" oifname \"%s\" ip daddr %s accept\n"
 		  "\t\tiifname \"%s\" oifname { \"%s\", \"%s\" } accept\n"
 		  "\t\tdrop\n"
@@ -222,7 +222,7 @@ enum rc vmnet_bridge_render(const struct vmnet_config *c, struct sbuf *out, stru
 	sbuf_addf(out,
 		  "add table bridge vmnet\ndelete table bridge vmnet\n"
 		  "table bridge vmnet {\n"
-		  "\tchain fwd {\n"
+		  "\tchain through {\n"
 		  "\t\ttype filter hook forward priority filter; policy accept;\n"
 		  "\t\tether type ip udp dport { 67, 68 } drop\n"
 		  "\t\tiifname \"%s\" ether saddr != %s drop\n"
