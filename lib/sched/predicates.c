@@ -124,6 +124,7 @@ void sched_cluster_fini(struct sched_cluster *c)
 	for (size_t i = 0; i < c->n_nodes; i++)
 		mem_free(c->nodes[i].pods);
 	mem_free(c->nodes);
+	mem_free(c->namespaces);
 	memset(c, 0, sizeof(*c));
 }
 
@@ -137,6 +138,15 @@ enum rc sched_cluster_add_node(struct sched_cluster *c, const Node *node)
 	n->node = node;
 	res_add_list(&n->allocatable,
 		     node->status.allocatable.n ? &node->status.allocatable : &node->status.capacity);
+	return RC_OK;
+}
+
+enum rc sched_cluster_add_namespace(struct sched_cluster *c, const Namespace *ns)
+{
+	if (!mem_grow((void **)&c->namespaces, &c->cap_namespaces, c->n_namespaces,
+		      sizeof(*c->namespaces)))
+		return RC_NOMEM;
+	c->namespaces[c->n_namespaces++] = ns;
 	return RC_OK;
 }
 
@@ -172,13 +182,15 @@ enum rc sched_cluster_add_pod(struct sched_cluster *c, const Pod *pod)
 
 /* ---- reasons ---- */
 
-static void refuse(struct sched_verdict *v, bool is_lasting, const char *text, const char *detail)
+static void refuse(struct sched_verdict *v, const char *plugin, bool is_lasting, const char *text,
+		   const char *detail)
 {
 	if (v->n == SCHED_MAX_REASONS)
 		return;
 	struct sched_reason *r = &v->reasons[v->n++];
 
 	r->is_lasting = is_lasting;
+	r->plugin = plugin;
 	snprintf(r->text, sizeof(r->text), "%s", text);
 	snprintf(r->detail, sizeof(r->detail), "%s", detail);
 }
@@ -224,7 +236,7 @@ static void check_cordon(const struct sched_node *n, const Pod *pod, struct sche
 {
 	if (API_GET(&n->node->spec, unschedulable, false) &&
 	    !tolerates(pod, TAINT_CORDON, NULL, "NoSchedule"))
-		refuse(v, false, "node(s) were unschedulable", "the node is cordoned");
+		refuse(v, "NodeUnschedulable", false, "node(s) were unschedulable", "the node is cordoned");
 }
 
 static void check_taints(const struct sched_node *n, const Pod *pod, struct sched_verdict *v)
@@ -243,12 +255,12 @@ static void check_taints(const struct sched_node *n, const Pod *pod, struct sche
 			continue;
 		snprintf(text, sizeof(text), "node(s) had untolerated taint {%s: %s}", t->key,
 			 t->value ? t->value : "");
-		refuse(v, false, text, text);
+		refuse(v, "TaintToleration", false, text, text);
 		return; /* the first one is named, as kube-scheduler does */
 	}
 	if (!node_is_ready(node) && !tolerates(pod, TAINT_NOT_READY, NULL, "NoSchedule")) {
 		snprintf(text, sizeof(text), "node(s) had untolerated taint {%s: }", TAINT_NOT_READY);
-		refuse(v, false, text, "the node is not ready");
+		refuse(v, "TaintToleration", false, text, "the node is not ready");
 	}
 }
 
@@ -325,7 +337,7 @@ static enum rc check_affinity(const struct sched_node *n, const Pod *pod, struct
 		snprintf(detail, sizeof(detail), "needs label %s=%s, the node has %s%s%s",
 			 sel->items[i].key, sel->items[i].value, has ? "'" : "", has ? has : "none",
 			 has ? "'" : "");
-		refuse(v, true, text, detail);
+		refuse(v, "NodeAffinity", true, text, detail);
 		return RC_OK;
 	}
 	const NodeAffinity *na = node_affinity(pod);
@@ -343,7 +355,7 @@ static enum rc check_affinity(const struct sched_node *n, const Pod *pod, struct
 	snprintf(detail, sizeof(detail), "%s", text);
 	if (req->n_nodeSelectorTerms)
 		TRY(describe_term(&req->nodeSelectorTerms[0], n->node, detail, sizeof(detail), err));
-	refuse(v, true, text, detail);
+	refuse(v, "NodeAffinity", true, text, detail);
 	return RC_OK;
 }
 
@@ -360,7 +372,7 @@ static bool lacks(struct sched_verdict *v, const char *name, int64_t asked, int6
 	snprintf(detail, sizeof(detail), "%s: needs %lld%s, %lld%s free of %lld%s", name,
 		 (long long)((asked + scale - 1) / scale), unit,
 		 (long long)(MAX(has - used, 0) / scale), unit, (long long)(has / scale), unit);
-	refuse(v, asked > has, text, detail);
+	refuse(v, "NodeResourcesFit", asked > has, text, detail);
 	return true;
 }
 
@@ -375,7 +387,7 @@ static void check_resources(const struct sched_node *n, const Pod *pod, struct s
 
 		snprintf(detail, sizeof(detail), "pods: %lld of %lld in use", (long long)used->pods,
 			 (long long)has->pods);
-		refuse(v, false, "Too many pods", detail);
+		refuse(v, "NodeResourcesFit", false, "Too many pods", detail);
 	}
 	lacks(v, "cpu", ask.milli_cpu, used->milli_cpu, has->milli_cpu, "m", 1);
 	lacks(v, "memory", ask.memory, used->memory, has->memory, "Mi", (int64_t)MIB);
@@ -417,14 +429,15 @@ static enum rc check_volumes(const struct sched_node *n, const struct sched_volu
 		if (!vols[i].pvc) {
 			snprintf(text, sizeof(text), "persistentvolumeclaim \"%s\" not found",
 				 vols[i].claim);
-			refuse(v, false, text, text);
+			refuse(v, "VolumeBinding", false, text, text);
 			return RC_OK;
 		}
 		if (!vols[i].pv) {
 			if (vols[i].waits_for_consumer)
 				continue;
 			snprintf(detail, sizeof(detail), "claim '%s' is not bound yet", vols[i].claim);
-			refuse(v, false, "pod has unbound immediate PersistentVolumeClaims", detail);
+			refuse(v, "VolumeBinding", false,
+			       "pod has unbound immediate PersistentVolumeClaims", detail);
 			return RC_OK;
 		}
 		TRY(pv_allows(vols[i].pv, n->node, &ok, err));
@@ -432,7 +445,7 @@ static enum rc check_volumes(const struct sched_node *n, const struct sched_volu
 			continue;
 		snprintf(detail, sizeof(detail), "the volume of claim '%s' is not reachable from this node",
 			 vols[i].claim);
-		refuse(v, true, "node(s) had volume node affinity conflict", detail);
+		refuse(v, "VolumeBinding", true, "node(s) had volume node affinity conflict", detail);
 		return RC_OK;
 	}
 	return RC_OK;
@@ -444,14 +457,47 @@ struct term {
 	const PodAffinityTerm *t;
 	const char *ns; /* of the pod that has the term */
 	struct api_selector *selector;
+	struct api_selector *ns_selector; /* NULL: not by labels of the namespace */
+	const struct sched_cluster *c;
 };
+
+static void term_fini(struct term *t)
+{
+	api_selector_free(t->selector);
+	api_selector_free(t->ns_selector);
+}
+
+/* *t is to be given to term_fini(), also on failure. */
+static enum rc term_init(struct term *t, const struct sched_cluster *c, const PodAffinityTerm *pt,
+			 const Pod *pod, struct err *err)
+{
+	*t = (struct term){.t = pt, .ns = pod->metadata.namespace, .c = c};
+	TRY(api_selector_from(pt->labelSelector, &t->selector, err));
+	if (pt->namespaceSelector)
+		TRY(api_selector_from(pt->namespaceSelector, &t->ns_selector, err));
+	return RC_OK;
+}
+
+static bool selects_namespace(const struct term *t, const char *name)
+{
+	if (api_selector_is_everything(t->ns_selector))
+		return true;
+	for (size_t i = 0; i < t->c->n_namespaces; i++)
+		if (str_eq(t->c->namespaces[i]->metadata.name, name))
+			return api_selector_matches(t->ns_selector,
+						    &t->c->namespaces[i]->metadata.labels);
+	return false;
+}
 
 static bool term_covers(const struct term *t, const Pod *other)
 {
-	bool in_ns = t->t->n_namespaces == 0 && str_eq(t->ns, other->metadata.namespace);
+	const char *ns = other->metadata.namespace;
+	bool in_ns = !t->t->n_namespaces && !t->ns_selector && str_eq(t->ns, ns);
 
 	for (size_t i = 0; i < t->t->n_namespaces && !in_ns; i++)
-		in_ns = str_eq(t->t->namespaces[i], other->metadata.namespace);
+		in_ns = str_eq(t->t->namespaces[i], ns);
+	if (!in_ns && t->ns_selector)
+		in_ns = selects_namespace(t, ns);
 	return in_ns && api_selector_matches(t->selector, &other->metadata.labels);
 }
 
@@ -493,19 +539,18 @@ static enum rc check_own_affinity(const struct sched_cluster *c, const struct sc
 		return RC_OK;
 	for (size_t i = 0; i < pa->n_requiredDuringSchedulingIgnoredDuringExecution; i++) {
 		const PodAffinityTerm *pt = &pa->requiredDuringSchedulingIgnoredDuringExecution[i];
-		CLEANUP(api_selector_freep) struct api_selector *s = NULL;
+		CLEANUP(term_fini) struct term t = {0};
 		const Pod *who = NULL;
 		bool any;
 
-		TRY(api_selector_from(pt->labelSelector, &s, err));
-		struct term t = {pt, pod->metadata.namespace, s};
+		TRY(term_init(&t, c, pt, pod, err));
 
 		if (covered_nearby(c, n, &t, &any, &who))
 			continue;
 		/* the first pod of a group that wants to be together may go anywhere */
 		if (!any && topology(n, pt) && term_covers(&t, pod))
 			continue;
-		refuse(v, false, "node(s) didn't match pod affinity rules",
+		refuse(v, "InterPodAffinity", false, "node(s) didn't match pod affinity rules",
 		       any ? "no pod of the required group runs there"
 			   : "no pod of the required group runs anywhere");
 		return RC_OK;
@@ -523,26 +568,27 @@ static enum rc check_own_anti_affinity(const struct sched_cluster *c, const stru
 		return RC_OK;
 	for (size_t i = 0; i < pa->n_requiredDuringSchedulingIgnoredDuringExecution; i++) {
 		const PodAffinityTerm *pt = &pa->requiredDuringSchedulingIgnoredDuringExecution[i];
-		CLEANUP(api_selector_freep) struct api_selector *s = NULL;
+		CLEANUP(term_fini) struct term t = {0};
 		const Pod *who = NULL;
 		bool any;
 
-		TRY(api_selector_from(pt->labelSelector, &s, err));
-		struct term t = {pt, pod->metadata.namespace, s};
+		TRY(term_init(&t, c, pt, pod, err));
 
 		if (!covered_nearby(c, n, &t, &any, &who))
 			continue;
 		snprintf(detail, sizeof(detail), "pod '%s' runs in the same %s", who->metadata.name,
 			 pt->topologyKey);
-		refuse(v, false, "node(s) didn't match pod anti-affinity rules", detail);
+		refuse(v, "InterPodAffinity", false, "node(s) didn't match pod anti-affinity rules",
+		       detail);
 		return RC_OK;
 	}
 	return RC_OK;
 }
 
 /* Does a required anti-affinity of other (on node m) forbid pod on node n? */
-static enum rc other_forbids(const struct sched_node *n, const struct sched_node *m, const Pod *other,
-			     const Pod *pod, bool *out, struct err *err)
+static enum rc other_forbids(const struct sched_cluster *c, const struct sched_node *n,
+			     const struct sched_node *m, const Pod *other, const Pod *pod, bool *out,
+			     struct err *err)
 {
 	const PodAntiAffinity *pa =
 		other->spec.affinity ? other->spec.affinity->podAntiAffinity : NULL;
@@ -552,13 +598,12 @@ static enum rc other_forbids(const struct sched_node *n, const struct sched_node
 		return RC_OK;
 	for (size_t i = 0; i < pa->n_requiredDuringSchedulingIgnoredDuringExecution; i++) {
 		const PodAffinityTerm *pt = &pa->requiredDuringSchedulingIgnoredDuringExecution[i];
-		CLEANUP(api_selector_freep) struct api_selector *s = NULL;
+		CLEANUP(term_fini) struct term t = {0};
 		const char *here = topology(n, pt);
 
 		if (!here || !str_eq(here, topology(m, pt)))
 			continue;
-		TRY(api_selector_from(pt->labelSelector, &s, err));
-		struct term t = {pt, other->metadata.namespace, s};
+		TRY(term_init(&t, c, pt, other, err));
 
 		if (term_covers(&t, pod)) {
 			*out = true;
@@ -578,13 +623,13 @@ static enum rc check_others_anti_affinity(const struct sched_cluster *c, const s
 			const Pod *other = c->nodes[i].pods[k];
 			bool no;
 
-			TRY(other_forbids(n, &c->nodes[i], other, pod, &no, err));
+			TRY(other_forbids(c, n, &c->nodes[i], other, pod, &no, err));
 			if (!no)
 				continue;
 			snprintf(detail, sizeof(detail), "pod '%s' does not want it near",
 				 other->metadata.name);
-			refuse(v, false, "node(s) didn't satisfy existing pods anti-affinity rules",
-			       detail);
+			refuse(v, "InterPodAffinity", false,
+			       "node(s) didn't satisfy existing pods anti-affinity rules", detail);
 			return RC_OK;
 		}
 	}
@@ -649,12 +694,11 @@ static enum rc preferred_pods(const struct sched_cluster *c, const struct sched_
 {
 	for (size_t i = 0; i < n_terms; i++) {
 		const PodAffinityTerm *pt = &terms[i].podAffinityTerm;
-		CLEANUP(api_selector_freep) struct api_selector *s = NULL;
+		CLEANUP(term_fini) struct term t = {0};
 		const Pod *who = NULL;
 		bool any;
 
-		TRY(api_selector_from(pt->labelSelector, &s, err));
-		struct term t = {pt, pod->metadata.namespace, s};
+		TRY(term_init(&t, c, pt, pod, err));
 
 		if (covered_nearby(c, n, &t, &any, &who))
 			*sum += sign * API_GET(&terms[i], weight, 1);

@@ -50,11 +50,16 @@ struct sched_cluster {
 	struct sched_node *nodes;
 	size_t n_nodes;
 	size_t cap_nodes;
+	const Namespace **namespaces;
+	size_t n_namespaces;
+	size_t cap_namespaces;
 };
 
 void sched_cluster_init(struct sched_cluster *c);
 void sched_cluster_fini(struct sched_cluster *c);
 MUST_CHECK enum rc sched_cluster_add_node(struct sched_cluster *c, const Node *node);
+/* For namespaceSelector of pod affinity. */
+MUST_CHECK enum rc sched_cluster_add_namespace(struct sched_cluster *c, const Namespace *ns);
 /* After all nodes.  A pod without a node, on an unknown node, or final is not counted. */
 MUST_CHECK enum rc sched_cluster_add_pod(struct sched_cluster *c, const Pod *pod);
 /* As if pod ran on node (a placement that the caller assumes). */
@@ -70,9 +75,10 @@ struct sched_volume {
 };
 
 struct sched_reason {
-	bool is_lasting;  /* only another spec, label or machine would help; waiting does not */
-	char text[192];	  /* as kube-scheduler words it */
-	char detail[256]; /* with names and figures, for people */
+	bool is_lasting;    /* only another spec, label or machine would help; waiting does not */
+	const char *plugin; /* kube-scheduler's name for the predicate; constant */
+	char text[192];	    /* as kube-scheduler words it */
+	char detail[256];   /* with names and figures, for people */
 };
 
 struct sched_verdict {

@@ -132,7 +132,7 @@ static void address_text(uint32_t a, char out[48])
 static enum rc pick_address(const struct view *v, const char *owner_uid, char out[48], struct err *err)
 {
 	uint64_t h = str_hash(owner_uid, strlen(owner_uid));
-	struct range r;
+	struct range r = {0};
 
 	TRY(network_range(v, &r, err));
 	for (uint32_t i = 0; i < r.n && i < PROBES_MAX; i++) {

@@ -12,6 +12,7 @@
 #include "virt/names.h"
 
 #define VMI (&api_kind_VirtualMachineInstance)
+#define UNSEEN (10 * USEC_PER_SEC)
 
 /* Writes the wished state; nothing when it is the stored one. */
 static enum rc write_vmi(struct vmi_ctx *c)
@@ -126,14 +127,30 @@ static enum rc start(struct vmi_ctx *c)
 	return plan_requeue_after(c->plan, 10 * USEC_PER_SEC);
 }
 
+/* How long a pod may still be missing only because its kind was listed before it was made. */
+static usec_t unseen_left(const struct vmi_ctx *c)
+{
+	const VirtualMachineInstanceMigrationState *ms = c->vmi->status.migrationState;
+	usec_t age = kit_age(c->v->now, c->vmi->metadata.creationTimestamp);
+
+	if (ms && ms->endTimestamp)
+		age = MIN(age, kit_age(c->v->now, ms->endTimestamp));
+	return age < UNSEEN ? UNSEEN - age : 0;
+}
+
 /* The pod that should be there is not: force-deleted, or lost with its node. */
 static enum rc pod_lost(struct vmi_ctx *c)
 {
+	usec_t wait = unseen_left(c);
+
+	if (wait)
+		return plan_requeue_after(c->plan, wait);
 	c->is_urgent = true;
 	api_map_fini(&c->next->status.activePods);
 	TRY(api_set_str(&c->next->status.reason, "PodDeleted"));
 	TRY(kit_vmi_phase(c->next, "Failed", c->v->now));
-	return vmi_status_common(c);
+	TRY(vmi_status_common(c));
+	return write_vmi(c);
 }
 
 /* ---- end ---- */
@@ -278,10 +295,8 @@ static enum rc sync(struct vmi_ctx *c)
 	}
 	if (c->pods.current)
 		return keep(c);
-	if (st->activePods.n || !str_is_empty(st->nodeName)) {
-		TRY(pod_lost(c));
-		return write_vmi(c);
-	}
+	if (st->activePods.n || !str_is_empty(st->nodeName))
+		return pod_lost(c);
 	return start(c);
 }
 

@@ -1,0 +1,89 @@
+#include "api/api.h"
+#include "api/quantity.h"
+#include "base/str.h"
+#include "base/try.h"
+#include "virt/controller/kit.h"
+#include "virt/controller/migration/mig_int.h"
+#include "virt/controller/vmi/resources.h"
+
+#define PER_CLUSTER 5
+#define PER_NODE 2
+#define COMPLETION_PER_GIB 150
+#define PROGRESS_TIMEOUT 150
+#define UTILITY_TIMEOUT 150
+#define MAX_DOWNTIME_MS 900
+
+static const MigrationConfiguration *configured(const struct view *v)
+{
+	const KubeVirtConfiguration *cfg = kit_config(v);
+
+	return cfg ? cfg->migrations : NULL;
+}
+
+int64_t mig_limit_cluster(const struct view *v)
+{
+	const MigrationConfiguration *mc = configured(v);
+
+	return mc ? MAX(API_GET(mc, parallelMigrationsPerCluster, PER_CLUSTER), 1) : PER_CLUSTER;
+}
+
+int64_t mig_limit_node(const struct view *v)
+{
+	const MigrationConfiguration *mc = configured(v);
+
+	return mc ? MAX(API_GET(mc, parallelOutboundMigrationsPerNode, PER_NODE), 1) : PER_NODE;
+}
+
+static enum rc fill(VMIMConfigurationOptions *o, const MigrationConfiguration *mc)
+{
+	static const MigrationConfiguration none;
+
+	if (!mc)
+		mc = &none;
+	bool post_copy = API_GET(mc, allowPostCopy, false);
+
+	TRY(api_set_str(&o->nodeDrainTaintKey,
+			mc->nodeDrainTaintKey ? mc->nodeDrainTaintKey : "kubevirt.io/drain"));
+	TRY(api_set_str(&o->bandwidthPerMigration,
+			mc->bandwidthPerMigration ? mc->bandwidthPerMigration : "0Mi"));
+	TRY(api_set_str(&o->network, mc->network));
+	API_SET(o, parallelMigrationsPerCluster, API_GET(mc, parallelMigrationsPerCluster, PER_CLUSTER));
+	API_SET(o, parallelOutboundMigrationsPerNode,
+		API_GET(mc, parallelOutboundMigrationsPerNode, PER_NODE));
+	API_SET(o, completionTimeoutPerGiB, API_GET(mc, completionTimeoutPerGiB, COMPLETION_PER_GIB));
+	API_SET(o, progressTimeout, API_GET(mc, progressTimeout, PROGRESS_TIMEOUT));
+	API_SET(o, utilityVolumesTimeout, API_GET(mc, utilityVolumesTimeout, UTILITY_TIMEOUT));
+	API_SET(o, maxDowntimeMs, API_GET(mc, maxDowntimeMs, MAX_DOWNTIME_MS));
+	API_SET(o, allowAutoConverge, API_GET(mc, allowAutoConverge, false));
+	API_SET(o, allowPostCopy, post_copy);
+	API_SET(o, allowWorkloadDisruption, API_GET(mc, allowWorkloadDisruption, post_copy));
+	API_SET(o, unsafeMigrationOverride, API_GET(mc, unsafeMigrationOverride, false));
+	if (mc->has_disableTLS)
+		API_SET(o, disableTLS, mc->disableTLS);
+	if (mc->has_matchSELinuxLevelOnMigration)
+		API_SET(o, matchSELinuxLevelOnMigration, mc->matchSELinuxLevelOnMigration);
+	return RC_OK;
+}
+
+enum rc mig_effective_config(const struct view *v, VMIMConfigurationOptions **out)
+{
+	CLEANUP(VMIMConfigurationOptions_freep) VMIMConfigurationOptions *o =
+		VMIMConfigurationOptions_new();
+
+	if (!o)
+		return RC_NOMEM;
+	TRY(fill(o, configured(v)));
+	*out = STEAL(o);
+	return RC_OK;
+}
+
+usec_t mig_acceptable_time(const struct view *v, const VirtualMachineInstance *vmi)
+{
+	const MigrationConfiguration *mc = configured(v);
+	int64_t per_gb = mc ? API_GET(mc, completionTimeoutPerGiB, COMPLETION_PER_GIB)
+			    : COMPLETION_PER_GIB;
+	int64_t bytes = vmi_guest_memory(&vmi->spec);
+	int64_t gb = (bytes + 999999999) / 1000000000;
+
+	return per_gb <= 0 ? 0 : (usec_t)(per_gb * MAX(gb, 1)) * USEC_PER_SEC;
+}

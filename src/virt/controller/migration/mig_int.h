@@ -1,0 +1,86 @@
+/* src/virt/controller/migration/mig_int.h - what the parts of the migration controller share. */
+#ifndef VIRT_CONTROLLER_MIGRATION_MIG_INT_H
+#define VIRT_CONTROLLER_MIGRATION_MIG_INT_H
+
+#include "api/gen/api_types.h"
+#include "ctl/plan.h"
+#include "ctl/view.h"
+#include "virt/controller/migration/migration.h"
+#include "virt/controller/migration/table.h"
+#include "virt/controller/vmi/vmi.h"
+
+typedef VirtualMachineInstanceMigration Vmim; /* its full name does not fit into a line of code */
+typedef VirtualMachineInstanceMigrationState MigState;
+
+#define MIG_UNSCHEDULABLE_TIMEOUT (300 * USEC_PER_SEC) /* since the target pod's creation */
+#define MIG_PENDING_TIMEOUT (900 * USEC_PER_SEC)
+#define MIG_PREPARE_TIMEOUT (120 * USEC_PER_SEC)  /* hand-off until the target listens */
+#define MIG_START_TIMEOUT (120 * USEC_PER_SEC)	  /* target listens until the source begins */
+#define MIG_REPORT_TIMEOUT (60 * USEC_PER_SEC)	  /* abort asked for until somebody reports an end */
+#define MIG_UNSEEN (5 * USEC_PER_SEC)		  /* an object may be newer than its kind's list */
+#define MIG_KEEP_FINAL 5
+
+/* One reconcile. */
+struct mig {
+	const struct view *v;
+	const Vmim *old;   /* as stored */
+	Vmim *next;	   /* with the wished status */
+	enum mig_state state;
+	const VirtualMachineInstance *vmi; /* NULL: gone */
+	struct vmi_pods pods;
+	const Pod *target; /* this migration's pod; NULL: none in the view */
+	char *target_name; /* owned */
+	const char *failure; /* text of the MIG_EV_FAIL that was observed */
+	char failure_text[512]; /* storage for failure when it is composed */
+	const char *reason;  /* status.ferry.reason with it; NULL: none */
+	bool keeps_target;   /* the target pod may hold the guest: leave it alone */
+	bool has_waited;     /* progress is about to be made: the write may be shared */
+	usec_t may_wait;     /* then: for how long */
+	struct plan *plan;
+	struct err *err;
+};
+
+/* observe.c: the next thing that happened, MIG_EV_NONE when nothing did. Fills failure and reason. */
+MUST_CHECK enum rc mig_observe(struct mig *m, enum mig_event *out);
+/* VMI.status.migrationState when it is about this migration. */
+const MigState *mig_vmi_state(const struct mig *m);
+/* When the VMIM entered a phase; NULL: it did not. */
+const char *mig_stamp_of(const Vmim *vmim, enum mig_state s);
+
+/* queue.c: may this pending migration take a slot now? */
+MUST_CHECK enum rc mig_may_start(const struct mig *m, bool *out);
+usec_t mig_retry_delay(const Vmim *vmim);
+/* Evacuations and workload updates wait after failures: 20 s doubling. 0: no wait. */
+usec_t mig_failure_backoff(const struct mig *m);
+
+/* placement.c */
+struct mig_placement {
+	bool is_hopeless; /* no waiting can help */
+	const char *reason; /* NoCandidate, TargetIsSource, OnlyOneNode */
+	char message[512];
+};
+/* Asks every node; fills status.ferry.placement of m->next. */
+MUST_CHECK enum rc mig_place(struct mig *m, const Pod *pod, struct mig_placement *out);
+
+/* target.c: the target pod as it would be created now. RC_BUSY: the source pod is not known yet. */
+MUST_CHECK enum rc mig_target_pod(struct mig *m, Pod **out);
+
+/* config.c: defaults of KubeVirt, overlaid by the installation's. Owned by the caller. */
+MUST_CHECK enum rc mig_effective_config(const struct view *v, VMIMConfigurationOptions **out);
+int64_t mig_limit_cluster(const struct view *v);
+int64_t mig_limit_node(const struct view *v);
+/* Longest a move of this VMI may take by KubeVirt's rule (decimal gigabytes, rounded up); 0: no limit. */
+usec_t mig_acceptable_time(const struct view *v, const VirtualMachineInstance *vmi);
+
+/* actions.c */
+enum rc mig_act_none(struct mig *m);
+enum rc mig_act_create_target(struct mig *m);
+enum rc mig_act_hand_off(struct mig *m);
+enum rc mig_act_succeed(struct mig *m);
+enum rc mig_act_request_abort(struct mig *m);
+enum rc mig_act_report(struct mig *m);	     /* nothing was made */
+enum rc mig_act_drop_target(struct mig *m);  /* before the hand-off: delete the target pod */
+enum rc mig_act_abandon(struct mig *m);	     /* handed off, not started: say so on the VMI, delete it */
+enum rc mig_act_finish_failed(struct mig *m);/* while running: the agents have ended it */
+
+#endif

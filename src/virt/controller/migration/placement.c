@@ -1,0 +1,130 @@
+#include <stdio.h>
+
+#include "api/api.h"
+#include "api/meta.h"
+#include "base/mem.h"
+#include "base/sbuf.h"
+#include "base/str.h"
+#include "base/try.h"
+#include "sched/snapshot.h"
+#include "virt/controller/migration/mig_int.h"
+
+struct asked {
+	size_t n_others;   /* nodes that are not the source */
+	size_t n_possible; /* of them: fit, or might fit after waiting */
+	size_t n_added;	   /* of them: match addedNodeSelector */
+	bool source_is_added;
+	struct sbuf text;
+};
+
+static FerryMigrationStatus *ferry(struct mig *m)
+{
+	return api_ensure(&api_type_FerryMigrationStatus, &m->next->status.ferry);
+}
+
+static enum rc note(struct mig *m, const char *node, bool allowed, const char *reason,
+		    const char *message)
+{
+	FerryMigrationStatus *f = ferry(m);
+	FerryPlacement *p = f ? api_append(&f->placement, &f->n_placement, sizeof(*p)) : NULL;
+
+	if (!p)
+		return RC_NOMEM;
+	TRY(api_set_str(&p->node, node));
+	API_SET(p, allowed, allowed);
+	TRY(api_set_str(&p->reason, reason));
+	return api_set_str(&p->message, message);
+}
+
+static bool matches_added(const struct mig *m, const Node *node)
+{
+	const struct api_map *sel = &m->old->spec.addedNodeSelector;
+
+	for (size_t i = 0; i < sel->n; i++)
+		if (!str_eq(api_label(&node->metadata, sel->items[i].key), sel->items[i].value))
+			return false;
+	return sel->n > 0;
+}
+
+/* A lasting reason tells more than one that may pass. */
+static const struct sched_reason *pick(const struct sched_verdict *v)
+{
+	for (size_t i = 0; i < v->n; i++)
+		if (v->reasons[i].is_lasting)
+			return &v->reasons[i];
+	return v->n ? &v->reasons[0] : NULL;
+}
+
+static enum rc ask_node(struct mig *m, const struct sched_cluster *c, const struct sched_node *n,
+			const Pod *pod, const struct sched_volume *vols, size_t n_vols, struct asked *a)
+{
+	const char *name = n->node->metadata.name;
+	bool is_source = str_eq(name, m->vmi->status.nodeName);
+	struct sched_verdict verdict;
+
+	if (is_source) {
+		a->source_is_added = matches_added(m, n->node);
+		return note(m, name, false, "Source", "the virtual machine runs there");
+	}
+	TRY(sched_check(c, n, pod, vols, n_vols, SCHED_ALL, &verdict, m->err));
+	const struct sched_reason *why = pick(&verdict);
+
+	a->n_others++;
+	a->n_added += matches_added(m, n->node);
+	if (!why || !why->is_lasting)
+		a->n_possible++;
+	else
+		sbuf_addf(&a->text, "%s%s: %s", a->text.n ? "; " : "", name, why->detail);
+	return note(m, name, !why, why ? why->plugin : NULL, why ? why->detail : NULL);
+}
+
+static enum rc ask_all(struct mig *m, const Pod *pod, struct sched_cluster *c, struct asked *a)
+{
+	CLEANUP(mem_freep) struct sched_volume *vols = NULL;
+	size_t n_vols;
+
+	TRY(sched_snapshot(m->v, c));
+	TRY(sched_pod_volumes(m->v, pod, &vols, &n_vols));
+	for (size_t i = 0; i < c->n_nodes; i++)
+		TRY(ask_node(m, c, &c->nodes[i], pod, vols, n_vols, a));
+	return sbuf_rc(&a->text) == RC_NOMEM ? RC_NOMEM : RC_OK;
+}
+
+static void judge(const struct asked *a, struct mig_placement *out)
+{
+	out->is_hopeless = a->n_possible == 0;
+	if (!out->is_hopeless)
+		return;
+	if (!a->n_others) {
+		out->reason = "OnlyOneNode";
+		snprintf(out->message, sizeof(out->message), "there is no other node");
+	} else if (a->source_is_added && !a->n_added) {
+		out->reason = "TargetIsSource";
+		snprintf(out->message, sizeof(out->message),
+			 "addedNodeSelector selects only the node that the virtual machine runs on");
+	} else {
+		out->reason = "NoCandidate";
+		snprintf(out->message, sizeof(out->message), "no node can ever take the virtual machine: %s",
+			 sbuf_str(&a->text));
+	}
+}
+
+enum rc mig_place(struct mig *m, const Pod *pod, struct mig_placement *out)
+{
+	FerryMigrationStatus *f = ferry(m);
+	struct asked a = {.text = SBUF_INIT(4096)};
+	struct sched_cluster c;
+
+	if (!f)
+		return RC_NOMEM;
+	while (f->n_placement)
+		api_remove(&api_type_FerryPlacement, &f->placement, &f->n_placement, f->n_placement - 1);
+	memset(out, 0, sizeof(*out));
+	enum rc rc = ask_all(m, pod, &c, &a);
+
+	if (!rc)
+		judge(&a, out);
+	sched_cluster_fini(&c);
+	sbuf_fini(&a.text);
+	return rc;
+}
