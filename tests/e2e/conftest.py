@@ -1,0 +1,108 @@
+"""One two-node cluster for most tests; each test uses object names of its own and removes them."""
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+sys.dont_write_bytecode = True
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(TOP, "tests", "lib"))
+os.environ.setdefault("FERRY_BIN", os.path.join(TOP, "build/release/src/main"))
+os.environ.setdefault("FERRY_TINY", os.path.join(TOP, "build/tiny"))
+os.environ.setdefault("FERRY_WORK", os.path.join(TOP, "build/tests"))
+import ferrytest as ft  # noqa: E402
+import ociimage  # noqa: E402
+
+WORK = os.environ["FERRY_WORK"]
+TINY = os.environ["FERRY_TINY"]
+
+
+def new_cluster(name, nodes=2, **kw):
+    state = os.path.join(WORK, name)
+    c = ft.Cluster(state, nodes, **kw)
+    if os.path.isdir(state):
+        c.down()
+    os.makedirs(WORK, exist_ok=True)
+    return c.up()
+
+
+def keep_logs(cluster, name):
+    to = os.path.join(WORK, "logs", name)
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(f"{cluster.state}/logs", to, dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    c = new_cluster("e2e")
+    yield c
+    keep_logs(c, "e2e")
+    c.down()
+
+
+@pytest.fixture(scope="session")
+def images():
+    """OCI folders: kernel boot, and the boot disk as a containerDisk (raw and qcow2)."""
+    base = os.path.join(WORK, "images")
+    os.makedirs(base, exist_ok=True)
+    ociimage.make(f"{base}/kernel", [(f"{TINY}/vmlinuz", "/boot/vmlinuz"), (f"{TINY}/initrd.gz", "/boot/initrd.gz")])
+    ociimage.make(f"{base}/disk", [(f"{TINY}/disk.img", "/disk/disk.img")])
+    q = f"{base}/disk.qcow2"
+    subprocess.run(["qemu-img", "convert", "-O", "qcow2", f"{TINY}/disk.img", q], check=True)
+    ociimage.make(f"{base}/qcow2", [(q, "/disk/disk.qcow2")])
+    return base
+
+
+def kernel_boot(images, args="console=ttyS0 quiet tiny.heartbeat=1"):
+    return {"kernelArgs": args, "container": {"image": f"oci:{images}/kernel", "kernelPath": "/boot/vmlinuz",
+                                              "initrdPath": "/boot/initrd.gz"}}
+
+
+@pytest.fixture
+def make_vm(cluster, images):
+    """make_vm(name, ...) creates a kernel-booted VM; all of them are removed at the end of the test."""
+    made = []
+
+    def create(name, memory="128Mi", wait=True, manifest=None, guest=True, **kw):
+        made.append(name)
+        obj = manifest or ft.vm(name, memory, kernel=kernel_boot(images), **kw)
+        cluster.api.create(obj)
+        if not wait:
+            return None
+        vmi = cluster.api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
+        address = ft.vmi_address(vmi)
+        if guest:
+            ft.Guest(address).wait(90)
+        return address
+    yield create
+    for name in made:
+        if cluster.api.find("VirtualMachine", name):
+            cluster.api.delete("VirtualMachine", name)
+    for name in made:
+        cluster.api.wait("VirtualMachine", name, lambda v: v is None, 60)
+
+
+def node_of(api, name):
+    return api.get("VirtualMachineInstance", name)["status"]["nodeName"]
+
+
+def other(node):
+    return "node-2" if node == "node-1" else "node-1"
+
+
+def qemu_pids(cluster, name):
+    """{node: [pid of a QEMU whose guest has this name]}"""
+    out = {}
+    for n in range(1, cluster.nodes + 1):
+        node = f"node-{n}"
+        for p in ft.descendants(cluster.node_pid1(node)):
+            try:
+                with open(f"/proc/{p}/cmdline", "rb") as f:
+                    words = f.read().split(b"\0")
+            except OSError:
+                continue
+            if b"qemu-system" in words[0] and any(w.startswith(b"guest=") and name.encode() in w for w in words):
+                out.setdefault(node, []).append(p)
+    return out

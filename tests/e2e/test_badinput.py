@@ -1,0 +1,122 @@
+"""Wrong input gets a clear answer with a path, all of it at once, and nothing is kept of it."""
+import copy
+import json
+
+import ferrytest as ft
+import pytest
+
+GOOD = ft.vm("bad", "128Mi", disks=[{"name": "d", "disk": {"bus": "virtio"}}],
+             volumes=[{"name": "d", "emptyDisk": {"capacity": "16Mi"}}])
+
+
+def changed(path, value):
+    obj = copy.deepcopy(GOOD)
+    at = obj
+    *head, last = path
+    for p in head:
+        at = at[p]
+    if value is None:
+        del at[last]
+    else:
+        at[last] = value
+    return obj
+
+
+T = ["spec", "template", "spec"]
+D = T + ["domain"]
+CASES = [
+    ("unknown field", changed(["spec", "template", "spec", "domian"], {}), 400, "spec.template.spec.domian"),
+    ("unsupported field", changed(D + ["devices", "tpm"], {}), 422, "spec.template.spec.domain.devices.tpm"),
+    ("wrong type", changed(D + ["cpu", "cores"], "two"), (400, 422), "spec.template.spec.domain.cpu.cores"),
+    ("bad name", changed(["metadata", "name"], "Bad_Name"), 422, "metadata.name"),
+    ("milli memory", changed(D + ["memory", "guest"], "1m"), 422, "spec.template.spec.domain.memory.guest"),
+    ("negative memory", changed(D + ["memory", "guest"], "-5Mi"), 422, "spec.template.spec.domain.memory.guest"),
+    ("no such unit", changed(D + ["memory", "guest"], "10Gx"), (400, 422), "spec.template.spec.domain.memory.guest"),
+    ("duplicate disk", changed(D + ["devices", "disks"], [{"name": "d", "disk": {}}, {"name": "d", "disk": {}}]), 422,
+     "must not have the same Name"),
+    ("disk without volume", changed(T + ["volumes"], []), 422, "disks[0].Name 'd' not found"),
+    ("volume without disk", changed(D + ["devices", "disks"], []), 422, "name 'd' not found"),
+    ("two sources", changed(T + ["volumes", 0, "containerDisk"], {"image": "x"}), 422, "exactly one source type set"),
+    ("no strategy", changed(["spec", "runStrategy"], None), 422, "RunStrategy must be specified"),
+    ("bad strategy", changed(["spec", "runStrategy"], "Sometimes"), 422, "Sometimes"),
+    ("injected option", changed(D + ["devices", "disks", 0, "serial"], "x,file=/etc/shadow"), 422, "serial"),
+    ("bad mac", changed(D + ["devices", "interfaces", 0, "macAddress"], "zz"), 422, "malformed MAC address"),
+    ("bad image path", changed(T + ["volumes", 0], {"name": "d", "containerDisk": {"image": "x", "path": "/../etc"}}), 422,
+     "must be an absolute path to a file without relative components"),
+]
+
+
+@pytest.mark.parametrize("what,obj,code,text", CASES, ids=[c[0] for c in CASES])
+def test_refused_with_a_path(cluster, what, obj, code, text):
+    path = cluster.api.path("VirtualMachine") + "?fieldValidation=Strict"
+    with pytest.raises(ft.ApiError) as e:
+        cluster.api.call("POST", path, obj)
+    codes = code if isinstance(code, tuple) else (code,)
+    assert e.value.status in codes, e.value.body
+    assert text in json.dumps(e.value.body), e.value.body
+    assert cluster.api.find("VirtualMachine", obj["metadata"]["name"]) is None
+
+
+def test_all_errors_come_at_once(cluster):
+    obj = changed(D + ["memory", "guest"], "-5Mi")
+    obj["spec"]["template"]["spec"]["volumes"] = []
+    obj["spec"]["template"]["spec"]["evictionStrategy"] = "Maybe"
+    with pytest.raises(ft.ApiError) as e:
+        cluster.api.create(obj)
+    fields = {c.get("field") for c in e.value.body["details"]["causes"]}
+    assert len(fields) >= 3, e.value.body
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"null", b"\xff\xfe", b'{"kind":"VirtualMachine"}', b'{"a":' * 100],
+                         ids=["cut", "list", "null", "not utf-8", "no version", "deep"])
+def test_malformed_bodies(cluster, body):
+    code, data, _ = cluster.api.raw("POST", cluster.api.path("VirtualMachine"), body)
+    assert 400 <= code < 500, data
+    assert json.loads(data)["kind"] == "Status"
+
+
+def test_a_huge_body_is_413(cluster):
+    code, data, _ = cluster.api.raw("POST", cluster.api.path("ConfigMap"),
+                                    b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"big"},"data":{"x":"' +
+                                    b"a" * (4 << 20) + b'"}}')
+    assert code == 413, data[:300]
+
+
+def test_an_unknown_cpu_model_offers_near_names(cluster):
+    obj = changed(D + ["cpu"], {"cores": 1, "model": "Skylake-Cliant"})
+    with pytest.raises(ft.ApiError) as e:
+        cluster.api.create(obj)
+    assert e.value.status == 422 and "Skylake-Client" in e.value.message, e.value.body
+
+
+def test_a_missing_pvc_shows_in_status(cluster):
+    api = cluster.api
+    api.create(ft.vm("nopvc", "128Mi", pvc="absent"))
+    try:
+        api.wait("VirtualMachine", "nopvc", lambda v: v["status"].get("printableStatus") == "ErrorPvcNotFound", 15)
+        c = ft.condition(api.get("VirtualMachineInstance", "nopvc"), "Synchronized")
+        assert (c["status"], c["reason"]) == ("False", "FailedPvcNotFound") and "absent" in c["message"]
+    finally:
+        api.delete("VirtualMachine", "nopvc")
+        api.wait("VirtualMachine", "nopvc", lambda v: v is None, 30)
+
+
+def test_a_missing_image_shows_in_status(cluster):
+    api = cluster.api
+    api.create(ft.vm("noimg", "128Mi", disks=[{"name": "d", "disk": {"bus": "virtio"}}],
+                     volumes=[{"name": "d", "containerDisk": {"image": "oci:/nonexistent/image"}}]))
+    try:
+        api.wait("VirtualMachine", "noimg",
+                 lambda v: v["status"].get("printableStatus") in ("ErrImagePull", "ImagePullBackOff"), 30)
+    finally:
+        api.delete("VirtualMachine", "noimg")
+        api.wait("VirtualMachine", "noimg", lambda v: v is None, 30)
+
+
+def test_a_manifest_that_is_no_yaml(cluster, tmp_path):
+    f = tmp_path / "bad.yaml"
+    f.write_text("a: [1,\nb: }")
+    r = cluster.ferry("apply", "-f", str(f), check=False)
+    assert r.returncode == 1 and "line" in r.stderr
+    f.write_text("a: &a [*a]\n")
+    assert cluster.ferry("apply", "-f", str(f), check=False).returncode == 1

@@ -1,0 +1,143 @@
+"""Nodes share nothing but the storage class; up and down leave no trace; kubectl works unchanged."""
+import json
+import os
+import subprocess
+
+import ferrytest as ft
+import pytest
+from conftest import TOP, WORK, new_cluster
+
+
+def mounts(pid):
+    out = {}
+    with open(f"/proc/{pid}/mountinfo") as f:
+        for line in f:
+            w = line.split()
+            dash = w.index("-")
+            out[w[4]] = (w[2], w[3], w[5].split(",")[0], w[dash + 1])
+    return out
+
+
+def test_nodes_share_only_the_storage_class(cluster):
+    a, b = (cluster.node_pid1(n) for n in ("node-1", "node-2"))
+    for ns in ("net", "mnt", "pid", "uts", "ipc"):
+        inodes = {os.readlink(f"/proc/{p}/ns/{ns}") for p in (a, b, "self")}
+        assert len(inodes) == 3, f"the {ns} namespace is shared"
+    writable = [{(dev, root): at for at, (dev, root, mode, kind) in mounts(p).items()
+                 if mode == "rw" and kind not in ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "devtmpfs", "mqueue")}
+                for p in (a, b)]
+    common = set(writable[0]) & set(writable[1])
+    assert {writable[0][k] for k in common} == {"/run/ferry/shared"}, {k: writable[0][k] for k in common}
+    # no unix socket of one node can be reached from the other
+    for mine, theirs in ((a, b), (b, a)):
+        for p in [mine, *ft.descendants(mine)]:
+            with open(f"/proc/{p}/net/unix") as f:
+                paths = {line.split()[7] for line in f.readlines()[1:] if len(line.split()) > 7}
+            for path in paths:
+                if path.startswith("/run/ferry"):
+                    there = f"/proc/{theirs}/root{path}"
+                    if os.path.exists(there):
+                        assert os.stat(there).st_ino != os.stat(f"/proc/{mine}/root{path}").st_ino or \
+                            os.stat(there).st_dev != os.stat(f"/proc/{mine}/root{path}").st_dev
+    assert not os.path.exists(f"/proc/{a}/root{cluster.state}/nodes/node-2/pki")
+
+
+def traces():
+    """What a cluster could leave on the machine."""
+    links = sorted(l.split(":")[1].strip().split("@")[0] for l in subprocess.run(
+        ["ip", "-o", "link"], capture_output=True, text=True).stdout.splitlines())
+    with open("/proc/self/mountinfo") as f:
+        m = sorted(l.split()[4] for l in f)
+    nft = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True).stdout
+    routes = subprocess.run(["ip", "route"], capture_output=True, text=True).stdout
+    procs = sorted(c for c in (ft.comm(p) for p in os.listdir("/proc") if p.isdigit())
+                   if c.startswith(("ferry", "qemu", "dnsmasq")))
+    return {"links": links, "mounts": m, "nft": nft, "routes": routes, "procs": procs,
+            "netns": sorted(os.listdir("/run/netns")) if os.path.isdir("/run/netns") else []}
+
+
+def test_up_and_down_leave_no_trace_twice(tmp_path, images):
+    from conftest import kernel_boot
+    # the session's cluster uses the same addresses: take the traces beside it only if it is not up
+    state = os.path.join(WORK, "trace")
+    if os.path.exists("/sys/class/net/ferry0"):
+        pytest.skip("another cluster is up on this machine")
+    before = traces()
+    for _ in range(2):
+        c = new_cluster("trace")
+        c.api.create(ft.vm("t", "128Mi", kernel=kernel_boot(images)))
+        c.api.wait("VirtualMachineInstance", "t", ft.vmi_running, 60)
+        c.down()
+        assert traces() == before
+        assert not os.path.exists(state)
+
+
+def kubectl(cluster, *args, check=True, input_=None):
+    env = {**os.environ, "KUBECONFIG": cluster.kubeconfig, "HOME": WORK}
+    r = subprocess.run(["kubectl", *args], env=env, text=True, input=input_, stdout=subprocess.PIPE,
+                       stderr=subprocess.PIPE, timeout=60)
+    if check:
+        assert r.returncode == 0, f"kubectl {' '.join(args)}: {r.stderr}"
+    return r
+
+
+def test_kubectl_works_unchanged(cluster, make_vm, images, tmp_path):
+    if subprocess.run(["which", "kubectl"], capture_output=True).returncode:
+        pytest.skip("kubectl is not installed")
+    from conftest import kernel_boot
+    make_vm("kc", wait=False, manifest={"apiVersion": "v1", "kind": "Service", "metadata": {"name": "unused-kc"},
+                                        "spec": {"ports": [{"port": 1}], "selector": {"a": "b"}}})
+    f = tmp_path / "vm.json"
+    f.write_text(json.dumps(ft.vm("kc", "128Mi", kernel=kernel_boot(images))))
+    assert "virtualmachine.kubevirt.io/kc created" in kubectl(cluster, "apply", "-f", str(f)).stdout
+    assert "virtualmachine.kubevirt.io/kc unchanged" in kubectl(cluster, "apply", "-f", str(f)).stdout
+    kubectl(cluster, "wait", "vmi/kc", "--for=condition=Ready", "--timeout=60s")
+    out = kubectl(cluster, "get", "vmi", "kc", "-o", "wide").stdout
+    head, row = out.splitlines()[:2]
+    assert head.split() == ["NAME", "AGE", "PHASE", "IP", "NODENAME", "READY", "LIVE-MIGRATABLE", "PAUSED"]
+    assert "Running" in row and "10.244." in row
+    assert kubectl(cluster, "get", "vm", "kc", "-o", "jsonpath={.status.printableStatus}").stdout == "Running"
+    assert "kind: VirtualMachine" in kubectl(cluster, "get", "vm", "kc", "-o", "yaml").stdout
+    assert "Events:" in kubectl(cluster, "describe", "vmi", "kc").stdout
+    kubectl(cluster, "label", "vm", "kc", "tier=gold")
+    assert "kc" in kubectl(cluster, "get", "vm", "-l", "tier=gold").stdout
+    kubectl(cluster, "patch", "vm", "kc", "--type=merge", "-p", '{"metadata":{"annotations":{"a":"b"}}}')
+    kubectl(cluster, "patch", "vm", "kc", "--type=json", "-p",
+            '[{"op":"test","path":"/metadata/labels/tier","value":"gold"},{"op":"remove","path":"/metadata/labels/tier"}]')
+    assert "virtualmachines" in kubectl(cluster, "api-resources", "--api-group=kubevirt.io").stdout
+    assert "runStrategy" in kubectl(cluster, "explain", "vm.spec").stdout
+    r = kubectl(cluster, "create", "-f", str(f), check=False)
+    assert r.returncode == 1 and "AlreadyExists" in r.stderr
+    bad = json.loads(f.read_text())
+    bad["metadata"]["name"] = "kc-bad"
+    bad["spec"]["template"]["spec"]["domain"]["nonsense"] = 1
+    r = kubectl(cluster, "apply", "-f", "-", input_=json.dumps(bad), check=False)
+    assert r.returncode == 1 and "nonsense" in r.stderr, r.stderr
+    assert "deleted" in kubectl(cluster, "delete", "vm", "kc", "--wait").stdout
+    assert cluster.api.find("VirtualMachineInstance", "kc") is None
+    kubectl(cluster, "delete", "service", "unused-kc", "--ignore-not-found")
+
+
+def test_ferry_needs_no_kubectl(cluster, make_vm, images, tmp_path):
+    from conftest import kernel_boot
+    make_vm("fc", manifest=ft.vm("fc", "128Mi", kernel=kernel_boot(images)))
+    out = cluster.ferry("get", "vmi", "fc", "-o", "wide").stdout
+    assert out.split()[:3] == ["NAME", "AGE", "PHASE"] and "Running" in out
+    assert json.loads(cluster.ferry("get", "vm", "fc", "-o", "json").stdout)["metadata"]["name"] == "fc"
+    assert "kind: VirtualMachine" in cluster.ferry("get", "vm", "fc", "-o", "yaml").stdout
+    r = cluster.ferry("migrate", "fc")
+    assert "VM fc was scheduled to migrate" in r.stdout and "moved from" in r.stdout, r.stdout
+    assert "was scheduled to pause" in cluster.ferry("pause", "fc").stdout
+    assert "was scheduled to unpause" in cluster.ferry("unpause", "vmi", "fc").stdout
+    assert cluster.ferry("start", "fc", check=False).returncode == 1
+    assert cluster.ferry("get", "vm", "nope", check=False).returncode == 1
+    assert "Events:" in cluster.ferry("describe", "vmi", "fc").stdout
+
+
+def test_the_examples_work(cluster, images):
+    """Every manifest in examples/ is accepted by the server (dry run), so none rots."""
+    folder = os.path.join(TOP, "examples")
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(".yaml"):
+            r = cluster.ferry("apply", "-f", os.path.join(folder, name), "--dry-run=server", check=False)
+            assert r.returncode == 0, f"{name}: {r.stderr}"

@@ -1,0 +1,101 @@
+"""Any process of Ferry may be killed while VMs run and while one moves: the guests go on."""
+import os
+import signal
+import time
+
+import ferrytest as ft
+import pytest
+from conftest import node_of, other, qemu_pids
+
+LONG = bool(os.environ.get("FERRY_TEST_LONG"))
+
+
+def kill(cluster, what, node):
+    if what in ("apiserver", "controller"):
+        pid = cluster.pid(what)
+    elif what == "agent":
+        pid = cluster.pid(node)
+    else:
+        pids = [p for p in ft.descendants(cluster.node_pid1(node)) if ft.comm(p) == "ferry-launcher"[:15]]
+        assert pids, "no launcher"
+        for p in pids:
+            os.kill(p, signal.SIGKILL)
+        return
+    os.kill(pid, signal.SIGKILL)
+
+
+def api_back(cluster):
+    def answers():
+        try:
+            cluster.api.list("Node")
+            return True
+        except OSError:
+            return False
+    ft.poll(answers, 20, "the API server answers again")
+
+
+@pytest.mark.parametrize("what", ["apiserver", "controller", "agent", "launcher"])
+def test_killing_a_process_does_not_touch_a_running_guest(cluster, make_vm, what):
+    name = f"kill-{what}"
+    address = make_vm(name)
+    before = ft.Guest(address).status()
+    probe = ft.Probe(f"{address}:7777")
+    time.sleep(0.3)
+    kill(cluster, what, node_of(cluster.api, name))
+    time.sleep(1)
+    w = probe.stop()
+    assert not w["held"]["broken"] and w["new"]["failed"] == 0, w
+    api_back(cluster)
+    after = ft.Guest(address).wait(10)
+    assert after["bootID"] == before["bootID"]
+    # and it can still be managed: it moves
+    source = node_of(cluster.api, name)
+
+    def moves():
+        obj, _ = ft.move(cluster.api, name, timeout=60)
+        return obj
+    obj = moves()
+    assert obj["status"]["phase"] == "Succeeded", obj["status"]
+    assert node_of(cluster.api, name) == other(source)
+    assert ft.Guest(address).wait(10)["bootID"] == before["bootID"]
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("what", ["apiserver", "controller", "agent", "launcher"])
+def test_killing_a_process_while_a_guest_moves(cluster, make_vm, what, side):
+    if side == "target" and what in ("apiserver", "controller"):
+        pytest.skip("there is one of them")
+    name = f"mk-{what}-{side}"
+    address = make_vm(name, memory="512Mi")
+    api = cluster.api
+    g = ft.Guest(address)
+    g.command("verify 8")
+    before = g.status()
+    g.command("dirty 96 200")
+    source = node_of(api, name)
+    api.create(ft.migration(f"{name}-1", name))
+    api.wait("VirtualMachineInstanceMigration", f"{name}-1",
+             lambda v: v["status"].get("phase") in ("Running", *ft.FINAL), 30)
+    kill(cluster, what, source if side == "source" else other(source))
+    api_back(cluster)
+    g.command("dirty 0")
+    obj = api.wait("VirtualMachineInstanceMigration", f"{name}-1", lambda v: v["status"].get("phase") in ft.FINAL, 120)
+    after = ft.Guest(address).wait(20)
+    assert after["bootID"] == before["bootID"] and after["memBad"] == 0
+    ft.poll(lambda: sum(len(v) for v in qemu_pids(cluster, name).values()) == 1, 30, "exactly one QEMU is left")
+    where = list(qemu_pids(cluster, name))[0]
+    vmi = api.wait("VirtualMachineInstance", name, lambda v: v["status"]["nodeName"] == where, 20)
+    assert (where != source) == (obj["status"]["phase"] == "Succeeded"), (where, obj["status"])
+    assert vmi["status"]["phase"] == "Running"
+
+
+def test_qemu_killed_means_failed_and_the_run_strategy_decides(cluster, make_vm):
+    make_vm("qdies")
+    api = cluster.api
+    uid = api.get("VirtualMachineInstance", "qdies")["metadata"]["uid"]
+    for pids in qemu_pids(cluster, "qdies").values():
+        for p in pids:
+            os.kill(p, signal.SIGKILL)
+    vmi = api.wait("VirtualMachineInstance", "qdies",
+                   lambda v: v and v["metadata"]["uid"] != uid and ft.vmi_running(v), 60)
+    ft.Guest(ft.vmi_address(vmi)).wait(90)

@@ -1,0 +1,174 @@
+"""VMs start, stop, restart and pause, and say so in KubeVirt's words."""
+import json
+import time
+
+import ferrytest as ft
+import pytest
+from conftest import kernel_boot, qemu_pids
+
+
+def status(api, name):
+    return api.get("VirtualMachine", name)["status"]
+
+
+def test_a_vm_runs_and_its_guest_answers(cluster, make_vm):
+    address = make_vm("runs")
+    api = cluster.api
+    vmi = api.get("VirtualMachineInstance", "runs")
+    st = vmi["status"]
+    assert st["phase"] == "Running"
+    assert st["interfaces"][0]["ipAddress"] == address and address.startswith("10.244.")
+    assert list(st["activePods"].values()) == [st["nodeName"]]
+    assert [p["phase"] for p in st["phaseTransitionTimestamps"]] == ["Pending", "Scheduling", "Scheduled", "Running"]
+    assert ft.condition(vmi, "Ready")["status"] == "True"
+    assert ft.condition(vmi, "LiveMigratable")["status"] == "True"
+    assert "message" not in ft.condition(vmi, "LiveMigratable")
+    vm = api.wait("VirtualMachine", "runs", lambda v: v["status"].get("printableStatus") == "Running", 10)
+    assert vm["status"]["created"] and vm["status"]["ready"]
+    # a user's spec is the user's: nothing was written into it
+    assert "firmware" in vm["spec"]["template"]["spec"]["domain"]
+    assert "uuid" not in vm["spec"]["template"]["spec"]["domain"]["firmware"]
+    pods = api.list("Pod", "kubevirt.io=virt-launcher,app=runs")
+    assert len(pods) == 1 and pods[0]["metadata"]["name"].startswith("virt-launcher-runs-")
+
+
+def test_stop_start_restart(cluster, make_vm):
+    make_vm("cycle")
+    api = cluster.api
+    code, body, _ = api.sub("virtualmachines", "cycle", "stop")
+    assert (code, body) == (202, b"")
+    api.wait("VirtualMachineInstance", "cycle", lambda v: v is None, 60)
+    vm = api.wait("VirtualMachine", "cycle", lambda v: v["status"].get("printableStatus") == "Stopped", 10)
+    assert vm["spec"]["runStrategy"] == "Halted"
+    code, body, _ = api.sub("virtualmachines", "cycle", "stop")
+    assert code == 409 and json.loads(body)["message"].endswith("VM is not running")
+    code, _, _ = api.sub("virtualmachines", "cycle", "start")
+    assert code == 202
+    vmi = api.wait("VirtualMachineInstance", "cycle", ft.vmi_running, 60)
+    first = ft.Guest(ft.vmi_address(vmi)).wait(90)["bootID"]
+    code, body, _ = api.sub("virtualmachines", "cycle", "start")
+    assert code == 409 and json.loads(body)["message"].endswith("VM is already running")
+    uid = vmi["metadata"]["uid"]
+    code, _, _ = api.sub("virtualmachines", "cycle", "restart")
+    assert code == 202
+    vmi = api.wait("VirtualMachineInstance", "cycle",
+                   lambda v: v and v["metadata"]["uid"] != uid and ft.vmi_running(v), 60)
+    assert ft.Guest(ft.vmi_address(vmi)).wait(90)["bootID"] != first
+
+
+def test_the_address_stays_over_a_restart(cluster, make_vm):
+    before = make_vm("sticky")
+    api = cluster.api
+    uid = api.get("VirtualMachineInstance", "sticky")["metadata"]["uid"]
+    api.sub("virtualmachines", "sticky", "restart")
+    vmi = api.wait("VirtualMachineInstance", "sticky",
+                   lambda v: v and v["metadata"]["uid"] != uid and ft.vmi_running(v), 60)
+    assert ft.vmi_address(vmi) == before
+
+
+def test_pause_and_unpause(cluster, make_vm):
+    address = make_vm("naps")
+    api = cluster.api
+    code, _, _ = api.sub("virtualmachineinstances", "naps", "pause")
+    assert code == 200
+    vmi = api.wait("VirtualMachineInstance", "naps", lambda v: ft.condition(v, "Paused"), 10)
+    c = ft.condition(vmi, "Paused")
+    assert (c["status"], c["reason"], c["message"]) == ("True", "PausedByUser", "VMI was paused by user")
+    api.wait("VirtualMachine", "naps", lambda v: v["status"]["printableStatus"] == "Paused", 10)
+    with pytest.raises(OSError):
+        ft.Guest(address).command("status", 1)
+    code, body, _ = api.sub("virtualmachineinstances", "naps", "pause")
+    assert code == 409 and json.loads(body)["message"].endswith("VMI is already paused")
+    code, _, _ = api.sub("virtualmachineinstances", "naps", "unpause")
+    assert code == 200
+    api.wait("VirtualMachineInstance", "naps", lambda v: not ft.condition(v, "Paused"), 10)
+    assert ft.Guest(address).wait(20)
+    code, body, _ = api.sub("virtualmachineinstances", "naps", "unpause")
+    assert code == 409 and json.loads(body)["message"].endswith("VMI is not paused")
+
+
+@pytest.mark.parametrize("strategy,after_poweroff", [("Always", "again"), ("RerunOnFailure", "stopped"),
+                                                     ("Once", "stopped"), ("Manual", "stopped")])
+def test_run_strategies_after_the_guest_powers_off(cluster, make_vm, strategy, after_poweroff):
+    name = "rs-" + strategy.lower()
+    api = cluster.api
+    if strategy == "Manual":
+        make_vm(name, run_strategy=strategy, wait=False)
+        api.wait("VirtualMachine", name, lambda v: v["status"].get("printableStatus") == "Stopped", 10)
+        assert api.find("VirtualMachineInstance", name) is None
+        assert api.sub("virtualmachines", name, "start")[0] == 202
+        vmi = api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
+        address = ft.vmi_address(vmi)
+        ft.Guest(address).wait(90)
+    else:
+        address = make_vm(name, run_strategy=strategy)
+    uid = api.get("VirtualMachineInstance", name)["metadata"]["uid"]
+    try:
+        ft.Guest(address).command("poweroff", 2)
+    except (OSError, ValueError):
+        pass  # it is gone before it answers
+    if after_poweroff == "again":
+        api.wait("VirtualMachineInstance", name,
+                 lambda v: v and v["metadata"]["uid"] != uid and ft.vmi_running(v), 60)
+    else:
+        api.wait("VirtualMachine", name, lambda v: v["status"].get("printableStatus") == "Stopped", 30)
+        vmi = api.find("VirtualMachineInstance", name)
+        assert vmi is None or vmi["status"]["phase"] == "Succeeded"
+
+
+def test_deleting_a_vm_leaves_nothing(cluster, make_vm):
+    make_vm("gone")
+    api = cluster.api
+    assert qemu_pids(cluster, "gone")
+    api.delete("VirtualMachine", "gone")
+    api.wait("VirtualMachine", "gone", lambda v: v is None, 60)
+
+    def left():
+        out = [f"{k} {o['metadata']['name']}" for k in ("VirtualMachineInstance", "Pod", "PortBinding", "Allocation")
+               for o in api.list(k) if "gone" in json.dumps(o["metadata"]) or "\"gone\"" in json.dumps(o.get("spec", {}))]
+        return out + [str(p) for p in qemu_pids(cluster, "gone").values()]
+    ft.poll(lambda: not left(), 20, f"everything of the VM is gone: {left()}")
+
+
+def test_start_paused(cluster, make_vm):
+    make_vm("sp", startStrategy="Paused", guest=False, wait=False)
+    api = cluster.api
+    vmi = api.wait("VirtualMachineInstance", "sp", lambda v: ft.vmi_running(v) and ft.condition(v, "Paused"), 60)
+    assert api.sub("virtualmachineinstances", "sp", "unpause")[0] == 200
+    assert ft.Guest(ft.vmi_address(vmi)).wait(90)
+
+
+def test_a_graceful_stop_is_bounded_by_the_grace_period(cluster, make_vm):
+    make_vm("slow", terminationGracePeriodSeconds=2)
+    api = cluster.api
+    t = time.monotonic()
+    api.sub("virtualmachines", "slow", "stop")
+    api.wait("VirtualMachineInstance", "slow", lambda v: v is None, 30)
+    assert time.monotonic() - t < 10
+
+
+def test_console_talks_to_the_guest(cluster, make_vm, images):
+    make_vm("con", manifest=ft.vm("con", "128Mi", kernel=kernel_boot(images, "console=ttyS0 quiet")))
+    import subprocess
+    p = subprocess.Popen([f"{cluster.bin}/ferry", "console", "con", "--kubeconfig", cluster.kubeconfig],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out = b""
+    try:
+        import select
+        end = time.monotonic() + 20
+        sent = 0
+        while time.monotonic() < end and b"forty-42" not in out:
+            if time.monotonic() - sent > 2:
+                p.stdin.write(b"\necho forty-$((40+2))\n")
+                p.stdin.flush()
+                sent = time.monotonic()
+            r, _, _ = select.select([p.stdout], [], [], 0.5)
+            if r:
+                out += p.stdout.read1(4096)
+        assert b"forty-42" in out, out[-500:]
+        p.stdin.write(b"\x1d")
+        p.stdin.flush()
+        assert p.wait(10) == 0
+    finally:
+        p.kill()
+        p.wait()

@@ -1,0 +1,165 @@
+"""VMs move; their clients notice the pause and nothing else; every move ends and says why."""
+import json
+import os
+import time
+
+import ferrytest as ft
+import pytest
+from conftest import new_cluster, node_of, other, qemu_pids
+
+PHASES = ["Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running", "Succeeded"]
+
+
+def check_moved(cluster, name, obj, source):
+    api = cluster.api
+    assert obj["status"]["phase"] == "Succeeded", obj["status"]
+    ms = obj["status"]["migrationState"]
+    assert ms["completed"] and not ms.get("failed")
+    assert (ms["sourceNode"], ms["targetNode"]) == (source, other(source))
+    assert ms["migrationUid"] == obj["metadata"]["uid"]
+    assert [p["phase"] for p in obj["status"]["phaseTransitionTimestamps"]] == PHASES
+    vmi = api.wait("VirtualMachineInstance", name, lambda v: len(v["status"]["activePods"]) == 1, 20)
+    assert vmi["status"]["nodeName"] == other(source)
+    assert vmi["metadata"]["labels"]["kubevirt.io/nodeName"] == other(source)
+    ft.poll(lambda: list(qemu_pids(cluster, name)) == [other(source)], 10, "one QEMU is left, on the target")
+
+
+def test_moves_keep_address_connections_and_memory(cluster, make_vm):
+    address = make_vm("mover")
+    api = cluster.api
+    api.create(ft.service("mover"))
+    svc = api.get("Service", "mover")["spec"]["clusterIP"]
+    g = ft.Guest(address)
+    g.command("verify 16")
+    first = g.status()
+    probes = [ft.Probe(f"{address}:7777", "--udp-rate", "500"), ft.Probe(f"{svc}:7777")]
+    try:
+        time.sleep(0.5)
+        for _ in range(4):
+            source = node_of(api, "mover")
+            obj, phases = ft.move(api, "mover")
+            check_moved(cluster, "mover", obj, source)
+            assert obj["status"]["ferry"]["pauseMilliseconds"] > 0
+        time.sleep(0.5)
+    finally:
+        last = [p.stop() for p in probes]
+        api.delete("Service", "mover")
+    for w in last:
+        assert not w["held"]["broken"], w
+        assert w["held"]["retransmits"] == 0, w
+        assert w["new"]["failed"] == 0, w
+    assert last[0]["udp"]["lost"] <= 1, last[0]  # the last one may still be on its way
+    s = g.status()
+    assert s["bootID"] == first["bootID"] and s["memBad"] == 0 and s["memChecks"] > first["memChecks"]
+    assert s["kernelBad"] == first["kernelBad"], s["kernelText"]
+
+
+def test_a_move_by_subresource(cluster, make_vm):
+    make_vm("subm")
+    api = cluster.api
+    source = node_of(api, "subm")
+    code, body, _ = api.sub("virtualmachines", "subm", "migrate")
+    assert (code, body) == (202, b"")
+    found = api.list("VirtualMachineInstanceMigration", "kubevirt.io/vmi-name=subm")
+    assert len(found) == 1 and found[0]["metadata"]["name"].startswith("kubevirt-migrate-vm-")
+    obj = api.wait("VirtualMachineInstanceMigration", found[0]["metadata"]["name"],
+                   lambda v: v["status"].get("phase") in ft.FINAL, 60)
+    check_moved(cluster, "subm", obj, source)
+
+
+def test_a_stopped_vm_and_a_second_move_are_refused(cluster, make_vm):
+    make_vm("twice", run_strategy="Halted", wait=False)
+    api = cluster.api
+    code, body, _ = api.sub("virtualmachines", "twice", "migrate")
+    assert code in (404, 409), body
+    with pytest.raises(ft.ApiError) as e:
+        api.create(ft.migration("m-none", "twice"))
+    assert e.value.status == 400 and 'the VMI "default/twice" does not exist' in e.value.message
+    api.sub("virtualmachines", "twice", "start")
+    vmi = api.wait("VirtualMachineInstance", "twice", ft.vmi_running, 60)
+    ft.Guest(ft.vmi_address(vmi)).wait(90)
+    first = api.create(ft.migration("m-first", "twice"))
+    with pytest.raises(ft.ApiError) as e:
+        api.create(ft.migration("m-second", "twice"))
+    assert e.value.status == 400
+    assert (f"in-flight migration detected. Active migration job ({first['metadata']['uid']}) is currently already "
+            "in progress for VMI twice.") in e.value.message
+    obj = api.wait("VirtualMachineInstanceMigration", "m-first", lambda v: v["status"].get("phase") in ft.FINAL, 60)
+    assert obj["status"]["phase"] == "Succeeded"
+
+
+@pytest.mark.parametrize("selector", [{"kubernetes.io/hostname": "node-9"}, {"no/such": "label"}])
+def test_a_move_that_no_wait_can_help_fails_at_once_with_a_reason_per_node(cluster, make_vm, selector):
+    name = "never" + str(len(json.dumps(selector)))
+    make_vm(name)
+    t = time.monotonic()
+    obj, _ = ft.move(cluster.api, name, addedNodeSelector=selector, timeout=20)
+    assert time.monotonic() - t < 1.5
+    assert obj["status"]["phase"] == "Failed"
+    text = json.dumps(obj["status"])
+    assert "node-1" in text and "node-2" in text, text
+    vmi = cluster.api.get("VirtualMachineInstance", name)
+    assert vmi["status"]["phase"] == "Running" and len(vmi["status"]["activePods"]) == 1
+
+
+def test_cancel_in_every_phase_leaves_the_guest_where_it_was(cluster, make_vm):
+    address = make_vm("cancel", memory="512Mi")
+    api = cluster.api
+    g = ft.Guest(address)
+    boot = g.status()["bootID"]
+    g.command("dirty 128 0")  # keeps the copy going
+    for phase in ["", "Scheduling", "PreparingTarget", "Running"]:
+        source = node_of(api, "cancel")
+        name = f"cancel-{phase.lower() or 'new'}"
+        made = api.create(ft.migration(name, "cancel"))
+        seen = made.get("status", {}).get("phase", "")
+        if phase:
+            for _, _, obj in api.watch("VirtualMachineInstanceMigration", name, made["metadata"]["resourceVersion"], 20):
+                seen = obj.get("status", {}).get("phase", "")
+                if seen == phase or seen in ft.FINAL or PHASES.index(seen) >= PHASES.index(phase):
+                    break
+        api.delete("VirtualMachineInstanceMigration", name)
+        api.wait("VirtualMachineInstanceMigration", name, lambda v: v is None, 45)
+        s = ft.Guest(address).wait(10)
+        assert s["bootID"] == boot
+        vmi = api.wait("VirtualMachineInstance", "cancel", lambda v: len(v["status"]["activePods"]) == 1, 20)
+        ft.poll(lambda: len(qemu_pids(cluster, "cancel")) == 1, 10, "one QEMU is left")
+        if vmi["status"]["nodeName"] != source:
+            assert phase == "Running", f"cancelled in {phase!r}, yet it moved"
+    g.command("dirty 0")
+
+
+def test_the_target_qemu_dies_and_the_source_goes_on(cluster, make_vm):
+    address = make_vm("tdies", memory="512Mi")
+    api = cluster.api
+    g = ft.Guest(address)
+    boot = g.status()["bootID"]
+    g.command("dirty 128 0")
+    source = node_of(api, "tdies")
+    made = api.create(ft.migration("tdies-1", "tdies"))
+    api.wait("VirtualMachineInstanceMigration", "tdies-1", lambda v: v["status"].get("phase") == "Running", 30)
+    import signal
+    for pid in qemu_pids(cluster, "tdies").get(other(source), []):
+        os.kill(pid, signal.SIGKILL)
+    obj = api.wait("VirtualMachineInstanceMigration", "tdies-1", lambda v: v["status"].get("phase") in ft.FINAL, 60)
+    assert obj["status"]["phase"] == "Failed"
+    assert obj["status"]["migrationState"]["failureReason"]
+    assert ft.Guest(address).wait(10)["bootID"] == boot
+    assert node_of(api, "tdies") == source
+    g.command("dirty 0")
+    obj, _ = ft.move(api, "tdies")
+    assert obj["status"]["phase"] == "Succeeded"
+
+
+def test_a_single_node_says_at_once_that_there_is_nowhere_to_go(images):
+    from conftest import kernel_boot
+    c = new_cluster("single", 1)
+    try:
+        c.api.create(ft.vm("alone", "128Mi", kernel=kernel_boot(images)))
+        c.api.wait("VirtualMachineInstance", "alone", ft.vmi_running, 60)
+        t = time.monotonic()
+        obj, _ = ft.move(c.api, "alone", timeout=20)
+        assert time.monotonic() - t < 1.5
+        assert obj["status"]["phase"] == "Failed" and "node-1" in json.dumps(obj["status"])
+    finally:
+        c.down()

@@ -1,0 +1,150 @@
+"""Disks: containerDisk, emptyDisk, cloud-init, claims of both classes; hostile images are refused."""
+import os
+import subprocess
+
+import ferrytest as ft
+import ociimage
+import pytest
+from conftest import TINY, WORK, node_of, other
+
+DISK = [{"name": "root", "bootOrder": 1, "disk": {"bus": "virtio"}}]
+
+
+def claim(name, size="64Mi", cls="shared", mode="ReadWriteMany", volume_mode="Filesystem"):
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+            "spec": {"accessModes": [mode], "storageClassName": cls, "volumeMode": volume_mode,
+                     "resources": {"requests": {"storage": size}}}}
+
+
+def container_disk(name, image, extra_disks=(), extra_volumes=(), **kw):
+    return ft.vm(name, "256Mi", disks=[*DISK, *extra_disks],
+                 volumes=[{"name": "root", "containerDisk": {"image": image}}, *extra_volumes], **kw)
+
+
+@pytest.mark.parametrize("kind", ["disk", "qcow2"])
+def test_a_container_disk_boots_and_moves(cluster, make_vm, images, kind):
+    name = f"cd-{kind}"
+    address = make_vm(name, manifest=container_disk(name, f"oci:{images}/{kind}"))
+    boot = ft.Guest(address).status()["bootID"]
+    vmi = cluster.api.get("VirtualMachineInstance", name)
+    assert ft.condition(vmi, "LiveMigratable")["status"] == "True"
+    assert vmi["status"]["migrationMethod"] == "BlockMigration"
+    g = ft.Guest(address)
+    g.command("disk 1048576")  # writes to the overlay, which must move along
+    obj, _ = ft.move(cluster.api, name)
+    assert obj["status"]["phase"] == "Succeeded", obj["status"]
+    s = ft.Guest(address).wait(10)
+    assert s["bootID"] == boot and s["diskBad"] == 0 and s["diskChecks"] > 0
+
+
+def test_empty_disk_and_cloud_init(cluster, make_vm, images):
+    extra = [{"name": "e", "disk": {"bus": "virtio"}}, {"name": "ci", "cdrom": {"bus": "sata"}}]
+    vols = [{"name": "e", "emptyDisk": {"capacity": "32Mi"}},
+            {"name": "ci", "cloudInitNoCloud": {"userData": "#cloud-config\n{}\n"}}]
+    address = make_vm("empty", manifest=container_disk("empty", f"oci:{images}/disk", extra, vols))
+    g = ft.Guest(address)
+    assert g.status()["disk"] == "/dev/vdb"
+    g.command("disk 4194304")
+    ft.poll(lambda: g.status()["diskChecks"] > 50, 20, "the guest writes to its empty disk")
+    obj, _ = ft.move(cluster.api, "empty")
+    assert obj["status"]["phase"] == "Succeeded", obj["status"]
+    n = g.wait(10)["diskChecks"]
+    ft.poll(lambda: g.status()["diskChecks"] > n, 20, "it goes on after the move")
+    assert g.status()["diskBad"] == 0
+
+
+def test_a_claim_of_the_shared_class(cluster, make_vm, images):
+    api = cluster.api
+    api.create(claim("shared-pvc"))
+    try:
+        extra = [{"name": "data", "disk": {"bus": "virtio"}}]
+        vols = [{"name": "data", "persistentVolumeClaim": {"claimName": "shared-pvc"}}]
+        address = make_vm("shared-vm", manifest=container_disk("shared-vm", f"oci:{images}/disk", extra, vols))
+        pvc = api.wait("PersistentVolumeClaim", "shared-pvc", lambda p: p["status"].get("phase") == "Bound", 10)
+        pv = api.get("PersistentVolume", pvc["spec"]["volumeName"])
+        g = ft.Guest(address)
+        g.command("disk 8388608")
+        obj, _ = ft.move(api, "shared-vm")
+        assert obj["status"]["phase"] == "Succeeded", obj["status"]
+        assert g.wait(10)["diskBad"] == 0
+    finally:
+        api.delete("VirtualMachine", "shared-vm")
+        api.wait("VirtualMachine", "shared-vm", lambda v: v is None, 60)
+        api.delete("PersistentVolumeClaim", "shared-pvc")
+    # the class deletes what it made
+    api.wait("PersistentVolume", pv["metadata"]["name"], lambda v: v is None, 30)
+    left = [d for d in os.listdir(f"{cluster.state}/shared") if pv["spec"]["csi"]["volumeAttributes"]["path"] == d]
+    assert not left
+
+
+@pytest.mark.parametrize("volume_mode", ["Filesystem", "Block"])
+def test_a_claim_of_the_local_class_binds_where_the_vm_runs_and_does_not_move(cluster, make_vm, images, volume_mode):
+    api = cluster.api
+    name = f"local-{volume_mode.lower()}"
+    api.create(claim(name, cls="local", mode="ReadWriteOnce", volume_mode=volume_mode))
+    try:
+        extra = [{"name": "data", "disk": {"bus": "virtio"}}]
+        vols = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+        address = make_vm(name, manifest=container_disk(name, f"oci:{images}/disk", extra, vols))
+        g = ft.Guest(address)
+        g.command("disk 4194304")
+        ft.poll(lambda: g.status()["diskChecks"] > 20, 20, "the guest writes")
+        c = ft.condition(api.get("VirtualMachineInstance", name), "LiveMigratable")
+        assert (c["status"], c["reason"]) == ("False", "DisksNotLiveMigratable")
+        assert c["message"].startswith(f"cannot migrate VMI: PVC {name} is not shared, live migration requires that "
+                                       "all PVCs must be shared (using ReadWriteMany access mode)")
+        with pytest.raises(ft.ApiError) as e:
+            api.create(ft.migration("m-" + name, name))
+        assert "Cannot migrate VMI, Reason: DisksNotLiveMigratable" in e.value.message
+    finally:
+        api.delete("VirtualMachine", name)
+        api.wait("VirtualMachine", name, lambda v: v is None, 60)
+        api.delete("PersistentVolumeClaim", name)
+
+
+def bad_image(name, make):
+    folder = os.path.join(WORK, "images", name)
+    path = os.path.join(WORK, "images", f"{name}.img")
+    make(path)
+    ociimage.make(folder, [(path, "/disk/disk.qcow2")])
+    return f"oci:{folder}"
+
+
+def img(*args):
+    subprocess.run(["qemu-img", *args], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_hostile_images_are_refused(cluster, images):
+    api = cluster.api
+    secret = os.path.join(WORK, "secret.raw")
+    with open(secret, "wb") as f:
+        f.write(b"secret" * 200000)
+    bad = {
+        "backing": lambda p: img("create", "-q", "-f", "qcow2", "-b", secret, "-F", "raw", p),
+        "datafile": lambda p: img("create", "-q", "-f", "qcow2", "-o", f"data_file={p}.raw", p, "1M"),
+    }
+    for what, make in bad.items():
+        name = f"hostile-{what}"
+        api.create(container_disk(name, bad_image(name, make)))
+        try:
+            api.wait("VirtualMachineInstance", name, lambda v: v and (
+                (ft.condition(v, "Synchronized") or {}).get("status") == "False" or
+                v["status"].get("phase") == "Failed"), 30)
+            assert not ft.vmi_running(api.get("VirtualMachineInstance", name))
+        finally:
+            api.delete("VirtualMachine", name)
+            api.wait("VirtualMachine", name, lambda v: v is None, 60)
+
+
+def test_an_image_without_a_disk(cluster, images):
+    folder = os.path.join(WORK, "images", "nodisk")
+    ociimage.make(folder, [(f"{TINY}/stamp", "/etc/other")])
+    api = cluster.api
+    api.create(container_disk("nodisk", f"oci:{folder}"))
+    try:
+        vmi = api.wait("VirtualMachineInstance", "nodisk",
+                       lambda v: v and (ft.condition(v, "Synchronized") or {}).get("status") == "False", 30)
+        assert "no disk present" in ft.condition(vmi, "Synchronized")["message"]
+    finally:
+        api.delete("VirtualMachine", "nodisk")
+        api.wait("VirtualMachine", "nodisk", lambda v: v is None, 60)
