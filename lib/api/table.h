@@ -11,6 +11,8 @@
 /* The cell of column c for obj (string, integer, or null when there is nothing to show).  Dates
  * become an age ("5m") relative to now (realtime).  NULL when out of memory. */
 struct json *api_table_cell(const struct api_column *c, const struct json *obj, usec_t now);
+/* Is there a computed column of this name?  (The schema test asks.) */
+bool api_table_is_computed(const char *fn);
 /* The first value at a JSON path of the subset `.a.b[0].c`, `.x[?(@.type=="Ready")].status`,
  * `.labels.app\.kubernetes\.io/name`; borrowed, NULL when absent or malformed. */
 const struct json *api_path_get(const struct json *obj, const char *path);
