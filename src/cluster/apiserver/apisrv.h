@@ -17,6 +17,7 @@ struct apisrv_config {
 	const char *node_port_range; /* NULL: "30000-32767" */
 	const char *service_cidr;    /* NULL: "10.96.0.0/16" */
 	bool no_bootstrap;	     /* do not make the standard namespaces */
+	uint64_t seed;		     /* uids and generated names follow from it; 0: random */
 };
 
 MUST_CHECK enum rc apisrv_new(struct apisrv **out, struct loop *loop, const struct apisrv_config *config,
@@ -55,10 +56,13 @@ struct apisrv_answer {
  * Nothing runs after answer or stream_end, nor after apisrv_cancel(). */
 struct apisrv_sink {
 	void (*answer)(void *arg, const struct apisrv_answer *a);
-	void (*stream_begin)(void *arg, int status, const char *content_type);
+	/* At most backlog bytes may wait for the reader at any time. */
+	void (*stream_begin)(void *arg, int status, const char *content_type, size_t backlog);
 	/* RC_BUSY: the reader is too slow (nothing was taken): the watch will be ended. */
 	enum rc (*stream_write)(void *arg, const void *bytes, size_t n);
 	void (*stream_end)(void *arg);
+	/* A hook took the connection over (http_upgrade_ws).  NULL: nothing to forget. */
+	void (*upgraded)(void *arg);
 };
 
 /* NULL: already answered; else to be cancelled when the client leaves. */

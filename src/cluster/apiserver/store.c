@@ -179,6 +179,8 @@ static void commit_after(void *arg)
 		}
 		log_error("%s", err.msg);
 		fail_all(s, s->broken ? RC_CLOSED : RC_IO, &err);
+		if (s->broken && s->on_broken)
+			s->on_broken(s->broken_arg);
 	}
 	s->running = false;
 	maybe_checkpoint(s);
@@ -502,6 +504,8 @@ enum rc store_open(struct store **out, struct loop *loop, const struct store_opt
 		return err_set(err, RC_NOMEM, "out of memory");
 	s->loop = loop;
 	s->max_json = o->json_cache ? o->json_cache : 256;
+	s->on_broken = o->on_broken;
+	s->broken_arg = o->arg;
 	map_init(&s->tables, table_free);
 	list_init(&s->waiting);
 	list_init(&s->flying);
@@ -541,6 +545,7 @@ struct store *store_close(struct store *s)
 	if (!s)
 		return NULL;
 	s->listener = NULL;
+	s->on_broken = NULL;
 	LIST_FOREACH(it, &s->flying)
 		LIST_ENTRY(it, struct store_write, link)->done = NULL;
 	LIST_FOREACH(it, &s->waiting)

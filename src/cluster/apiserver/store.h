@@ -42,6 +42,8 @@ struct store_opts {
 	size_t ring_events; /* history kept for watches; 0: 4096 */
 	size_t ring_bytes;  /* ceiling of superseded text kept for it; 0: 8 MiB */
 	size_t json_cache;  /* parsed objects kept; 0: 256 */
+	void (*on_broken)(void *arg); /* once, from the loop, when store_is_healthy() turns false */
+	void *arg;
 };
 
 /* Opens (or makes) the file and loads it.  RC_CLOSED: another process has it open; RC_UNSUPPORTED: made

@@ -124,6 +124,8 @@ struct store {
 	struct list lru; /* struct obj by .lru, most recent first */
 	size_t n_json, max_json;
 
+	void (*on_broken)(void *arg);
+	void *broken_arg;
 	store_event_fn listener;
 	void *listener_arg;
 	struct store_stats stats;

@@ -1,0 +1,284 @@
+/* src/cluster/apiserver/apisrv_int.h - what the files of the core share; for nobody else.
+ *
+ * Loop thread only.  A request passes these phases, each a function: parse, route, authorize, decode,
+ * default, admit, validate, store, respond.  A phase that refuses answers the call and returns false.
+ */
+#ifndef APISERVER_APISRV_INT_H
+#define APISERVER_APISRV_INT_H
+
+#include "api/api.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "base/sbuf.h"
+#include "cluster/apiserver/apisrv.h"
+#include "cluster/apiserver/store.h"
+#include "http/uri.h"
+#include "json/json.h"
+
+#define GROUP_CONTROLLERS "system:ferry:controllers"
+#define GROUP_NODES "system:nodes"
+#define GROUP_MASTERS "system:masters"
+#define NODE_USER_PREFIX "system:node:"
+#define SUBRES_GROUP "subresources.kubevirt.io"
+
+enum verb {
+	VERB_GET,
+	VERB_LIST,
+	VERB_WATCH,
+	VERB_CREATE,
+	VERB_UPDATE,
+	VERB_PATCH,
+	VERB_DELETE,
+	VERB_DELETECOLLECTION,
+	VERB__MAX
+};
+const char *verb_name(enum verb v);
+
+struct change;
+struct resource;
+
+/* What is special about a kind.  Every member may be NULL. */
+struct strategy {
+	const char *table;
+	/* Normalises; may refuse through ch->fe.  After system metadata is set, before validation. */
+	enum rc (*prepare_create)(struct change *ch, struct err *err);
+	enum rc (*prepare_update)(struct change *ch, struct err *err);
+	/* Changes nothing. */
+	void (*validate)(struct change *ch);
+	/* Seconds of grace when it is deleted (request: what the client asked for, -1: nothing). */
+	int64_t (*grace)(const struct json *obj, int64_t request);
+	/* False: answered (refused). */
+	bool (*may_delete)(struct change *ch);
+	/* obj was just marked as being deleted. */
+	enum rc (*mark_deleted)(struct json *obj);
+};
+const struct strategy *strategy_find(const char *table); /* never NULL */
+/* Custom resources (KubeVirt's and Ferry's own) differ from built-in kinds in small ways. */
+bool kind_is_custom(const struct api_kind *k);
+
+struct resource {
+	const struct api_kind *kind;
+	char *table; /* "pods", "virtualmachines.kubevirt.io": also how messages name it */
+	const struct strategy *strategy;
+	const struct admission_hook *hook; /* NULL: none */
+	struct list watchers;
+};
+
+enum out_as { OUT_OBJECT, OUT_TABLE, OUT_PARTIAL };
+enum out_include { INCLUDE_METADATA, INCLUDE_NONE, INCLUDE_OBJECT };
+
+struct out_format {
+	enum out_as as;
+	enum out_include include;
+	const char *meta_version; /* "meta.k8s.io/v1" */
+	bool pretty;
+};
+
+struct apisrv {
+	struct loop *loop;
+	struct store *store;
+	struct apisrv_hooks hooks;
+	struct resource *resources;
+	size_t n_resources;
+	struct map by_table;
+	struct list calls;
+	struct list inner; /* requests to ourselves that no call owns */
+	struct ev_src *bookmark_timer, *ttl_timer, *ns_defer;
+	struct json **borrowed; /* lent to hooks until the loop goes on */
+	size_t n_borrowed, cap_borrowed;
+	struct ev_src *borrow_defer;
+	size_t n_watchers;
+	uint64_t seed; /* 0: kernel randomness */
+	uint32_t service_net, service_mask;
+	int port_min, port_max;
+	struct map openapi_cache;
+	uint64_t requests[VERB__MAX][6]; /* by status / 100 */
+	uint64_t watch_events, watch_closed;
+	usec_t latency_sum[VERB__MAX];
+};
+
+struct watcher;
+
+struct apisrv_call {
+	struct list link;
+	struct apisrv *srv;
+	const struct apisrv_sink *sink;
+	void *arg;
+	unsigned depth; /* on the stack this often: freed when it leaves the last frame answered */
+	bool done;
+	usec_t started;
+	int status; /* of the answer */
+
+	char method[8];
+	struct http_uri uri;
+	struct apisrv_user user;   /* name and groups are owned */
+	char *content_type;	   /* without parameters; NULL: none */
+	struct out_format out;
+	char **warnings;
+	size_t n_warnings, cap_warnings;
+
+	enum verb verb;
+	const struct resource *res; /* NULL: not a stored resource */
+	/* Parts of uri.path; "" when absent. */
+	const char *group, *version, *ns, *plural, *name, *sub;
+
+	char *body;
+	size_t n_body;
+	struct json *json; /* parsed body */
+
+	struct store_write *write;
+	struct json *reply; /* answer of the write in flight, or NULL: what was stored */
+	int reply_status;
+	struct watcher *watch;
+
+	/* subresource of a hook */
+	struct http_req *http;
+	const struct subres_hook *subres;
+	const char *rest;	/* behind subres->path */
+	void *hook_data;
+	void (*hook_cancel)(struct hook_call *call);
+	struct list inner; /* struct inner_request */
+	size_t n_inner;	   /* deletecollection: deletions on their way */
+};
+
+/* ---- apisrv.c -------------------------------------------------------------------------------- */
+
+void call_enter(struct apisrv_call *c);
+void call_leave(struct apisrv_call *c); /* may free it */
+const char *call_param(const struct apisrv_call *c, const char *name);
+bool call_param_bool(const struct apisrv_call *c, const char *name);
+struct resource *apisrv_resource(struct apisrv *s, const char *table); /* NULL: none */
+struct resource *apisrv_resource_at(struct apisrv *s, const char *group, const char *version,
+				    const char *plural);
+bool call_is_dry_run(const struct apisrv_call *c);
+/* Key of an object; owned by the caller; NULL when out of memory. */
+char *object_key(const struct resource *res, const char *ns, const char *name);
+void apisrv_uuid(struct apisrv *s, char out[37]);
+void apisrv_rand_name(struct apisrv *s, char *out, size_t n);
+
+/* ---- answer.c -------------------------------------------------------------------------------- */
+
+bool parse_accept(struct apisrv_call *c, const char *accept); /* false: answered 406 */
+void call_warn(struct apisrv_call *c, const char *text);
+void call_answer(struct apisrv_call *c, int status, const char *content_type, const char *body, size_t n);
+/* body is consumed. */
+void call_answer_json(struct apisrv_call *c, int status, struct json *body);
+/* An object in the form that the client asked for; borrowed. */
+void call_answer_object(struct apisrv_call *c, int status, const struct json *obj);
+void call_answer_stored(struct apisrv_call *c, int status, struct obj *o);
+void call_answer_success(struct apisrv_call *c, int status, const struct json *obj); /* Status Success */
+
+struct json *status_new(int code, const char *reason, const char *message, struct json *details);
+/* details is consumed; NULL: none. */
+void call_fail(struct apisrv_call *c, int code, const char *reason, struct json *details,
+	       const char *fmt, ...) PRINTF_LIKE(5, 6);
+void call_fail_rc(struct apisrv_call *c, enum rc rc, const struct err *err);
+void call_nomem(struct apisrv_call *c);
+void call_bad_request(struct apisrv_call *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void call_not_found(struct apisrv_call *c, const struct resource *res, const char *name);
+void call_exists(struct apisrv_call *c, const struct resource *res, const char *name);
+void call_conflict(struct apisrv_call *c, const struct resource *res, const char *name, const char *why);
+void call_forbidden(struct apisrv_call *c, const struct resource *res, const char *name,
+		    const char *why, struct json *causes);
+void call_invalid(struct apisrv_call *c, const struct resource *res, const char *name,
+		  const struct field_errs *fe, const char *denied_by);
+/* {name, group, kind}; kind is the plural (errors about an address) or the Kind (about content). */
+struct json *status_details(const struct resource *res, const char *name, bool by_kind);
+
+/* Table and PartialObjectMetadata. */
+struct json *render_table(const struct apisrv_call *c, struct json *list_meta, struct obj *const *objs,
+			  size_t n);
+struct json *render_table_one(const struct apisrv_call *c, const struct json *obj);
+struct json *render_partial(const struct json *obj, const char *meta_version);
+
+/* ---- read.c, watch.c -------------------------------------------------------------------------- */
+
+struct filter {
+	struct api_selector *labels; /* NULL: everything */
+	struct api_fields *fields;   /* NULL: everything */
+	char *prefix;		     /* of the rest of a key */
+	bool is_exact;		     /* the prefix is the whole rest */
+};
+bool filter_parse(struct apisrv_call *c, struct filter *f); /* false: answered */
+void filter_fini(struct filter *f);
+bool filter_matches(const struct filter *f, struct obj *o);
+void call_too_large_rev(struct apisrv_call *c, int64_t rev);
+
+void serve_get(struct apisrv_call *c);
+void serve_list(struct apisrv_call *c);
+void serve_watch(struct apisrv_call *c);
+void watch_event(struct apisrv *s, const struct store_event *ev);
+void watch_bookmarks(struct apisrv *s);
+struct watcher *watcher_free(struct watcher *w);
+void watcher_end(struct watcher *w); /* ends the stream; the call is over */
+
+/* ---- write.c, delete.c ------------------------------------------------------------------------ */
+
+/* One write on its way through admission. */
+struct change {
+	struct apisrv_call *c;
+	const struct resource *res;
+	enum hook_op op;
+	const char *ns, *name;
+	bool status_only;    /* status subresource */
+	struct json *obj;    /* new version; owned, may be changed until validation */
+	struct json *old;    /* CREATE: NULL; a reference, never changed */
+	struct obj *cur;     /* what old was parsed from; borrowed */
+	struct field_errs fe;
+	bool is_forced;	     /* not checked for who asks: the server's own */
+};
+void change_fini(struct change *ch);
+
+void serve_create(struct apisrv_call *c);
+void serve_update(struct apisrv_call *c);
+void serve_patch(struct apisrv_call *c);
+void serve_delete(struct apisrv_call *c);
+void serve_deletecollection(struct apisrv_call *c);
+/* Finds the object (newest version) for a change; false: answered 404. */
+bool change_load(struct change *ch);
+bool change_admit(struct change *ch);	/* false: answered */
+/* Stores ch->obj (consumed) and answers with status when it is durable. */
+void change_commit(struct change *ch, enum store_op op, int status, struct json *reply);
+/* Takes the difference of ch->obj and ch->old through admission into the store. */
+void change_finish_update(struct change *ch);
+bool has_finalizers(const struct json *obj);
+bool is_deleting(const struct json *obj);
+bool bump_generation(struct json *obj);
+/* Namespaces that are being deleted: empty them, then let them go. */
+void namespaces_poke(struct apisrv *s);
+void ttl_sweep(struct apisrv *s);
+
+void serve_binding(struct apisrv_call *c);
+void serve_delete_with(struct apisrv_call *c, const struct json *options, struct json *reply);
+
+/* ---- authz.c, discovery.c, hookcall.c --------------------------------------------------------- */
+
+bool authorize(struct apisrv_call *c);		 /* false: answered 403 */
+/* Is this node (user) concerned by the object?  For writes; obj: the new version. */
+bool authorize_change(struct change *ch);
+void serve_discovery(struct apisrv_call *c, const char *accept); /* everything that is not a resource */
+void serve_openapi(struct apisrv_call *c, const char *what, const char *accept); /* what: "v2", "v3/…" */
+bool is_public_path(const char *path);
+const struct subres_hook *subres_find(struct apisrv_call *c, bool *other_method);
+void serve_subres(struct apisrv_call *c);
+void serve_eviction(struct apisrv_call *c);
+void hook_call_dropped(struct apisrv_call *c); /* the client left, or the call ends */
+void hook_borrow_fini(struct apisrv *s);
+void inner_cancel_all(struct list *inner);
+
+/* A request to ourselves; then runs once, from inside or later. */
+typedef void (*inner_fn)(void *arg, int status, const struct json *obj);
+MUST_CHECK enum rc apisrv_inner(struct apisrv *s, struct apisrv_call *owner,
+				const struct apisrv_user *user, const char *method, const char *target,
+				const char *content_type, struct json *body, inner_fn then, void *arg,
+				struct err *err);
+extern const struct apisrv_user apisrv_self; /* the server's own identity */
+
+/* util */
+char *b64_encode(const void *p, size_t n, bool url); /* NULL when out of memory */
+MUST_CHECK enum rc b64_decode(const char *s, bool url, char **out, size_t *n);
+void json_drop_nulls(struct json *j);
+const char *json_name(const struct json *obj);
+const char *json_ns(const struct json *obj); /* "" when absent */
+
+#endif

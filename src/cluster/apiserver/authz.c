@@ -1,0 +1,266 @@
+/* Who may do what.
+ *
+ * system:masters and Ferry's controllers may do everything; a node may do what its agent needs, and
+ * only to what concerns it; nobody else has rights yet.  Nodes are judged twice: by resource and verb
+ * before anything is read (authorize), and by the object itself before it is written
+ * (authorize_change).
+ */
+#include "cluster/apiserver/apisrv_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+enum {
+	R = 1 << VERB_GET | 1 << VERB_LIST | 1 << VERB_WATCH,
+	GET = 1 << VERB_GET,
+	CREATE = 1 << VERB_CREATE,
+	MODIFY = 1 << VERB_UPDATE | 1 << VERB_PATCH,
+	REMOVE = 1 << VERB_DELETE,
+};
+
+/* Is the object (old or new version, either may be NULL) this node's business? */
+typedef bool (*concern_fn)(struct apisrv *s, const char *node, const struct json *obj);
+
+struct node_rule {
+	const char *table;
+	const char *sub; /* "": the object itself */
+	unsigned verbs;
+	concern_fn concerns; /* asked for CREATE, MODIFY and REMOVE */
+	const char *why;     /* refusal, after `node "x" ` */
+};
+
+static bool is_named_like(struct apisrv *s, const char *node, const struct json *obj)
+{
+	(void)s;
+	return str_eq(json_name(obj), node);
+}
+
+static bool runs_pod(struct apisrv *s, const char *node, const struct json *obj)
+{
+	(void)s;
+	return str_eq(js_str(js_at(obj, "spec", "nodeName", NULL)), node);
+}
+
+static bool runs_vmi(struct apisrv *s, const char *node, const struct json *vmi)
+{
+	const struct json *st = js_get(vmi, "status"), *mig = js_get(st, "migrationState");
+
+	(void)s;
+	if (str_eq(js_get_str(st, "nodeName"), node) || str_eq(js_get_str(mig, "sourceNode"), node) ||
+	    str_eq(js_get_str(mig, "targetNode"), node))
+		return true;
+	JS_FOREACH(it, js_get(st, "activePods"))
+		if (str_eq(js_str(it.value), node))
+			return true;
+	return false;
+}
+
+static bool moves_vmi(struct apisrv *s, const char *node, const struct json *vmim)
+{
+	const char *name = js_str(js_at(vmim, "spec", "vmiName", NULL));
+	CLEANUP(mem_freep) char *key =
+		name ? mem_printf("virtualmachineinstances.kubevirt.io/%s/%s", json_ns(vmim), name) : NULL;
+	struct obj *o = key ? store_newest(s->store, key) : NULL;
+	CLEANUP(js_unrefp) struct json *vmi = o ? obj_json(o) : NULL;
+
+	return vmi && runs_vmi(s, node, vmi);
+}
+
+static bool holds_port(struct apisrv *s, const char *node, const struct json *obj)
+{
+	(void)s;
+	return str_eq(js_str(js_at(obj, "spec", "nodeName", NULL)), node);
+}
+
+static bool takes_part(struct apisrv *s, const char *node, const struct json *obj)
+{
+	(void)s;
+	return str_eq(js_str(js_at(obj, "spec", "sourceNode", NULL)), node) ||
+	       str_eq(js_str(js_at(obj, "spec", "targetNode", NULL)), node);
+}
+
+static bool holds_volume(struct apisrv *s, const char *node, const struct json *obj)
+{
+	const char *at = js_str(js_at(obj, "metadata", "annotations", "volume.kubernetes.io/selected-node", NULL));
+
+	(void)s;
+	return str_eq(at, node) ||
+	       str_eq(js_str(js_at(obj, "metadata", "annotations", "ferry.dev/node", NULL)), node);
+}
+
+static bool any_object(struct apisrv *s, const char *node, const struct json *obj)
+{
+	(void)s;
+	(void)node;
+	(void)obj;
+	return true;
+}
+
+#define OWN_PODS "can only act on pods with spec.nodeName set to itself"
+#define OWN_VMIS "is only allowed to modify VMIs it owns"
+
+static const struct node_rule node_rules[] = {
+	{"nodes", "", R | CREATE | MODIFY, is_named_like, "is not allowed to modify other nodes"},
+	{"nodes", "status", GET | MODIFY, is_named_like, "is not allowed to modify other nodes"},
+	{"leases.coordination.k8s.io", "", R | CREATE | MODIFY | REMOVE, is_named_like,
+	 "is not allowed to modify other nodes' leases"},
+	{"pods", "", R | REMOVE, runs_pod, OWN_PODS},
+	{"pods", "status", GET | MODIFY, runs_pod, OWN_PODS},
+	{"virtualmachineinstances.kubevirt.io", "", R | MODIFY, runs_vmi, OWN_VMIS},
+	{"virtualmachineinstancemigrations.kubevirt.io", "", R, NULL, NULL},
+	{"virtualmachineinstancemigrations.kubevirt.io", "status", GET | MODIFY, moves_vmi, OWN_VMIS},
+	{"portbindings.ferry.dev", "", R | MODIFY, holds_port, "does not hold this port"},
+	{"portbindings.ferry.dev", "status", GET | MODIFY, holds_port, "does not hold this port"},
+	{"handovers.ferry.dev", "", R | CREATE | MODIFY | REMOVE, takes_part, "takes no part in this hand-over"},
+	{"handovers.ferry.dev", "status", GET | MODIFY, takes_part, "takes no part in this hand-over"},
+	{"events", "", GET | CREATE | MODIFY, any_object, NULL},
+	{"persistentvolumes", "", R | MODIFY, holds_volume, "does not hold this volume"},
+	{"persistentvolumes", "status", GET | MODIFY, holds_volume, "does not hold this volume"},
+	{"persistentvolumeclaims", "", R, NULL, NULL},
+	{"storageclasses.storage.k8s.io", "", R, NULL, NULL},
+	{"services", "", R, NULL, NULL},
+	{"endpointslices.discovery.k8s.io", "", R, NULL, NULL},
+	{"namespaces", "", R, NULL, NULL},
+	{"kubevirts.kubevirt.io", "", R, NULL, NULL},
+	{"ferryconfigs.ferry.dev", "", R, NULL, NULL},
+	{"allocations.ferry.dev", "", R, NULL, NULL},
+	/* Only what a VM or pod of this node names: see is_referenced(). */
+	{"secrets", "", GET, NULL, NULL},
+	{"configmaps", "", GET, NULL, NULL},
+};
+
+static const char *node_of(const struct apisrv_user *u)
+{
+	if (!apisrv_user_in_group(u, GROUP_NODES) || !str_has_prefix(u->name, NODE_USER_PREFIX))
+		return NULL;
+	return u->name + sizeof(NODE_USER_PREFIX) - 1;
+}
+
+static bool may_do_all(const struct apisrv_user *u)
+{
+	return apisrv_user_in_group(u, GROUP_MASTERS) || apisrv_user_in_group(u, GROUP_CONTROLLERS);
+}
+
+static const struct node_rule *node_rule(const char *table, const char *sub)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(node_rules); i++)
+		if (strcmp(node_rules[i].table, table) == 0 && strcmp(node_rules[i].sub, sub) == 0)
+			return &node_rules[i];
+	return NULL;
+}
+
+/* Does any string below j equal name?  Depth is bounded by the parser. */
+static bool mentions(const struct json *j, const char *name)
+{
+	if (js_is_string(j))
+		return strcmp(js_str(j), name) == 0;
+	for (size_t i = 0; js_is_array(j) && i < js_len(j); i++)
+		if (mentions(js_item(j, i), name))
+			return true;
+	if (js_is_object(j))
+		JS_FOREACH(it, j)
+			if (mentions(it.value, name))
+				return true;
+	return false;
+}
+
+static bool referenced_by(struct apisrv *s, const char *table, const char *ns, const char *name,
+			  const char *node, concern_fn concerns)
+{
+	char prefix[LIMIT_NAME_BYTES + 2];
+	struct store_iter it;
+	struct obj *o;
+
+	snprintf(prefix, sizeof(prefix), "%s/", ns);
+	store_iter_init(&it, s->store, table, prefix);
+	while ((o = store_iter_next(&it))) {
+		CLEANUP(js_unrefp) struct json *j = obj_json(o);
+
+		if (j && concerns(s, node, j) && mentions(js_get(j, "spec"), name))
+			return true;
+	}
+	return false;
+}
+
+/* A secret or configmap is shown to the nodes that run something which names it. */
+static bool is_referenced(struct apisrv_call *c, const char *node)
+{
+	struct apisrv *s = c->srv;
+
+	return referenced_by(s, "pods", c->ns, c->name, node, runs_pod) ||
+	       referenced_by(s, "virtualmachineinstances.kubevirt.io", c->ns, c->name, node, runs_vmi);
+}
+
+static bool node_may(struct apisrv_call *c, const char *node)
+{
+	const struct node_rule *r = c->res ? node_rule(c->res->table, c->sub) : NULL;
+
+	if (!r || !(r->verbs & 1u << c->verb))
+		return false;
+	if (strcmp(c->res->table, "secrets") == 0 || strcmp(c->res->table, "configmaps") == 0)
+		return is_referenced(c, node);
+	return true;
+}
+
+/* `cannot list resource "pods" in API group "" in the namespace "x"` */
+static void refuse(struct apisrv_call *c)
+{
+	char why[1024], where[LIMIT_NAME_BYTES + 32];
+	bool in_ns = *c->ns != '\0';
+
+	if (in_ns)
+		snprintf(where, sizeof(where), "in the namespace \"%s\"", c->ns);
+	else
+		snprintf(where, sizeof(where), "at the cluster scope");
+	snprintf(why, sizeof(why), "User \"%s\" cannot %s resource \"%s%s%s\" in API group \"%s\" %s",
+		 c->user.name, verb_name(c->verb), c->plural, *c->sub ? "/" : "", c->sub, c->group, where);
+	if (c->res) {
+		call_forbidden(c, c->res, c->name, why, NULL);
+		return;
+	}
+	call_fail(c, 403, "Forbidden",
+		  js_pack("{s:s*, s:s*, s:s}", "name", *c->name ? c->name : NULL, "group",
+			  *c->group ? c->group : NULL, "kind", c->plural),
+		  "%s%s%s is forbidden: %s", c->plural, *c->group ? "." : "", c->group, why);
+}
+
+bool authorize(struct apisrv_call *c)
+{
+	const char *node = node_of(&c->user);
+
+	if (may_do_all(&c->user) || (c->subres && c->subres->is_public))
+		return true;
+	if (node && node_may(c, node))
+		return true;
+	refuse(c);
+	return false;
+}
+
+bool authorize_change(struct change *ch)
+{
+	struct apisrv_call *c = ch->c;
+	const char *node = node_of(&c->user);
+
+	if (may_do_all(&c->user) || !node)
+		return true;
+	const struct node_rule *r = node_rule(ch->res->table, c->sub);
+
+	if (!r || !r->concerns)
+		return true; /* authorize() has judged the verb */
+	/* The stored version decides: nobody makes an object his own by writing his name into it. */
+	if (r->concerns(c->srv, node, ch->old ? ch->old : ch->obj))
+		return true;
+	char why[512];
+
+	if (strcmp(r->why ? r->why : "", OWN_VMIS) == 0)
+		snprintf(why, sizeof(why),
+			 "Node restriction, virt-handler is only allowed to modify VMIs it owns");
+	else
+		snprintf(why, sizeof(why), "node \"%s\" %s", node, r->why ? r->why : "may not do this");
+	call_forbidden(c, ch->res, ch->name, why, NULL);
+	return false;
+}

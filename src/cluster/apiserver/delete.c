@@ -1,0 +1,372 @@
+/* delete and deletecollection; namespaces that go; objects that expire. */
+#include "cluster/apiserver/apisrv_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "ev/ev.h"
+
+#define EVENT_TTL (3600 * USEC_PER_SEC)
+
+struct delete_opts {
+	int64_t grace;	    /* seconds; -1: not said */
+	const char *policy; /* NULL: not said */
+	const char *uid, *rv; /* preconditions; NULL: none */
+};
+
+static bool parse_opts(struct apisrv_call *c, const struct json *body, struct delete_opts *o)
+{
+	const char *grace = call_param(c, "gracePeriodSeconds"), *policy = call_param(c, "propagationPolicy");
+	const struct json *pre = js_get(body, "preconditions");
+	int64_t v;
+
+	o->grace = js_get_int(body, "gracePeriodSeconds", -1);
+	o->policy = js_get_str(body, "propagationPolicy");
+	o->uid = js_get_str(pre, "uid");
+	o->rv = js_get_str(pre, "resourceVersion");
+	if (!str_is_empty(grace)) {
+		if (str_to_i64(grace, 0, INT32_MAX, &v, NULL)) {
+			call_bad_request(c, "gracePeriodSeconds: Invalid value: \"%s\"", grace);
+			return false;
+		}
+		o->grace = v;
+	}
+	if (!str_is_empty(policy))
+		o->policy = policy;
+	if (js_bool(js_get(body, "orphanDependents"), false) || call_param_bool(c, "orphanDependents"))
+		o->policy = "Orphan";
+	if (o->policy && strcmp(o->policy, "Foreground") != 0 && strcmp(o->policy, "Background") != 0 &&
+	    strcmp(o->policy, "Orphan") != 0) {
+		call_fail(c, 422, "Invalid", NULL,
+			  "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: "
+			  "\"%s\": supported values: \"Background\", \"Foreground\", \"Orphan\"",
+			  o->policy);
+		return false;
+	}
+	return true;
+}
+
+static bool check_preconditions(struct change *ch, const struct delete_opts *o)
+{
+	const struct json *meta = js_get(ch->old, "metadata");
+	const char *uid = js_get_str(meta, "uid"), *rv = js_get_str(meta, "resourceVersion");
+	char why[256];
+
+	if (o->uid && !str_eq(o->uid, uid))
+		snprintf(why, sizeof(why),
+			 "Precondition failed: UID in precondition: %.64s, UID in object meta: %.64s", o->uid,
+			 uid ? uid : "");
+	else if (o->rv && !str_eq(o->rv, rv))
+		snprintf(why, sizeof(why),
+			 "Precondition failed: ResourceVersion in precondition: %.64s, ResourceVersion in object "
+			 "meta: %.64s",
+			 o->rv, rv ? rv : "");
+	else
+		return true;
+	call_conflict(ch->c, ch->res, ch->name, why);
+	return false;
+}
+
+/* ---- finalizers and grace ------------------------------------------------------------------------ */
+
+static enum rc set_finalizer(struct json *meta, const char *name, bool on)
+{
+	struct json *list = js_get(meta, "finalizers");
+
+	for (size_t i = js_len(list); i-- > 0;)
+		if (str_eq(js_str(js_item(list, i)), name)) {
+			if (on)
+				return RC_OK;
+			js_del_item(list, i);
+		}
+	if (!on) {
+		if (list && !js_len(list))
+			js_del(meta, "finalizers");
+		return RC_OK;
+	}
+	if (!js_is_array(list)) {
+		list = js_new_array();
+		if (js_set(meta, "finalizers", list))
+			return RC_NOMEM;
+	}
+	return js_append(list, js_new_str(name));
+}
+
+static enum rc apply_policy(struct json *meta, const char *policy)
+{
+	if (!policy)
+		return RC_OK;
+	enum rc rc = set_finalizer(meta, "foregroundDeletion", strcmp(policy, "Foreground") == 0);
+
+	return rc ? rc : set_finalizer(meta, "orphan", strcmp(policy, "Orphan") == 0);
+}
+
+static enum rc mark_deleting(struct change *ch, int64_t grace)
+{
+	struct json *meta = js_get(ch->obj, "metadata");
+	const struct strategy *st = ch->res->strategy;
+	int64_t had = js_get_int(meta, "deletionGracePeriodSeconds", 0);
+	bool first = !is_deleting(ch->obj);
+	char when[32];
+
+	if (!first && grace >= had)
+		return RC_OK;
+	time_rfc3339(loop_realtime(ch->c->srv->loop) + (usec_t)grace * USEC_PER_SEC, when);
+	enum rc rc = js_set(meta, "deletionTimestamp", js_new_str(when));
+
+	if (!rc)
+		rc = js_set(meta, "deletionGracePeriodSeconds", js_new_int(grace));
+	if (!rc && first && js_get(meta, "generation") && !bump_generation(ch->obj))
+		rc = RC_NOMEM;
+	if (!rc && first && st->mark_deleted)
+		rc = st->mark_deleted(ch->obj);
+	return rc;
+}
+
+static void delete_loaded(struct change *ch, const struct delete_opts *o, struct json *reply)
+{
+	struct apisrv_call *c = ch->c;
+	const struct strategy *st = ch->res->strategy;
+	int64_t grace = st->grace ? st->grace(ch->old, o->grace) : 0;
+
+	ch->obj = js_copy(ch->old);
+	struct json *meta = js_get(ch->obj, "metadata");
+
+	if (!meta || apply_policy(meta, o->policy) || mark_deleting(ch, grace)) {
+		js_unref(reply);
+		call_nomem(c);
+		return;
+	}
+	if (!has_finalizers(ch->obj) && js_get_int(meta, "deletionGracePeriodSeconds", 0) == 0) {
+		if (!reply)
+			reply = js_pack("{s:s, s:s, s:{}, s:s, s:{s:s, s:s*, s:s, s:s*}}", "kind", "Status",
+					"apiVersion", "v1", "metadata", "status", "Success", "details", "name",
+					ch->name, "group", *ch->res->kind->group ? ch->res->kind->group : NULL,
+					"kind", ch->res->kind->plural, "uid", js_get_str(meta, "uid"));
+		if (!reply)
+			call_nomem(c);
+		else
+			change_commit(ch, STORE_DELETE, 200, reply);
+	} else if (js_equal(ch->obj, ch->old)) {
+		if (reply)
+			call_answer_json(c, 200, reply);
+		else
+			call_answer_object(c, 200, ch->old);
+	} else {
+		change_commit(ch, STORE_UPDATE, 200, reply);
+	}
+}
+
+void serve_delete_with(struct apisrv_call *c, const struct json *options, struct json *reply)
+{
+	CLEANUP(change_fini) struct change ch = {.c = c, .res = c->res, .op = HOOK_DELETE, .ns = c->ns,
+						 .name = c->name};
+	struct delete_opts o;
+	const struct strategy *st = c->res->strategy;
+
+	if (!parse_opts(c, options, &o) || !change_load(&ch) || !check_preconditions(&ch, &o) ||
+	    (st->may_delete && !st->may_delete(&ch)) || !authorize_change(&ch) || !change_admit(&ch)) {
+		js_unref(reply);
+		return;
+	}
+	delete_loaded(&ch, &o, reply);
+}
+
+void serve_delete(struct apisrv_call *c)
+{
+	serve_delete_with(c, c->json, NULL);
+}
+
+/* ---- collections --------------------------------------------------------------------------------- */
+
+static void collection_done(struct apisrv_call *c)
+{
+	call_answer_json(c, 200, STEAL(c->reply));
+}
+
+static void on_one_deleted(void *arg, int status, const struct json *obj)
+{
+	struct apisrv_call *c = arg;
+
+	call_enter(c);
+	c->n_inner--;
+	/* Gone meanwhile is as good as deleted. */
+	if (status >= 400 && status != 404 && !c->done)
+		call_answer_json(c, status, js_copy(obj));
+	if (!c->n_inner && !c->done)
+		collection_done(c);
+	call_leave(c);
+}
+
+static bool delete_one(struct apisrv_call *c, struct obj *o)
+{
+	CLEANUP(js_unrefp) struct json *obj = obj_json(o);
+	CLEANUP(mem_freep) char *target = NULL;
+	struct err err = {0};
+	const char *dry = call_is_dry_run(c) ? "?dryRun=All" : "";
+	const char *root = *c->group ? "/apis/" : "/api", *ns = obj ? json_ns(obj) : "";
+
+	if (obj)
+		target = mem_printf("%s%s/%s%s%s/%s/%s%s", root, c->group, c->version,
+				    *ns ? "/namespaces/" : "", ns, c->plural, json_name(obj), dry);
+	if (!target || js_append(js_get(c->reply, "items"), js_ref(obj)))
+		return false;
+	c->n_inner++;
+	enum rc rc = apisrv_inner(c->srv, c, &c->user, "DELETE", target, NULL,
+				  c->json ? js_copy(c->json) : NULL, on_one_deleted, c, &err);
+
+	if (rc)
+		c->n_inner--;
+	return rc == RC_OK;
+}
+
+void serve_deletecollection(struct apisrv_call *c)
+{
+	struct filter f;
+	struct obj_list found = {0};
+	struct err err = {0};
+	bool more = false, ok = true;
+	char rv[24];
+
+	if (!filter_parse(c, &f))
+		return;
+	struct store_page page = {.table = c->res->table, .prefix = f.prefix};
+	enum rc rc = store_list(c->srv->store, &page, &found, &more, NULL, &err);
+
+	snprintf(rv, sizeof(rv), "%lld", (long long)store_rev(c->srv->store));
+	c->reply = js_pack("{s:s, s:s, s:{s:s}, s:[]}", "kind", c->res->kind->list_kind, "apiVersion",
+			   c->res->kind->api_version, "metadata", "resourceVersion", rv, "items");
+	ok = !rc && c->reply;
+	c->n_inner = 1; /* ourselves, until all are on their way */
+	for (size_t i = 0; ok && i < found.n; i++)
+		if (filter_matches(&f, found.items[i]))
+			ok = delete_one(c, found.items[i]);
+	filter_fini(&f);
+	obj_list_fini(&found);
+	c->n_inner--;
+	if (!ok)
+		call_nomem(c);
+	else if (!c->n_inner)
+		collection_done(c);
+}
+
+/* ---- namespaces that go --------------------------------------------------------------------------- */
+
+static void on_ns_step(void *arg, int status, const struct json *obj)
+{
+	(void)arg;
+	if (status >= 400 && status != 404 && status != 409)
+		log_warn("namespace deletion: %s; tried again on the next change", js_get_str(obj, "message"));
+}
+
+static void ns_request(struct apisrv *s, const char *method, const char *type, char *target,
+		       struct json *body)
+{
+	struct err err = {0};
+
+	if (!target || apisrv_inner(s, NULL, &apisrv_self, method, target, type, body, on_ns_step, NULL, &err))
+		log_warn("namespace deletion: %s; tried again on the next change",
+			 target ? err.msg : "out of memory");
+	mem_free(target);
+}
+
+/* Deletes what is left in ns; returns how much there is. */
+static size_t empty_resource(struct apisrv *s, const struct resource *res, const char *ns)
+{
+	char prefix[LIMIT_NAME_BYTES + 2];
+	struct store_iter it;
+	struct obj_list left = {0};
+	struct obj *o;
+	size_t n = 0;
+
+	snprintf(prefix, sizeof(prefix), "%s/", ns);
+	store_iter_init(&it, s->store, res->table, prefix);
+	while ((o = store_iter_next_newest(&it))) {
+		n++;
+		if (mem_grow((void **)&left.items, &left.cap, left.n, sizeof(*left.items)))
+			left.items[left.n++] = obj_ref(o);
+	}
+	for (size_t i = 0; i < left.n; i++) {
+		CLEANUP(js_unrefp) struct json *obj = obj_json(left.items[i]);
+		const char *group = res->kind->group;
+
+		if (obj && !is_deleting(obj))
+			ns_request(s, "DELETE", NULL,
+				   mem_printf("%s%s/%s/namespaces/%s/%s/%s", *group ? "/apis/" : "/api", group,
+					      res->kind->version, ns, res->kind->plural, json_name(obj)),
+				   NULL);
+	}
+	obj_list_fini(&left);
+	return n;
+}
+
+static void empty_namespace(struct apisrv *s, const char *ns)
+{
+	size_t left = 0;
+
+	for (size_t i = 0; i < s->n_resources; i++)
+		if (s->resources[i].kind->is_namespaced)
+			left += empty_resource(s, &s->resources[i], ns);
+	if (!left)
+		ns_request(s, "PATCH", "application/merge-patch+json",
+			   mem_printf("/api/v1/namespaces/%s", ns), js_pack("{s:{s:n}}", "spec", "finalizers"));
+}
+
+static void on_ns_defer(void *arg)
+{
+	struct apisrv *s = arg;
+	struct store_iter it;
+	struct obj *o;
+	struct obj_list going = {0};
+
+	s->ns_defer = ev_src_free(s->ns_defer);
+	store_iter_init(&it, s->store, "namespaces", NULL);
+	while ((o = store_iter_next_newest(&it))) {
+		CLEANUP(js_unrefp) struct json *ns = obj_json(o);
+
+		if (ns && is_deleting(ns) && js_len(js_at(ns, "spec", "finalizers", NULL)) &&
+		    mem_grow((void **)&going.items, &going.cap, going.n, sizeof(*going.items)))
+			going.items[going.n++] = obj_ref(o);
+	}
+	for (size_t i = 0; i < going.n; i++)
+		empty_namespace(s, obj_rest(going.items[i]));
+	obj_list_fini(&going);
+}
+
+void namespaces_poke(struct apisrv *s)
+{
+	struct err err = {0};
+
+	if (!s->ns_defer && ev_defer(s->loop, &s->ns_defer, on_ns_defer, s, &err))
+		log_warn("namespace deletion: %s; tried again on the next change", err.msg);
+}
+
+/* ---- objects that expire ---------------------------------------------------------------------------- */
+
+void ttl_sweep(struct apisrv *s)
+{
+	usec_t now = loop_realtime(s->loop);
+	struct obj_list old = {0};
+	struct store_iter it;
+	struct obj *o;
+
+	store_iter_init(&it, s->store, "events", NULL);
+	while ((o = store_iter_next_newest(&it)))
+		if (obj_written(o) + EVENT_TTL < now &&
+		    mem_grow((void **)&old.items, &old.cap, old.n, sizeof(*old.items)))
+			old.items[old.n++] = obj_ref(o);
+	for (size_t i = 0; i < old.n; i++) {
+		CLEANUP(js_unrefp) struct json *j = obj_json(old.items[i]);
+
+		if (j)
+			ignore_rc(store_write(s->store, STORE_DELETE, obj_key(old.items[i]),
+					      obj_rev(old.items[i]), js_copy(j), NULL, NULL, NULL,
+					      NULL)); /* tried again in a minute */
+	}
+	obj_list_fini(&old);
+}

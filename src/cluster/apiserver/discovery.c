@@ -1,0 +1,572 @@
+/* Everything that is not a resource: discovery (old and aggregated), version, health, metrics, OpenAPI. */
+#include "cluster/apiserver/apisrv_int.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+#ifndef FERRY_VERSION
+#define FERRY_VERSION "0"
+#endif
+
+/* ---- groups ------------------------------------------------------------------------------------------ */
+
+/* Every group and version once, in the order of api_kinds; hooks' groups follow. */
+typedef bool (*version_fn)(void *arg, const char *group, const char *version);
+
+static bool seen_before(const struct apisrv *s, size_t i)
+{
+	const struct api_kind *k = s->resources[i].kind;
+
+	for (size_t j = 0; j < i; j++)
+		if (strcmp(s->resources[j].kind->group, k->group) == 0 &&
+		    strcmp(s->resources[j].kind->version, k->version) == 0)
+			return true;
+	return false;
+}
+
+static bool serves_subresources(const struct apisrv *s)
+{
+	for (size_t i = 0; i < s->hooks.n_subres; i++)
+		if (!s->hooks.subres[i].group)
+			return true;
+	return false;
+}
+
+static void each_version(const struct apisrv *s, version_fn fn, void *arg)
+{
+	for (size_t i = 0; i < s->n_resources; i++) {
+		const struct api_kind *k = s->resources[i].kind;
+
+		if (!seen_before(s, i) && !fn(arg, k->group, k->version))
+			return;
+	}
+	if (serves_subresources(s) && fn(arg, SUBRES_GROUP, "v1"))
+		fn(arg, SUBRES_GROUP, "v1alpha3");
+}
+
+static struct json *verbs_of(const struct api_kind *k)
+{
+	(void)k;
+	return js_pack("[s, s, s, s, s, s, s, s]", "create", "delete", "deletecollection", "get", "list",
+		       "patch", "update", "watch");
+}
+
+static struct json *str_list(const char *const *names)
+{
+	struct json *list = js_new_array();
+
+	for (; list && *names; names++)
+		if (js_append(list, js_new_str(*names)))
+			return js_unref(list);
+	return list;
+}
+
+/* ---- APIResourceList ----------------------------------------------------------------------------------- */
+
+static enum rc add_if_any(struct json *obj, const char *key, const char *const *names)
+{
+	return names && *names ? js_set(obj, key, str_list(names)) : RC_OK;
+}
+
+static enum rc list_sub(struct json *list, const struct api_kind *k, const char *sub, const char *kind,
+			const char *group, const char *version, const char *verbs_text)
+{
+	char name[160];
+	struct json *verbs = js_new_array();
+	struct str rest = str_of(verbs_text);
+
+	snprintf(name, sizeof(name), "%s/%s", k->plural, sub);
+	while (verbs && rest.p) {
+		struct str v = str_split(&rest, ',');
+
+		if (js_append(verbs, js_new_strn(v.p, v.n)))
+			verbs = js_unref(verbs);
+	}
+	return js_append(list, js_pack("{s:s, s:s, s:b, s:s*, s:s*, s:s, s:o}", "name", name, "singularName", "",
+				       "namespaced", k->is_namespaced, "group", group, "version", version,
+				       "kind", kind, "verbs", verbs));
+}
+
+static enum rc list_kind(struct json *list, const struct api_kind *k)
+{
+	struct json *r = js_pack("{s:s, s:s, s:b, s:s, s:o}", "name", k->plural, "singularName", k->singular,
+				 "namespaced", k->is_namespaced, "kind", k->kind, "verbs", verbs_of(k));
+	enum rc rc = r ? add_if_any(r, "shortNames", k->short_names) : RC_NOMEM;
+
+	if (!rc)
+		rc = add_if_any(r, "categories", k->categories);
+	if (rc) {
+		js_unref(r);
+		return rc;
+	}
+	rc = js_append(list, r);
+	if (!rc && k->subresources & API_SUB_STATUS)
+		rc = list_sub(list, k, "status", k->kind, NULL, NULL, "get,patch,update");
+	if (!rc && !*k->group && strcmp(k->plural, "pods") == 0) {
+		rc = list_sub(list, k, "binding", "Binding", NULL, NULL, "create");
+		if (!rc)
+			rc = list_sub(list, k, "eviction", "Eviction", "policy", "v1", "create");
+	}
+	return rc;
+}
+
+static const char *hook_verb(const char *method)
+{
+	return strcmp(method, "GET") == 0 ? "get" : strcmp(method, "PUT") == 0 ? "update" : "create";
+}
+
+static enum rc list_hooks(const struct apisrv *s, struct json *list)
+{
+	for (size_t i = 0; i < s->hooks.n_subres; i++) {
+		const struct subres_hook *h = &s->hooks.subres[i];
+		char name[160];
+
+		if (h->group || h->is_hidden)
+			continue;
+		if (h->scope == SUBRES_OBJECT)
+			snprintf(name, sizeof(name), "%s/%s", h->resource, h->path);
+		else
+			snprintf(name, sizeof(name), "%s", h->path);
+		if (js_append(list, js_pack("{s:s, s:s, s:b, s:s, s:[s]}", "name", name, "singularName", "",
+					    "namespaced", h->scope != SUBRES_CLUSTER, "kind",
+					    h->kind ? h->kind : "", "verbs", hook_verb(h->method))))
+			return RC_NOMEM;
+	}
+	return RC_OK;
+}
+
+static struct json *resource_list(const struct apisrv *s, const char *group, const char *version)
+{
+	CLEANUP(js_unrefp) struct json *list = js_new_array();
+	char gv[160];
+	bool found = strcmp(group, SUBRES_GROUP) == 0 && serves_subresources(s);
+
+	if (!list || (found && list_hooks(s, list)))
+		return NULL;
+	for (size_t i = 0; i < s->n_resources; i++) {
+		const struct api_kind *k = s->resources[i].kind;
+
+		if (strcmp(k->group, group) != 0 || strcmp(k->version, version) != 0)
+			continue;
+		found = true;
+		if (list_kind(list, k))
+			return NULL;
+	}
+	snprintf(gv, sizeof(gv), "%s%s%s", group, *group ? "/" : "", version);
+	return js_pack("{s:s, s:s, s:s, s:o}", "kind", "APIResourceList", "apiVersion", "v1", "groupVersion",
+		       found ? gv : "", "resources", STEAL(list));
+}
+
+/* ---- APIGroupList ---------------------------------------------------------------------------------------- */
+
+struct groups {
+	struct json *list;
+	bool failed;
+};
+
+static struct json *find_group(struct json *list, const char *name)
+{
+	for (size_t i = 0; i < js_len(list); i++)
+		if (str_eq(js_get_str(js_item(list, i), "name"), name))
+			return js_item(list, i);
+	return NULL;
+}
+
+static bool add_version(void *arg, const char *group, const char *version)
+{
+	struct groups *g = arg;
+	char gv[160];
+
+	if (!*group)
+		return true;
+	snprintf(gv, sizeof(gv), "%s/%s", group, version);
+	struct json *item = find_group(g->list, group);
+	enum rc rc;
+
+	if (item)
+		rc = js_append(js_get(item, "versions"),
+			       js_pack("{s:s, s:s}", "groupVersion", gv, "version", version));
+	else
+		rc = js_append(g->list, js_pack("{s:s, s:[{s:s, s:s}], s:{s:s, s:s}}", "name", group, "versions",
+						"groupVersion", gv, "version", version, "preferredVersion",
+						"groupVersion", gv, "version", version));
+	g->failed = rc != RC_OK;
+	return !g->failed;
+}
+
+static struct json *group_list(const struct apisrv *s)
+{
+	struct groups g = {.list = js_new_array()};
+
+	if (g.list)
+		each_version(s, add_version, &g);
+	return g.failed ? js_unref(g.list) : g.list;
+}
+
+/* ---- aggregated discovery ---------------------------------------------------------------------------------- */
+
+static struct json *agg_subresources(const struct api_kind *k)
+{
+	struct json *subs = js_new_array();
+	enum rc rc = subs ? RC_OK : RC_NOMEM;
+
+	if (!rc && k->subresources & API_SUB_STATUS)
+		rc = js_append(subs, js_pack("{s:s, s:{s:s, s:s, s:s}, s:[s, s, s]}", "subresource", "status",
+					     "responseKind", "group", k->group, "version", k->version, "kind",
+					     k->kind, "verbs", "get", "patch", "update"));
+	if (!rc && !*k->group && strcmp(k->plural, "pods") == 0) {
+		rc = js_append(subs, js_pack("{s:s, s:{s:s, s:s, s:s}, s:[s]}", "subresource", "binding",
+					     "responseKind", "group", "", "version", "v1", "kind", "Binding",
+					     "verbs", "create"));
+		if (!rc)
+			rc = js_append(subs, js_pack("{s:s, s:{s:s, s:s, s:s}, s:[s]}", "subresource",
+						     "eviction", "responseKind", "group", "policy", "version",
+						     "v1", "kind", "Eviction", "verbs", "create"));
+	}
+	return rc ? js_unref(subs) : subs;
+}
+
+static struct json *agg_resource(const struct api_kind *k)
+{
+	struct json *r = js_pack("{s:s, s:{s:s, s:s, s:s}, s:s, s:s, s:o}", "resource", k->plural,
+				 "responseKind", "group", k->group, "version", k->version, "kind", k->kind,
+				 "scope", k->is_namespaced ? "Namespaced" : "Cluster", "singularResource",
+				 k->singular, "verbs", verbs_of(k));
+	struct json *subs = r ? agg_subresources(k) : NULL;
+	enum rc rc = subs ? RC_OK : RC_NOMEM;
+
+	if (!rc && js_len(subs))
+		rc = js_set(r, "subresources", js_ref(subs));
+	js_unref(subs);
+	if (!rc)
+		rc = add_if_any(r, "shortNames", k->short_names);
+	if (!rc)
+		rc = add_if_any(r, "categories", k->categories);
+	return rc ? js_unref(r) : r;
+}
+
+static struct json *agg_version(const struct apisrv *s, const char *group, const char *version)
+{
+	CLEANUP(js_unrefp) struct json *list = js_new_array();
+
+	for (size_t i = 0; list && i < s->n_resources; i++) {
+		const struct api_kind *k = s->resources[i].kind;
+
+		if (strcmp(k->group, group) == 0 && strcmp(k->version, version) == 0 &&
+		    js_append(list, agg_resource(k)))
+			return NULL;
+	}
+	return js_pack("{s:s, s:O, s:s}", "version", version, "resources", list, "freshness", "Current");
+}
+
+struct agg {
+	const struct apisrv *s;
+	struct json *items;
+	bool core, failed;
+};
+
+static struct json *find_agg(struct json *items, const char *group)
+{
+	for (size_t i = 0; i < js_len(items); i++) {
+		const char *name = js_str(js_at(js_item(items, i), "metadata", "name", NULL));
+
+		if (str_eq(name ? name : "", group))
+			return js_item(items, i);
+	}
+	return NULL;
+}
+
+static bool add_agg(void *arg, const char *group, const char *version)
+{
+	struct agg *a = arg;
+
+	if (a->core != !*group)
+		return true;
+	struct json *item = find_agg(a->items, group);
+	enum rc rc;
+
+	if (item)
+		rc = js_append(js_get(item, "versions"), agg_version(a->s, group, version));
+	else
+		rc = js_append(a->items, js_pack("{s:{s:s*, s:n}, s:[o]}", "metadata", "name",
+						 *group ? group : NULL, "creationTimestamp", "versions",
+						 agg_version(a->s, group, version)));
+	a->failed = rc != RC_OK;
+	return !a->failed;
+}
+
+static void serve_aggregated(struct apisrv_call *c, bool core, const char *version)
+{
+	struct agg a = {.s = c->srv, .items = js_new_array(), .core = core};
+	CLEANUP(mem_freep) char *text = NULL;
+	char type[96], api_version[48];
+
+	if (a.items)
+		each_version(c->srv, add_agg, &a);
+	snprintf(api_version, sizeof(api_version), "apidiscovery.k8s.io/%s", version);
+	CLEANUP(js_unrefp) struct json *doc =
+		js_pack("{s:s, s:s, s:{}, s:o*}", "kind", "APIGroupDiscoveryList", "apiVersion", api_version,
+			"metadata", "items", a.items);
+
+	if (doc && !a.failed)
+		text = js_to_text(doc);
+	if (!text) {
+		call_nomem(c);
+		return;
+	}
+	snprintf(type, sizeof(type), "application/json;g=apidiscovery.k8s.io;v=%s;as=APIGroupDiscoveryList",
+		 version);
+	call_answer(c, 200, type, text, strlen(text));
+}
+
+/* The version of aggregated discovery that the client prefers; NULL: it wants the old form. */
+static const char *wants_aggregated(const char *accept)
+{
+	struct str rest = str_of(accept);
+
+	while (accept && rest.p) {
+		struct str one = str_split(&rest, ',');
+		CLEANUP(mem_freep) char *text = mem_strndup(one.p, one.n);
+
+		if (!text)
+			return NULL;
+		if (!strstr(text, "APIGroupDiscoveryList")) {
+			if (strstr(text, "application/json") && !strstr(text, ";as="))
+				return NULL;
+			continue;
+		}
+		return strstr(text, "v=v2beta1") ? "v2beta1" : "v2";
+	}
+	return NULL;
+}
+
+/* ---- single documents ---------------------------------------------------------------------------------------- */
+
+static void serve_version(struct apisrv_call *c)
+{
+	struct utsname u;
+	char platform[96] = "linux/amd64";
+
+	if (uname(&u) == 0 && strcmp(u.machine, "x86_64") != 0)
+		snprintf(platform, sizeof(platform), "linux/%s",
+			 strcmp(u.machine, "aarch64") == 0 ? "arm64" : u.machine);
+	call_answer_json(c, 200,
+			 js_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "major", "1", "minor", "33",
+				 "gitVersion", "v1.33.0-ferry-" FERRY_VERSION, "gitCommit", "", "gitTreeState",
+				 "clean", "buildDate", "1970-01-01T00:00:00Z", "goVersion", "none", "compiler",
+				 "gcc", "platform", platform));
+}
+
+static void serve_health(struct apisrv_call *c)
+{
+	bool ok = store_is_healthy(c->srv->store);
+
+	if (ok)
+		call_answer(c, 200, "text/plain; charset=utf-8", "ok", 2);
+	else
+		call_answer(c, 500, "text/plain; charset=utf-8", "store failed", 12);
+}
+
+static void serve_api(struct apisrv_call *c, const char *accept)
+{
+	const char *v = wants_aggregated(accept);
+
+	if (v)
+		serve_aggregated(c, true, v);
+	else
+		call_answer_json(c, 200,
+				 js_pack("{s:s, s:[s], s:[{s:s, s:s}]}", "kind", "APIVersions", "versions",
+					 "v1", "serverAddressByClientCIDRs", "clientCIDR", "0.0.0.0/0",
+					 "serverAddress", ""));
+}
+
+static void serve_apis(struct apisrv_call *c, const char *accept)
+{
+	const char *v = wants_aggregated(accept);
+
+	if (v)
+		serve_aggregated(c, false, v);
+	else
+		call_answer_json(c, 200,
+				 js_pack("{s:s, s:s, s:o}", "kind", "APIGroupList", "apiVersion", "v1", "groups",
+					 group_list(c->srv)));
+}
+
+static void not_a_page(struct apisrv_call *c)
+{
+	static const char text[] = "404 page not found\n";
+
+	call_answer(c, 404, "text/plain; charset=utf-8", text, sizeof(text) - 1);
+}
+
+static void serve_group(struct apisrv_call *c, const char *group)
+{
+	CLEANUP(js_unrefp) struct json *all = group_list(c->srv);
+	struct json *one = find_group(all, group);
+
+	if (!all)
+		call_nomem(c);
+	else if (!one)
+		not_a_page(c);
+	else if (js_set(one, "kind", js_new_str("APIGroup")) || js_set(one, "apiVersion", js_new_str("v1")))
+		call_nomem(c);
+	else
+		call_answer_json(c, 200, js_ref(one));
+}
+
+static void serve_group_version(struct apisrv_call *c, const char *group, const char *version)
+{
+	CLEANUP(js_unrefp) struct json *list = resource_list(c->srv, group, version);
+
+	if (!list)
+		call_nomem(c);
+	else if (str_is_empty(js_get_str(list, "groupVersion")))
+		not_a_page(c);
+	else
+		call_answer_json(c, 200, js_ref(list));
+}
+
+static void serve_metrics(struct apisrv_call *c)
+{
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(4 * MIB);
+
+	apisrv_metrics(c->srv, &b);
+	if (sbuf_rc(&b))
+		call_nomem(c);
+	else
+		call_answer(c, 200, "text/plain; version=0.0.4", b.p, b.n);
+}
+
+static void serve_root(struct apisrv_call *c)
+{
+	call_answer_json(c, 200, js_pack("{s:[s, s, s, s, s, s, s, s, s]}", "paths", "/api", "/api/v1", "/apis",
+					 "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3",
+					 "/version"));
+}
+
+bool is_public_path(const char *path)
+{
+	return str_eq(path, "/version") || str_eq(path, "/healthz") || str_eq(path, "/livez") ||
+	       str_eq(path, "/readyz") || str_has_prefix(path, "/healthz/") ||
+	       str_has_prefix(path, "/livez/") || str_has_prefix(path, "/readyz/");
+}
+
+/* Any authenticated user may look at what there is; metrics are for administrators. */
+static bool may_see(struct apisrv_call *c, const char *path)
+{
+	bool known = strcmp(c->user.name, "system:anonymous") != 0;
+
+	if (is_public_path(path))
+		return true;
+	if (strcmp(path, "/metrics") == 0)
+		known = apisrv_user_in_group(&c->user, GROUP_MASTERS) ||
+			apisrv_user_in_group(&c->user, GROUP_CONTROLLERS);
+	if (!known)
+		call_fail(c, 403, "Forbidden", js_new_object(),
+			  "forbidden: User \"%s\" cannot get path \"%s\"", c->user.name, path);
+	return known;
+}
+
+static void serve_apis_below(struct apisrv_call *c, char *rest)
+{
+	char *slash = strchr(rest, '/');
+
+	if (slash)
+		*slash = '\0';
+	if (!slash || !slash[1])
+		serve_group(c, rest);
+	else
+		serve_group_version(c, rest, slash + 1);
+}
+
+void serve_discovery(struct apisrv_call *c, const char *accept)
+{
+	char *path = c->uri.path;
+	size_t n = strlen(path);
+
+	if (n > 1 && path[n - 1] == '/')
+		path[n - 1] = '\0';
+	if (!may_see(c, path))
+		return;
+	if (strcmp(c->method, "GET") != 0)
+		call_fail(c, 405, "MethodNotAllowed", js_new_object(),
+			  "the server does not allow this method on the requested resource");
+	else if (strcmp(path, "/version") == 0)
+		serve_version(c);
+	else if (is_public_path(path))
+		serve_health(c);
+	else if (strcmp(path, "/api") == 0)
+		serve_api(c, accept);
+	else if (strcmp(path, "/apis") == 0)
+		serve_apis(c, accept);
+	else if (strcmp(path, "/api/v1") == 0)
+		serve_group_version(c, "", "v1");
+	else if (str_has_prefix(path, "/apis/"))
+		serve_apis_below(c, path + 6);
+	else if (strcmp(path, "/metrics") == 0)
+		serve_metrics(c);
+	else if (strcmp(path, "/") == 0)
+		serve_root(c);
+	else if (str_has_prefix(path, "/openapi/"))
+		serve_openapi(c, path + 9, accept);
+	else
+		not_a_page(c);
+}
+
+/* ---- metrics ---------------------------------------------------------------------------------------------------- */
+
+static void request_metrics(const struct apisrv *s, struct sbuf *out)
+{
+	sbuf_adds(out, "# HELP apiserver_request_total Requests by verb and class of status code.\n"
+		       "# TYPE apiserver_request_total counter\n");
+	for (int v = 0; v < VERB__MAX; v++)
+		for (int k = 1; k < 6; k++)
+			if (s->requests[v][k])
+				sbuf_addf(out, "apiserver_request_total{verb=\"%s\",code=\"%dxx\"} %llu\n",
+					  verb_name(v), k, (unsigned long long)s->requests[v][k]);
+	sbuf_adds(out, "# HELP apiserver_request_duration_seconds_sum Time to answer, summed.\n"
+		       "# TYPE apiserver_request_duration_seconds_sum counter\n");
+	for (int v = 0; v < VERB__MAX; v++)
+		sbuf_addf(out, "apiserver_request_duration_seconds_sum{verb=\"%s\"} %.6f\n", verb_name(v),
+			  (double)s->latency_sum[v] / 1e6);
+}
+
+static void one_metric(struct sbuf *out, const char *name, const char *type, const char *help, double v)
+{
+	sbuf_addf(out, "# HELP %s %s\n# TYPE %s %s\n%s %.15g\n", name, help, name, type, name, v);
+}
+
+void apisrv_metrics(struct apisrv *s, struct sbuf *out)
+{
+	struct store_stats st;
+
+	request_metrics(s, out);
+	store_get_stats(s->store, &st);
+	sbuf_adds(out, "# HELP apiserver_storage_objects Stored objects by resource.\n"
+		       "# TYPE apiserver_storage_objects gauge\n");
+	for (size_t i = 0; i < s->n_resources; i++)
+		sbuf_addf(out, "apiserver_storage_objects{resource=\"%s\"} %zu\n", s->resources[i].table,
+			  store_count(s->store, s->resources[i].table));
+	one_metric(out, "apiserver_registered_watchers", "gauge", "Open watches.", (double)s->n_watchers);
+	one_metric(out, "apiserver_watch_events_total", "counter", "Events sent to watchers.",
+		   (double)s->watch_events);
+	one_metric(out, "apiserver_terminated_watchers_total", "counter",
+		   "Watches ended because the reader was too slow.", (double)s->watch_closed);
+	one_metric(out, "ferry_store_commits_total", "counter", "Commits.", (double)st.commits);
+	one_metric(out, "ferry_store_writes_total", "counter", "Objects written.", (double)st.writes);
+	one_metric(out, "ferry_store_write_failures_total", "counter", "Writes refused by the disk.",
+		   (double)st.failed);
+	one_metric(out, "ferry_store_commit_seconds_sum", "counter", "Time in commits, summed.",
+		   (double)st.commit_usec / 1e6);
+	one_metric(out, "ferry_store_commit_seconds_max", "gauge", "Longest commit.",
+		   (double)st.commit_max / 1e6);
+	one_metric(out, "ferry_store_checkpoints_total", "counter", "Checkpoints.", (double)st.checkpoints);
+	one_metric(out, "ferry_store_log_rows", "gauge", "Rows of the revision log.", (double)st.log_rows);
+	one_metric(out, "ferry_store_revision", "gauge", "Newest resourceVersion.",
+		   (double)store_rev(s->store));
+}

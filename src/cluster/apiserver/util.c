@@ -1,0 +1,106 @@
+/* Small things that several files of the core need. */
+#include "cluster/apiserver/apisrv_int.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+static const char alphabet_url[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+char *b64_encode(const void *p, size_t n, bool url)
+{
+	const unsigned char *in = p;
+	const char *abc = url ? alphabet_url : alphabet;
+	char *out = mem_alloc((n + 2) / 3 * 4 + 1), *o = out;
+
+	if (!out)
+		return NULL;
+	for (size_t i = 0; i < n; i += 3) {
+		uint32_t v = (uint32_t)in[i] << 16;
+		size_t left = n - i;
+
+		if (left > 1)
+			v |= (uint32_t)in[i + 1] << 8;
+		if (left > 2)
+			v |= in[i + 2];
+		*o++ = abc[v >> 18];
+		*o++ = abc[v >> 12 & 63];
+		if (left > 1)
+			*o++ = abc[v >> 6 & 63];
+		else if (!url)
+			*o++ = '=';
+		if (left > 2)
+			*o++ = abc[v & 63];
+		else if (!url)
+			*o++ = '=';
+	}
+	return out;
+}
+
+enum rc b64_decode(const char *s, bool url, char **out, size_t *n)
+{
+	const char *abc = url ? alphabet_url : alphabet;
+	size_t len = strlen(s), k = 0;
+	uint32_t acc = 0;
+	unsigned bits = 0;
+	char *buf = mem_alloc(len + 1);
+
+	if (!buf)
+		return RC_NOMEM;
+	while (len && s[len - 1] == '=')
+		len--;
+	for (size_t i = 0; i < len; i++) {
+		const char *at = memchr(abc, s[i], 64);
+
+		if (!at) {
+			mem_free(buf);
+			return RC_INVALID;
+		}
+		acc = acc << 6 | (uint32_t)(at - abc);
+		bits += 6;
+		if (bits >= 8) {
+			bits -= 8;
+			buf[k++] = (char)(acc >> bits);
+		}
+	}
+	*out = buf;
+	*n = k;
+	return RC_OK;
+}
+
+/* Depth is bounded by the parser (LIMIT_JSON_DEPTH). */
+void json_drop_nulls(struct json *j)
+{
+	if (js_type(j) == JS_ARRAY) {
+		for (size_t i = 0; i < js_len(j); i++)
+			json_drop_nulls(js_item(j, i));
+		return;
+	}
+	if (js_type(j) != JS_OBJECT)
+		return;
+	for (bool again = true; again;) {
+		again = false;
+		JS_FOREACH(it, j) {
+			if (js_is_null(it.value)) {
+				js_del(j, it.key);
+				again = true;
+				break;
+			}
+		}
+	}
+	JS_FOREACH(it, j)
+		json_drop_nulls(it.value);
+}
+
+const char *json_name(const struct json *obj)
+{
+	return js_str(js_at(obj, "metadata", "name", NULL));
+}
+
+const char *json_ns(const struct json *obj)
+{
+	const char *ns = js_str(js_at(obj, "metadata", "namespace", NULL));
+
+	return ns ? ns : "";
+}

@@ -1,0 +1,302 @@
+/* ferry-apiserver - composition root: store, API, hooks, HTTPS. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/time.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "cluster/apiserver/apisrv.h"
+#include "cluster/apiserver/front.h"
+#include "cluster/apiserver/identity.h"
+#include "cluster/apiserver/store.h"
+#include "ctl/daemon.h"
+#include "ev/ev.h"
+
+#define DAY (86400 * USEC_PER_SEC)
+
+enum { MAX_WORDS = 32 };
+
+static const char *opt_state;
+static const char *opt_listen = "127.0.0.1:6443";
+static const char *opt_advertise = "";
+static const char *opt_service_cidr = "10.96.0.0/16";
+static const char *opt_node_ports = "30000-32767";
+
+static usec_t realtime(void)
+{
+	struct timeval tv;
+
+	gettimeofday(&tv, NULL);
+	return (usec_t)tv.tv_sec * USEC_PER_SEC + (usec_t)tv.tv_usec;
+}
+
+/* ---- ferry-apiserver issue ---------------------------------------------------------------------------- */
+
+static const char issue_help[] =
+	"usage: ferry-apiserver issue --state DIR --cn CN [--org O]... [--san NAME|ADDRESS]... --out DIR\n"
+	"\n"
+	"Writes ca.crt, tls.crt and tls.key into --out: a certificate of the cluster's own authority, for a\n"
+	"node (--cn system:node:NAME --org system:nodes --san ADDRESS) or another client.  Needs no running\n"
+	"server.\n";
+
+static int issue_usage(const char *why, const char *what)
+{
+	fprintf(stderr, "ferry-apiserver issue: %s%s\n%s", why, what, issue_help);
+	return 2;
+}
+
+static int issue(int argc, char **argv)
+{
+	const char *orgs[MAX_WORDS], *sans[MAX_WORDS], *state = NULL;
+	struct identity_issue what = {.orgs = orgs, .sans = sans, .now = realtime()};
+	struct err err = {0};
+
+	for (int i = 2; i < argc; i++) {
+		if (strcmp(argv[i], "--help") == 0) {
+			fputs(issue_help, stdout);
+			return 0;
+		}
+		if (i + 1 >= argc)
+			return issue_usage("missing value of ", argv[i]);
+		const char *name = argv[i], *value = argv[++i];
+
+		if (strcmp(name, "--state") == 0)
+			state = value;
+		else if (strcmp(name, "--cn") == 0)
+			what.cn = value;
+		else if (strcmp(name, "--out") == 0)
+			what.out = value;
+		else if (strcmp(name, "--org") == 0 && what.n_orgs < MAX_WORDS)
+			orgs[what.n_orgs++] = value;
+		else if (strcmp(name, "--san") == 0 && what.n_sans < MAX_WORDS)
+			sans[what.n_sans++] = value;
+		else
+			return issue_usage("unknown (or too many of) option ", name);
+	}
+	if (!state || !what.cn || !what.out)
+		return issue_usage("--state, --cn and --out are needed", "");
+	log_setup("ferry-apiserver", LOG_LVL_INFO, false);
+	CLEANUP(mem_freep) char *dir = mem_printf("%s/pki", state);
+
+	what.dir = dir;
+	if (!dir || identity_issue(&what, &err)) {
+		fprintf(stderr, "ferry-apiserver issue: %s\n", dir ? err.msg : "out of memory");
+		return 1;
+	}
+	return 0;
+}
+
+/* ---- the daemon ------------------------------------------------------------------------------------------ */
+
+struct server {
+	struct daemon *daemon;
+	struct store *store;
+	struct apisrv *srv;
+	struct front *front;
+	struct ev_src *daily;
+	char host[64];
+	uint16_t port;
+	char *pki;
+};
+
+/* "ADDRESS:PORT", "[V6]:PORT" */
+static enum rc parse_listen(struct server *s, const char *text, struct err *err)
+{
+	const char *colon = strrchr(text, ':');
+	uint64_t port = 0;
+
+	if (!colon || str_to_u64(colon + 1, 65535, &port, NULL))
+		return err_set(err, RC_INVALID, "--listen '%s' is not of the form ADDRESS:PORT", text);
+	size_t n = (size_t)(colon - text);
+
+	if (n >= 2 && text[0] == '[' && colon[-1] == ']') {
+		text++;
+		n -= 2;
+	}
+	if (!n || n >= sizeof(s->host))
+		return err_set(err, RC_INVALID, "--listen needs a numeric address before the port");
+	memcpy(s->host, text, n);
+	s->port = (uint16_t)port;
+	return RC_OK;
+}
+
+static bool is_wildcard(const char *host)
+{
+	return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
+}
+
+static enum rc prepare_identity(struct server *s, struct err *err)
+{
+	CLEANUP(mem_freep) char *list = mem_strdup(opt_advertise);
+	const char *names[MAX_WORDS];
+	size_t n = 0;
+	char *save = NULL;
+
+	if (!list)
+		return err_set(err, RC_NOMEM, "out of memory");
+	for (char *w = strtok_r(list, ", ", &save); w && n < MAX_WORDS - 1; w = strtok_r(NULL, ", ", &save))
+		names[n++] = w;
+	const char *first = n ? names[0] : is_wildcard(s->host) ? "127.0.0.1" : s->host;
+	CLEANUP(mem_freep) char *url = strchr(first, ':') ? mem_printf("https://[%s]:%u", first, s->port)
+							 : mem_printf("https://%s:%u", first, s->port);
+
+	if (!is_wildcard(s->host))
+		names[n++] = s->host;
+	if (!url)
+		return err_set(err, RC_NOMEM, "out of memory");
+	const struct identity_config ic = {.dir = s->pki, .server = url, .names = names, .n_names = n,
+					   .now = realtime()};
+
+	return identity_prepare(&ic, err);
+}
+
+static enum rc listen_https(struct server *s, struct err *err)
+{
+	CLEANUP(mem_freep) char *cert = mem_printf("%s/server.crt", s->pki);
+	CLEANUP(mem_freep) char *key = mem_printf("%s/server.key", s->pki);
+	CLEANUP(mem_freep) char *ca = mem_printf("%s/ca.crt", s->pki);
+	const struct front_config fc = {.address = s->host, .port = s->port, .cert_file = cert, .key_file = key,
+					.ca_file = ca};
+
+	if (!cert || !key || !ca)
+		return err_set(err, RC_NOMEM, "out of memory");
+	return front_new(&s->front, daemon_loop(s->daemon), s->srv, &fc, err);
+}
+
+static void on_stopped(void *arg)
+{
+	struct server *s = arg;
+
+	daemon_quit(s->daemon, 0);
+}
+
+static void on_stop(void *arg)
+{
+	struct server *s = arg;
+
+	front_stop(s->front, 5 * USEC_PER_SEC, on_stopped, s);
+}
+
+static void on_reload(void *arg)
+{
+	struct server *s = arg;
+	struct err err = {0};
+	enum rc rc = prepare_identity(s, &err);
+
+	if (!rc)
+		rc = front_reload(s->front, &err);
+	if (rc)
+		log_error("cannot reload the certificates, the old ones stay in use: %s", err.msg);
+	else
+		log_info("certificates reloaded");
+}
+
+/* A store whose file is in doubt is only good again after it was read anew: end, and be started again. */
+static void on_broken(void *arg)
+{
+	struct server *s = arg;
+
+	log_error("the store failed: ending, so that it is read anew from its file");
+	daemon_quit(s->daemon, 1);
+}
+
+/* Certificates that grow old are renewed without a restart. */
+static void on_day(void *arg)
+{
+	struct server *s = arg;
+
+	on_reload(s);
+	ev_timer_rearm(s->daily, DAY);
+}
+
+static enum rc open_store(struct server *s, struct err *err)
+{
+	CLEANUP(mem_freep) char *path = mem_printf("%s/store.db", opt_state);
+	struct store_opts so = {.path = path, .on_broken = on_broken, .arg = s};
+
+	if (!path)
+		return err_set(err, RC_NOMEM, "out of memory");
+	return store_open(&s->store, daemon_loop(s->daemon), &so, err);
+}
+
+static void on_metrics(struct sbuf *out, void *arg)
+{
+	struct server *s = arg;
+
+	apisrv_metrics(s->srv, out);
+}
+
+static enum rc start(struct server *s, struct err *err)
+{
+	struct loop *loop = daemon_loop(s->daemon);
+	enum rc rc = parse_listen(s, opt_listen, err);
+
+	s->pki = mem_printf("%s/pki", opt_state);
+	if (!rc && !s->pki)
+		rc = err_set(err, RC_NOMEM, "out of memory");
+	if (!rc)
+		rc = file_mkdir_p(opt_state, 0700, err);
+	if (!rc)
+		rc = prepare_identity(s, err);
+	if (!rc)
+		rc = open_store(s, err);
+	if (!rc) {
+		const struct apisrv_config config = {.store = s->store, .service_cidr = opt_service_cidr,
+						     .node_port_range = opt_node_ports};
+
+		rc = apisrv_new(&s->srv, loop, &config, err);
+	}
+	if (!rc)
+		rc = listen_https(s, err);
+	if (!rc)
+		rc = ev_timer_after(loop, &s->daily, DAY, on_day, s, err);
+	if (rc)
+		return rc;
+	daemon_on_stop(s->daemon, on_stop, s);
+	daemon_on_reload(s->daemon, on_reload, s);
+	daemon_on_metrics(s->daemon, on_metrics, s);
+	log_info("listening on %s:%u, revision %lld", s->host, front_port(s->front),
+		 (long long)store_rev(s->store));
+	return RC_OK;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct daemon_option options[] = {
+		{"state", "DIR", "folder of the store and of the certificates", .text = &opt_state,
+		 .is_required = true},
+		{"listen", "ADDRESS:PORT", "where to serve HTTPS (default 127.0.0.1:6443)", .text = &opt_listen},
+		{"advertise", "NAME[,NAME…]",
+		 "further names and addresses of the server in its certificate; the first one goes into the "
+		 "kubeconfig",
+		 .text = &opt_advertise},
+		{"service-cidr", "CIDR", "addresses of Services (default 10.96.0.0/16)",
+		 .text = &opt_service_cidr},
+		{"node-ports", "FROM-TO", "ports for Services of type NodePort (default 30000-32767)",
+		 .text = &opt_node_ports},
+		{NULL},
+	};
+	static const struct daemon_def def = {
+		"ferry-apiserver", "serves the Kubernetes and KubeVirt API from a SQLite store", options,
+		.more = "ferry-apiserver issue --help tells how to make certificates for nodes.\n"};
+	struct server s = {0};
+	struct err err = {0};
+
+	if (argc > 1 && strcmp(argv[1], "issue") == 0)
+		return issue(argc, argv);
+	int code = daemon_new(&s.daemon, &def, argc, argv);
+
+	if (!s.daemon)
+		return code;
+	code = start(&s, &err) ? daemon_fail(&err) : daemon_run(s.daemon);
+	ev_src_free(s.daily);
+	front_free(s.front);
+	apisrv_free(s.srv);
+	store_close(s.store);
+	mem_free(s.pki);
+	daemon_free(s.daemon);
+	return code;
+}
