@@ -1,0 +1,377 @@
+"""OpenAPI v2 (JSON and gnostic protobuf) and v3 documents, and the C file that embeds them."""
+
+import json
+
+import gnostic
+from schema import SCALARS
+
+META = "io.k8s.apimachinery.pkg.apis.meta.v1"
+QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+TIME = META + ".Time"
+INFO = {"title": "Kubernetes", "version": "v1.33.0"}
+BODIES = ["application/json", "application/yaml"]
+PATCHES = ["application/json-patch+json", "application/merge-patch+json"]
+STRATEGIC = "application/strategic-merge-patch+json"
+
+QUERY = {
+    "dryRun": ("string", "\"All\": check everything, store nothing."),
+    "fieldManager": ("string", "Name of whoever makes the change."),
+    "fieldValidation": ("string", "Ignore, Warn or Strict: what happens to unknown fields."),
+    "force": ("boolean", "Take fields over from other managers (apply only)."),
+    "pretty": ("string", "\"true\": indented output."),
+    "labelSelector": ("string", "Only objects with these labels."),
+    "fieldSelector": ("string", "Only objects with these fields."),
+    "limit": ("integer", "Most items of one answer."),
+    "continue": ("string", "Token of the previous answer."),
+    "resourceVersion": ("string", "Version to read at or to watch from."),
+    "resourceVersionMatch": ("string", "How resourceVersion is meant."),
+    "timeoutSeconds": ("integer", "Seconds after which a watch ends."),
+    "watch": ("boolean", "Changes instead of a list."),
+    "allowWatchBookmarks": ("boolean", "Marks of progress in a watch."),
+    "sendInitialEvents": ("boolean", "A watch begins with what exists."),
+    "gracePeriodSeconds": ("integer", "Seconds for shutting down."),
+    "propagationPolicy": ("string", "What happens to dependants."),
+}
+LIST_QUERY = ["allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit",
+              "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "timeoutSeconds",
+              "watch"]
+WRITE_QUERY = ["dryRun", "fieldManager", "fieldValidation"]
+DELETE_QUERY = ["dryRun", "gracePeriodSeconds", "propagationPolicy"]
+
+
+def describe(f):
+    """Doc comment plus what Ferry does with the field."""
+    doc = f.doc
+    if f.values:
+        doc += " One of: " + ", ".join(v or '""' for v in f.values) + "."
+    if f.support == "rejected":
+        doc += " Not supported by Ferry yet: refused."
+    elif f.support == "noop":
+        doc += f" No effect here: {f.why}."
+    return doc
+
+
+class Schemas:
+    """Definitions of one document; v3 wraps references, v2 puts them beside the description."""
+
+    def __init__(self, model, v3):
+        self.model = model
+        self.v3 = v3
+        self.prefix = "#/components/schemas/" if v3 else "#/definitions/"
+        self.out = {}
+
+    def ref(self, name):
+        return {"$ref": self.prefix + name}
+
+    def described_ref(self, name, doc):
+        if self.v3:
+            return {"description": doc, "allOf": [self.ref(name)]}
+        return {"description": doc, **self.ref(name)}
+
+    def scalar(self, name):
+        shared = {"Quantity": QUANTITY, "Time": TIME, "IntOrString": INT_OR_STRING}
+        if name in shared:
+            self.add_shared(shared[name])
+            return self.ref(shared[name])
+        if name == "Duration":
+            return {"type": "string"}
+        _, _, kind, fmt = SCALARS[name]
+        out = {}
+        if kind:
+            out["type"] = kind
+        if fmt:
+            out["format"] = fmt
+        return out
+
+    def add_shared(self, name):
+        either = {"oneOf": [{"type": "string"}, {"type": "number"}]}
+        docs = {
+            QUANTITY: ({"description": "A number with a suffix: 512Mi, 500m, 2G."},
+                       {"type": "string"}, either),
+            TIME: ({"description": "A time as RFC 3339 writes it."},
+                   {"type": "string", "format": "date-time"}, None),
+            INT_OR_STRING: ({"description": "A number or text.", "format": "int-or-string"},
+                            {"type": "string"},
+                            {"oneOf": [{"type": "integer"}, {"type": "string"}]}),
+        }
+        common, v2, v3 = docs[name]
+        self.out[name] = {**common, **(v3 if self.v3 and v3 else v2)}
+
+    def item(self, f):
+        if f.struct:
+            t = self.model.types[f.struct]
+            self.add(t)
+            return self.ref(t.openapi)
+        return self.scalar(f.scalar)
+
+    def field(self, f):
+        doc = describe(f)
+        item = self.item(f)
+        if f.is_list:
+            out = {"description": doc, "type": "array", "items": item}
+            if f.merge:
+                out["x-kubernetes-patch-strategy"] = (
+                    "merge,retainKeys" if f.merge == "retainKeys" and f.merge_key else f.merge)
+            if f.merge_key:
+                out["x-kubernetes-patch-merge-key"] = f.merge_key
+            if f.list_type:
+                out["x-kubernetes-list-type"] = f.list_type
+            if f.list_keys:
+                out["x-kubernetes-list-map-keys"] = f.list_keys
+            return out
+        if f.is_map:
+            return {"description": doc, "type": "object", "additionalProperties": item}
+        if "$ref" in item:
+            return self.described_ref(item["$ref"][len(self.prefix):], doc)
+        return {"description": doc, **item}
+
+    def add(self, t):
+        if t.openapi in self.out:
+            return
+        out = self.out[t.openapi] = {"description": t.doc, "type": "object"}
+        props = {}
+        if t.kind:
+            props["apiVersion"] = {"description": "Group and version.", "type": "string"}
+            props["kind"] = {"description": "Kind.", "type": "string"}
+        for f in t.fields:
+            props[f.name] = self.field(f)
+        if props:
+            out["properties"] = props
+        required = [f.name for f in t.fields if not f.optional]
+        if required:
+            out["required"] = required
+        if t.kind:
+            out["x-kubernetes-group-version-kind"] = [gvk(t.kind)]
+
+    def add_list(self, k):
+        self.add_meta()
+        self.out[k.type.openapi + "List"] = {
+            "description": f"A list of {k.name}.", "type": "object", "required": ["items"],
+            "properties": {
+                "apiVersion": {"description": "Group and version.", "type": "string"},
+                "kind": {"description": "Kind.", "type": "string"},
+                "metadata": self.described_ref(META + ".ListMeta", "Metadata of the list."),
+                "items": {"description": "The objects.", "type": "array",
+                          "items": self.ref(k.type.openapi)},
+            },
+            "x-kubernetes-group-version-kind": [{**gvk(k), "kind": k.name + "List"}],
+        }
+
+    def add_meta(self):
+        if META + ".ListMeta" in self.out:
+            return
+        text = {"type": "string"}
+        self.out[META + ".ListMeta"] = {
+            "description": "Metadata of a list.", "type": "object", "properties": {
+                "continue": {"description": "Token for the next part.", **text},
+                "remainingItemCount": {"description": "Items in later parts.", "type": "integer",
+                                       "format": "int64"},
+                "resourceVersion": {"description": "Version of the list.", **text},
+                "selfLink": {"description": "Historic.", **text},
+            }}
+        self.out[META + ".Patch"] = {
+            "description": "A patch, in the form that its content type names.", "type": "object"}
+        self.out[META + ".Status"] = {
+            "description": "The outcome of a request without an object.", "type": "object",
+            "properties": {
+                "apiVersion": {"description": "Group and version.", **text},
+                "kind": {"description": "Kind.", **text},
+                "code": {"description": "HTTP status.", "type": "integer", "format": "int32"},
+                "details": {"description": "What it is about, with causes.", "type": "object"},
+                "message": {"description": "A sentence for people.", **text},
+                "metadata": self.described_ref(META + ".ListMeta", "Metadata."),
+                "reason": {"description": "One word for programs.", **text},
+                "status": {"description": "Success or Failure.", **text},
+            },
+            "x-kubernetes-group-version-kind": [{"group": "", "kind": "Status", "version": "v1"}]}
+
+
+def gvk(k):
+    return {"group": k.group, "kind": k.name, "version": k.version}
+
+
+class Paths:
+    def __init__(self, schemas):
+        self.s = schemas
+        self.out = {}
+
+    def param(self, name, where, ptype, doc, required=False):
+        out = {"name": name, "in": where, "description": doc}
+        if required:
+            out["required"] = True
+        if self.s.v3:
+            out["schema"] = {"type": ptype}
+        else:
+            out["type"] = ptype
+        return out
+
+    def query(self, names):
+        return [self.param(n, "query", *QUERY[n]) for n in sorted(names)]
+
+    def op(self, k, action, answer, names, body=None, code="200", consumes=None):
+        out = {"description": f"{action} {k.name}", "operationId": self.op_id(k, action),
+               "x-kubernetes-action": action, "x-kubernetes-group-version-kind": gvk(k)}
+        params = self.query(names)
+        schema = self.s.ref(answer)
+        if self.s.v3:
+            out["responses"] = {code: {"description": "OK", "content": {
+                m: {"schema": schema} for m in BODIES}}}
+            if body:
+                out["requestBody"] = {"required": action != "delete", "content": {
+                    m: {"schema": self.s.ref(body)} for m in consumes or BODIES}}
+        else:
+            out["produces"] = BODIES
+            out["consumes"] = consumes or ["*/*"]
+            out["responses"] = {code: {"description": "OK", "schema": schema}}
+            if body:
+                params.append({"name": "body", "in": "body", "required": action != "delete",
+                               "schema": self.s.ref(body)})
+        if params:
+            out["parameters"] = params
+        return out
+
+    def op_id(self, k, action):
+        words = k.group.split(".")[0] if k.group else "core"
+        self.n = getattr(self, "n", 0) + 1
+        return f"{action}{words.capitalize()}{k.version.capitalize()}{k.name}{self.n}"
+
+    def patch_op(self, k, name):
+        kinds = PATCHES + ([STRATEGIC] if k.strategic else [])
+        return self.op(k, "patch", name, WRITE_QUERY + ["force"], META + ".Patch", consumes=kinds)
+
+    def add(self, k):
+        name = k.type.openapi
+        base = f"/apis/{k.group}/{k.version}" if k.group else f"/api/{k.version}"
+        delete = META + ".DeleteOptions"
+        if k.name == "Binding":
+            self.out[f"{base}/namespaces/{{namespace}}/pods/{{name}}/binding"] = {
+                "post": self.op(k, "post", name, WRITE_QUERY, name, "201"),
+                "parameters": self.place(True, True)}
+            return
+        if k.namespaced:
+            self.out[f"{base}/{k.plural}"] = {
+                "get": self.op(k, "list", name + "List", LIST_QUERY),
+                "parameters": self.place(False, False)}
+            base += "/namespaces/{namespace}"
+        self.out[f"{base}/{k.plural}"] = {
+            "get": self.op(k, "list", name + "List", LIST_QUERY),
+            "post": self.op(k, "post", name, WRITE_QUERY, name, "201"),
+            "delete": self.op(k, "deletecollection", META + ".Status", LIST_QUERY + DELETE_QUERY,
+                              delete),
+            "parameters": self.place(k.namespaced, False)}
+        item = f"{base}/{k.plural}/{{name}}"
+        self.out[item] = {
+            "get": self.op(k, "get", name, []),
+            "put": self.op(k, "put", name, WRITE_QUERY, name),
+            "patch": self.patch_op(k, name),
+            "delete": self.op(k, "delete", META + ".Status", DELETE_QUERY, delete),
+            "parameters": self.place(k.namespaced, True)}
+        if k.status_sub:
+            self.out[f"{item}/status"] = {
+                "get": self.op(k, "get", name, []),
+                "put": self.op(k, "put", name, WRITE_QUERY, name),
+                "patch": self.patch_op(k, name),
+                "parameters": self.place(k.namespaced, True)}
+
+    def place(self, namespaced, named):
+        out = []
+        if named:
+            out.append(self.param("name", "path", "string", "Name of the object.", True))
+        if namespaced:
+            out.append(self.param("namespace", "path", "string", "Namespace.", True))
+        return out + self.query(["pretty"])
+
+
+def document(model, kinds, v3):
+    schemas = Schemas(model, v3)
+    paths = Paths(schemas)
+    schemas.add(model.types["DeleteOptions"])
+    for k in kinds:
+        schemas.add(k.type)
+        schemas.add_list(k)
+        paths.add(k)
+    body = dict(sorted(schemas.out.items()))
+    routes = dict(sorted(paths.out.items()))
+    if v3:
+        return {"openapi": "3.0.0", "info": INFO, "paths": routes, "components": {"schemas": body}}
+    return {"swagger": "2.0", "info": INFO, "paths": routes, "definitions": body}
+
+
+def text(doc):
+    return json.dumps(doc, separators=(",", ":"), sort_keys=False)
+
+
+def groups(model):
+    out = {}
+    for k in model.kinds:
+        path = f"apis/{k.group}/{k.version}" if k.group else f"api/{k.version}"
+        out.setdefault(path, []).append(k)
+    return out
+
+
+def emit(model):
+    """(file name, content) of every document, then the C files that embed them."""
+    v2 = document(model, model.kinds, False)
+    yield "openapi_v2.json", text(v2)
+    yield "openapi_v2.pb", gnostic.encode(v2)
+    blobs = [("api_openapi_v2_json", "openapi_v2.json"), ("api_openapi_v2_pb", "openapi_v2.pb")]
+    rows = []
+    for path, kinds in sorted(groups(model).items()):
+        name = "openapi_v3_" + "".join(c if c.isalnum() else "_" for c in path) + ".json"
+        yield name, text(document(model, kinds, True))
+        blobs.append(("blob_" + name[:-5], name))
+        rows.append((path, "blob_" + name[:-5]))
+    yield "openapi_data.c", emit_c(blobs, rows)
+    yield "openapi_data.h", HEADER
+
+
+HEADER = """/* Generated by tools/apigen from api/schema; do not edit.
+ * The OpenAPI documents of every kind, linked into the program.
+ */
+#ifndef API_GEN_OPENAPI_DATA_H
+#define API_GEN_OPENAPI_DATA_H
+
+#include <stddef.h>
+
+struct api_blob {
+	const unsigned char *p;
+	size_t n;
+};
+
+struct api_openapi_v3 {
+	const char *path; /* "api/v1", "apis/kubevirt.io/v1" */
+	struct api_blob json;
+};
+
+/* OpenAPI v2 as JSON and as application/com.github.proto-openapi.spec.v2@v1.0+protobuf. */
+struct api_blob api_openapi_v2_json(void);
+struct api_blob api_openapi_v2_pb(void);
+/* One document per group and version; the last row has path NULL. */
+const struct api_openapi_v3 *api_openapi_v3(void);
+
+#endif
+"""
+
+
+def emit_c(blobs, rows):
+    out = ["/* Generated by tools/apigen from api/schema; do not edit. */\n",
+           '#include "api/gen/openapi_data.h"\n\n',
+           "#define BLOB(name_, file_) \\\n",
+           '\t__asm__(".section .rodata\\n.balign 8\\n.local " #name_ "_p\\n.local " #name_ "_e\\n" \\\n',
+           '\t\t#name_ "_p: .incbin \\"" file_ "\\"\\n" #name_ "_e:\\n.previous\\n"); \\\n',
+           "\textern const unsigned char name_##_p[] __attribute__((visibility(\"hidden\"))); \\\n",
+           "\textern const unsigned char name_##_e[] __attribute__((visibility(\"hidden\")))\n\n"]
+    for name, path in blobs:
+        out.append(f'BLOB({name}, API_GEN_DIR "/{path}");\n')
+    for name in ("api_openapi_v2_json", "api_openapi_v2_pb"):
+        out.append(f"\nstruct api_blob {name}(void)\n{{\n"
+                   f"\treturn (struct api_blob){{{name}_p, (size_t)({name}_e - {name}_p)}};\n}}\n")
+    out.append("\nconst struct api_openapi_v3 *api_openapi_v3(void)\n{\n"
+               f"\tstatic struct api_openapi_v3 rows[{len(rows) + 1}];\n\n"
+               "\tif (!rows[0].path) {\n")
+    for i, (path, name) in enumerate(rows):
+        out.append(f'\t\trows[{i}] = (struct api_openapi_v3){{"{path}", '
+                   f"{{{name}_p, (size_t)({name}_e - {name}_p)}}}};\n")
+    out.append("\t}\n\treturn rows;\n}\n")
+    return "".join(out)
