@@ -1,0 +1,131 @@
+/* ferry-controller - composition root: client, caches, and every reconciler that is not a node's. */
+#include <stdio.h>
+
+#include "api/gen/api_types.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cluster/controllers/controllers.h"
+#include "cluster/scheduler/scheduler.h"
+#include "ctl/ctl.h"
+#include "ctl/daemon.h"
+#include "ctl/exec.h"
+#include "kube/kcache.h"
+#include "kube/kube.h"
+#include "virt/controller/migration/migration.h"
+#include "virt/controller/vm/vm.h"
+#include "virt/controller/vmi/alloc.h"
+#include "virt/controller/vmi/vmi.h"
+
+enum { MAX_DEFS = 48 };
+
+static const char *opt_server;
+static const char *opt_pki;
+static bool opt_kubernetes;
+
+struct controller {
+	struct daemon *daemon;
+	struct kube *kube;
+	struct kcache *cache;
+	struct ctl *ctl;
+	const struct ctl_def *defs[MAX_DEFS];
+	size_t n_defs;
+};
+
+static void add(struct controller *c, const struct ctl_def *def)
+{
+	assert(c->n_defs < MAX_DEFS);
+	c->defs[c->n_defs++] = def;
+}
+
+static void choose(struct controller *c)
+{
+	add(c, &vm_ctl_def);
+	add(c, &vmi_ctl_def);
+	add(c, &mig_ctl_def);
+	add(c, &alloc_ctl_def);
+	if (opt_kubernetes)
+		return; /* the site's own control plane does the rest */
+	add(c, &scheduler_ctl_def);
+	add(c, &endpoints_ctl_def);
+	add(c, &claim_ctl_def);
+	add(c, &volume_ctl_def);
+	add(c, &nodelifecycle_ctl_def);
+	add(c, &installation_ctl_def);
+	for (size_t i = 0; gc_ctl_defs[i]; i++)
+		add(c, gc_ctl_defs[i]);
+}
+
+static enum rc connect_api(struct controller *c, struct err *err)
+{
+	CLEANUP(mem_freep) char *ca = mem_printf("%s/ca.crt", opt_pki);
+	CLEANUP(mem_freep) char *cert = mem_printf("%s/tls.crt", opt_pki);
+	CLEANUP(mem_freep) char *key = mem_printf("%s/tls.key", opt_pki);
+	const struct kube_config config = {
+		.server = opt_server, .ca_file = ca, .cert_file = cert, .key_file = key};
+
+	if (!ca || !cert || !key)
+		return err_set(err, RC_NOMEM, "out of memory");
+	return kube_new(&c->kube, daemon_loop(c->daemon), &config, err);
+}
+
+static void on_metrics(struct sbuf *out, void *arg)
+{
+	struct controller *c = arg;
+	struct kcache_stats st = kcache_stats(c->cache);
+
+	ctl_metrics(c->ctl, out);
+	sbuf_addf(out, "ferry_cache_objects %zu\nferry_cache_events_total %llu\n", st.objects,
+		  (unsigned long long)st.events);
+}
+
+static enum rc start(struct controller *c, struct err *err)
+{
+	struct loop *loop = daemon_loop(c->daemon);
+	enum rc rc = connect_api(c, err);
+
+	if (!rc)
+		rc = kcache_new(&c->cache, loop, c->kube, NULL, err);
+	choose(c);
+	if (!rc) {
+		const struct ctl_opts opts = {.component = "virtualmachine-controller"};
+
+		rc = ctl_new(&c->ctl, loop, c->kube, c->cache, c->defs, c->n_defs, &opts, err);
+	}
+	if (!rc)
+		rc = ctl_start(c->ctl, err);
+	if (!rc && !opt_kubernetes)
+		rc = ctl_wake(c->ctl, installation_ctl_def.name, INSTALLATION_NS, INSTALLATION_NAME, err);
+	if (rc)
+		return rc;
+	daemon_on_metrics(c->daemon, on_metrics, c);
+	log_info("%zu controllers on %s", c->n_defs, opt_server);
+	return RC_OK;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct daemon_option options[] = {
+		{"server", "URL", "address of the API server", .text = &opt_server, .is_required = true},
+		{"pki", "DIR", "folder with ca.crt, tls.crt and tls.key", .text = &opt_pki,
+		 .is_required = true},
+		{"kubernetes", NULL,
+		 "a Kubernetes control plane schedules, collects, binds volumes and lists endpoints: run only "
+		 "the controllers of virtual machines",
+		 .flag = &opt_kubernetes},
+		{NULL},
+	};
+	static const struct daemon_def def = {
+		"ferry-controller", "runs the controllers of virtual machines and of the cluster", options};
+	struct controller c = {0};
+	struct err err = {0};
+	int code = daemon_new(&c.daemon, &def, argc, argv);
+
+	if (!c.daemon)
+		return code;
+	code = start(&c, &err) ? daemon_fail(&err) : daemon_run(c.daemon);
+	ctl_free(c.ctl);
+	kcache_free(c.cache);
+	kube_free(c.kube);
+	daemon_free(c.daemon);
+	return code;
+}
