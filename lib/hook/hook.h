@@ -69,6 +69,8 @@ struct admission_hook {
 	const char *resource;
 	/* Name in "admission webhook "<this>" denied the request: …"; NULL: the bare message. */
 	const char *denied_by;
+	const char *denied_by_update; /* for UPDATE, DELETE; NULL: as denied_by */
+	const char *denied_by_delete;
 	/* Changes obj in place (never metadata.name, .namespace, .uid, .resourceVersion). NULL: none.
 	 * Called for CREATE and UPDATE, the status subresource included. */
 	enum rc (*mutate)(struct hook_ctx *ctx, struct json *obj, struct err *err);

@@ -1,0 +1,122 @@
+#include "virt/admission/admission_int.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "json/json.h"
+
+const struct admission_hook virt_admission[] = {
+	{
+		.resource = "virtualmachines.kubevirt.io",
+		.denied_by = "virtualmachine-validator.kubevirt.io",
+		/* No mutate: a user's spec belongs to the user. */
+		.validate = vm_validate,
+	},
+	{
+		.resource = "virtualmachineinstances.kubevirt.io",
+		.denied_by = "virtualmachineinstances-create-validator.kubevirt.io",
+		.denied_by_update = "virtualmachineinstances-update-validator.kubevirt.io",
+		.mutate = vmi_mutate,
+		.validate = vmi_validate,
+	},
+	{
+		.resource = "virtualmachineinstancemigrations.kubevirt.io",
+		.denied_by = "migration-create-validator.kubevirt.io",
+		.denied_by_update = "migration-update-validator.kubevirt.io",
+		.mutate = vmim_mutate,
+		.validate = vmim_validate,
+	},
+	{
+		.resource = "kubevirts.kubevirt.io",
+		.denied_by = "kubevirt-create-validator.kubevirt.io",
+		.denied_by_update = "kubevirt-update-validator.kubevirt.io",
+		.denied_by_delete = "kubevirt-validator.kubevirt.io",
+		.validate = kubevirt_validate,
+	},
+};
+const size_t n_virt_admission = ARRAY_SIZE(virt_admission);
+
+enum rc adm_cluster_init(struct adm_cluster *c, struct hook_env *env, const struct json *config,
+			 struct err *err)
+{
+	void *typed = NULL;
+	enum rc rc;
+
+	if (config) {
+		rc = api_decode(&api_type_KubeVirtConfiguration, config, &typed, err);
+	} else {
+		typed = api_new(&api_type_KubeVirtConfiguration);
+		rc = typed ? RC_OK : err_set(err, RC_NOMEM, "cannot allocate the configuration");
+	}
+	if (rc)
+		return rc;
+	c->config = typed;
+	c->env = env;
+	return RC_OK;
+}
+
+void adm_cluster_fini(struct adm_cluster *c)
+{
+	if (c->config)
+		api_free(&api_type_KubeVirtConfiguration, c->config);
+	c->config = NULL;
+}
+
+static bool is_listed(char *const *list, size_t n, const char *text)
+{
+	for (size_t i = 0; i < n; i++)
+		if (str_eq(list[i], text))
+			return true;
+	return false;
+}
+
+bool adm_gate(const struct adm_cluster *c, const char *gate)
+{
+	/* Of the gates that Ferry's rules ask for, these are on by default (Beta). */
+	static const char *const beta[] = {"NodeRestriction", "DeclarativeHotplugVolumes",
+					   "RebootPolicy", NULL};
+	const DeveloperConfiguration *d = c->config->developerConfiguration;
+
+	if (d && is_listed(d->disabledFeatureGates, d->n_disabledFeatureGates, gate))
+		return false;
+	if (d && is_listed(d->featureGates, d->n_featureGates, gate))
+		return true;
+	return is_one_of(gate, beta);
+}
+
+bool is_one_of(const char *text, const char *const *values)
+{
+	for (; *values; values++)
+		if (str_eq(text, *values))
+			return true;
+	return false;
+}
+
+const char *at(struct check *c, const char *fmt, ...)
+{
+	char *buf = c->paths[c->next++ % CHECK_PATHS];
+	int n = snprintf(buf, sizeof(c->paths[0]), "%s.", c->root);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(buf + n, sizeof(c->paths[0]) - (size_t)n, fmt, ap);
+	va_end(ap);
+	return buf;
+}
+
+void adm_check_spec(const VirtualMachineInstanceSpec *spec, const ObjectMeta *meta, const char *root,
+		    const struct adm_cluster *cluster, struct field_errs *fe)
+{
+	struct check c = {.fe = fe, .cluster = cluster, .spec = spec, .meta = meta, .root = root};
+
+	check_memory(&c);
+	check_cpu(&c);
+	check_firmware(&c);
+	check_lifecycle(&c);
+	check_disks(&c);
+	check_volumes(&c);
+	check_network(&c);
+	check_devices(&c);
+}

@@ -1,0 +1,57 @@
+/* src/virt/admission/admission_int.h - what the rules share. */
+#ifndef VIRT_ADMISSION_INT_H
+#define VIRT_ADMISSION_INT_H
+
+#include "api/api.h"
+#include "api/fielderr.h"
+#include "api/quantity.h"
+#include "virt/admission/admission.h"
+
+/* Reasons of causes. */
+#define INVALID "FieldValueInvalid"
+#define REQUIRED "FieldValueRequired"
+#define DUPLICATE "FieldValueDuplicate"
+#define NOT_SUPPORTED "FieldValueNotSupported"
+
+enum { CHECK_PATHS = 6 };
+
+struct check {
+	struct field_errs *fe;
+	const struct adm_cluster *cluster;
+	const VirtualMachineInstanceSpec *spec;
+	const ObjectMeta *meta; /* labels and annotations of the VMI to be */
+	const char *root;
+	char paths[CHECK_PATHS][256]; /* used in turn by at() */
+	unsigned next;
+};
+
+/* "<root>.<formatted>"; valid until CHECK_PATHS further calls. */
+const char *at(struct check *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Is the feature gate on, by KubeVirt's rule (GA, Beta on; Alpha off unless listed)? */
+bool adm_gate(const struct adm_cluster *c, const char *gate);
+/* Has text any of the values (NULL-terminated)? */
+bool is_one_of(const char *text, const char *const *values);
+
+/* check_*.c: one subject each. */
+void check_memory(struct check *c);
+void check_cpu(struct check *c);
+void check_firmware(struct check *c);
+void check_lifecycle(struct check *c);
+void check_disks(struct check *c);
+void check_volumes(struct check *c);
+void check_network(struct check *c);
+void check_devices(struct check *c);
+
+/* The hooks, one file per kind. */
+enum rc vmi_mutate(struct hook_ctx *ctx, struct json *obj, struct err *err);
+enum rc vmi_validate(struct hook_ctx *ctx, const void *obj, const void *old, struct field_errs *fe,
+		     struct err *err);
+enum rc vm_validate(struct hook_ctx *ctx, const void *obj, const void *old, struct field_errs *fe,
+		    struct err *err);
+enum rc vmim_mutate(struct hook_ctx *ctx, struct json *obj, struct err *err);
+enum rc vmim_validate(struct hook_ctx *ctx, const void *obj, const void *old, struct field_errs *fe,
+		      struct err *err);
+enum rc kubevirt_validate(struct hook_ctx *ctx, const void *obj, const void *old, struct field_errs *fe,
+			  struct err *err);
+
+#endif

@@ -1,0 +1,96 @@
+#include "base/str.h"
+#include "virt/admission/admission_int.h"
+
+/* The KubeVirt object: one in the cluster, and settings that Ferry can keep. */
+
+static bool stop_at_first(const struct json *obj, void *arg)
+{
+	(void)obj;
+	*(bool *)arg = true;
+	return false;
+}
+
+static bool any(struct hook_ctx *ctx, const char *resource)
+{
+	bool found = false;
+
+	hook_each(ctx->env, resource, NULL, stop_at_first, &found);
+	return found;
+}
+
+static void check_gates(const DeveloperConfiguration *d, struct field_errs *fe)
+{
+	for (size_t i = 0; d && i < d->n_featureGates; i++)
+		for (size_t k = 0; k < d->n_disabledFeatureGates; k++)
+			if (str_eq(d->featureGates[i], d->disabledFeatureGates[k]))
+				fe_cause(fe, INVALID,
+					 "spec.configuration.developerConfiguration.featureGates",
+					 "feature gate \"%s\" exists on both \"FeatureGates\" and "
+					 "\"DisabledFeatureGates\"", d->featureGates[i]);
+}
+
+static const MigrationConfiguration *migrations(const KubeVirt *kv)
+{
+	return kv && kv->spec.configuration ? kv->spec.configuration->migrations : NULL;
+}
+
+static void check_downtime(const KubeVirt *kv, const KubeVirt *old, struct field_errs *fe)
+{
+	const MigrationConfiguration *now = migrations(kv), *before = migrations(old);
+	struct adm_cluster c = {.config = kv->spec.configuration};
+
+	if (!now || !now->has_maxDowntimeMs || adm_gate(&c, "MigrationStallDetection"))
+		return;
+	if (before && before->has_maxDowntimeMs && before->maxDowntimeMs == now->maxDowntimeMs)
+		return;
+	fe_cause(fe, INVALID, "spec.configuration.migrations.maxDowntimeMs",
+		 "maxDowntimeMs cannot be modified without enabling the MigrationStallDetection feature gate");
+}
+
+static void check_ratio(const KubeVirtConfiguration *k, struct field_errs *fe)
+{
+	struct api_quantity q, one = api_quantity_of(1, API_Q_DECIMAL);
+	const char *ratio = k ? k->additionalGuestMemoryOverheadRatio : NULL;
+
+	if (!str_is_empty(ratio) && api_quantity_parse(ratio, &q, NULL) == RC_OK &&
+	    api_quantity_cmp(&q, &one) < 0)
+		fe_cause(fe, INVALID, "spec.configuration.additionalGuestMemoryOverheadRatio",
+			 "ratio provided, %s, cannot be smaller than 1.0", ratio);
+}
+
+static enum rc check_delete(struct hook_ctx *ctx, const KubeVirt *kv, struct err *err)
+{
+	static const struct {
+		const char *resource, *text;
+	} workloads[] = {
+		{"virtualmachineinstances.kubevirt.io", "Virtual Machine Instances"},
+		{"virtualmachines.kubevirt.io", "Virtual Machines"},
+	};
+
+	if (!kv || !str_eq(kv->spec.uninstallStrategy, "BlockUninstallIfWorkloadsExist"))
+		return RC_OK;
+	for (size_t i = 0; i < ARRAY_SIZE(workloads); i++)
+		if (any(ctx, workloads[i].resource))
+			return err_set(err, RC_BAD_REQUEST,
+				       "Rejecting the uninstall request, since there are still %s present. "
+				       "Either delete all KubeVirt related workloads or change the uninstall "
+				       "strategy before uninstalling KubeVirt.", workloads[i].text);
+	return RC_OK;
+}
+
+enum rc kubevirt_validate(struct hook_ctx *ctx, const void *obj, const void *old, struct field_errs *fe,
+			  struct err *err)
+{
+	const KubeVirt *kv = obj;
+
+	if (ctx->op == HOOK_DELETE)
+		return check_delete(ctx, old, err);
+	if (ctx->op == HOOK_CREATE && any(ctx, "kubevirts.kubevirt.io"))
+		return err_set(err, RC_BAD_REQUEST, "Kubevirt is already created");
+	if (*ctx->subresource || !kv->spec.configuration)
+		return RC_OK;
+	check_gates(kv->spec.configuration->developerConfiguration, fe);
+	check_downtime(kv, old, fe);
+	check_ratio(kv->spec.configuration, fe);
+	return RC_OK;
+}

@@ -1,0 +1,772 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "api/api.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "fake_hooks.h"
+#include "lib/torture.h"
+#include "virt/admission/admission.h"
+
+/* Rules on a VMI's spec.  `spec` is merged over a good one: each key of it replaces. */
+
+static const char good[] =
+	"{'domain': {'memory': {'guest': '64Mi'}, 'devices': {"
+	"    'disks': [{'name': 'root', 'disk': {'bus': 'virtio'}}],"
+	"    'interfaces': [{'name': 'default', 'masquerade': {}}]}},"
+	" 'networks': [{'name': 'default', 'pod': {}}],"
+	" 'volumes': [{'name': 'root', 'containerDisk': {'image': 'a/b:1'}}]}";
+
+static void merge(struct json *into, const struct json *from)
+{
+	JS_FOREACH(it, from) {
+		struct json *have = js_get(into, it.key);
+
+		if (js_is_object(have) && js_is_object(it.value) && js_len(it.value))
+			merge(have, it.value);
+		else
+			assert_int_equal(js_set(into, it.key, js_copy(it.value)), RC_OK);
+	}
+}
+
+struct row {
+	const char *spec;    /* merged over the good one */
+	const char *field;   /* of the one cause; NULL: no fault */
+	const char *message;
+};
+
+static const struct row rows[] = {
+	{"{}", NULL, NULL},
+	/* memory */
+	{"{'domain': {'resources': {'requests': {'memory': '-5Mi'}}}}",
+	 "spec.domain.resources.requests.memory",
+	 "spec.domain.resources.requests.memory '-5Mi': must be greater than or equal to 0."},
+	{"{'domain': {'resources': {'requests': {'memory': '10k'}}}}",
+	 "spec.domain.resources.requests.memory",
+	 "spec.domain.resources.requests.memory '10k': must be greater than or equal to 1M."},
+	{"{'domain': {'resources': {'requests': {'memory': '128Mi'}, 'limits': {'memory': '64Mi'}}}}",
+	 "spec.domain.resources.requests.memory",
+	 "spec.domain.resources.requests.memory '128Mi' is greater than "
+	 "spec.domain.resources.limits.memory '64Mi'"},
+	{"{'domain': {'resources': {'requests': {'cpu': '2'}, 'limits': {'cpu': '1500m'}}}}",
+	 "spec.domain.resources.requests.cpu",
+	 "spec.domain.resources.requests.cpu '2' is greater than spec.domain.resources.limits.cpu '1500m'"},
+	{"{'domain': {'memory': {'guest': '65Mi'}, 'resources': {'limits': {'memory': '64Mi'}}}}",
+	 "spec.domain.memory.guest",
+	 "spec.domain.memory.guest '65Mi' must be equal to or less than the memory limit "
+	 "spec.domain.resources.limits.memory '64Mi'"},
+	{"{'domain': {'memory': {'hugepages': {'pageSize': '2Mi'}},"
+	 " 'resources': {'requests': {'memory': '65M'}}}}",
+	 "spec.domain.resources.requests.memory",
+	 "spec.domain.resources.requests.memory '65M' is not a multiple of the page size "
+	 "spec.domain.memory.hugepages.pageSize '2Mi'"},
+	/* cpu */
+	{"{'domain': {'cpu': {'features': [{'name': 'avx', 'policy': 'maybe'}]}}}",
+	 "spec.domain.cpu.features[0].policy", "CPU feature avx uses policy maybe that is not supported."},
+	{"{'domain': {'cpu': {'isolateEmulatorThread': true}}}", "spec.domain.cpu.isolateEmulatorThread",
+	 "IsolateEmulatorThread should be only set in combination with DedicatedCPUPlacement"},
+	{"{'domain': {'cpu': {'model': 'Hasswell'}}}", "spec.domain.cpu.model",
+	 "unknown CPU model 'Hasswell'; the nearest names are 'Haswell', 'Haswell-v9', 'Cascadelake'"},
+	{"{'domain': {'cpu': {'model': 'Haswell'}}}", NULL, NULL},
+	{"{'domain': {'cpu': {'model': 'Skylake-Server-v4'}}}", NULL, NULL},
+	{"{'domain': {'cpu': {'model': 'host-passthrough'}}}", NULL, NULL},
+	{"{'domain': {'cpu': {'cores': 300}}}", "spec.domain.cpu",
+	 "spec.domain.cpu has more than 288 vCPUs in its topology"},
+	{"{'domain': {'machine': {'type': 'pc-i440fx-8.0'}}}", "spec.domain.machine.type",
+	 "spec.domain.machine.type is not supported: pc-i440fx-8.0 (allowed values: [q35* pc-q35*])"},
+	{"{'domain': {'machine': {'type': 'pc-q35-10.0'}}}", NULL, NULL},
+	/* firmware */
+	{"{'domain': {'firmware': {'bootloader': {'bios': {}, 'efi': {'secureBoot': false}}}}}",
+	 "spec.domain.firmware.bootloader",
+	 "spec.domain.firmware.bootloader has both EFI and BIOS configured, but they are mutually exclusive."},
+	{"{'domain': {'firmware': {'bootloader': {'efi': {}}}}}", "spec.domain",
+	 "spec.domain has EFI SecureBoot enabled. SecureBoot requires SMM, which is currently disabled."},
+	{"{'domain': {'firmware': {'bootloader': {'efi': {}}}, 'features': {'smm': {'enabled': true}}}}",
+	 NULL, NULL},
+	{"{'domain': {'firmware': {'kernelBoot': {'kernelArgs': 'quiet'}}}}",
+	 "spec.domain.firmware.kernelBoot.kernelArgs",
+	 "kernel arguments cannot be provided without an external kernel"},
+	{"{'domain': {'firmware': {'kernelBoot': {'container': {'image': 'a'}}}}}",
+	 "spec.domain.firmware.kernelBoot.container",
+	 "spec.domain.firmware.kernelBoot.container must be defined with at least one of the following: "
+	 "kernelPath, initrdPath"},
+	{"{'domain': {'firmware': {'kernelBoot': {'container': {'kernelPath': '/k'}}}}}",
+	 "spec.domain.firmware.kernelBoot.container",
+	 "spec.domain.firmware.kernelBoot.container must be defined with an image"},
+	{"{'domain': {'firmware': {'kernelBoot': {'container': {'image': 'a', 'kernelPath': '/a/../k'}}}}}",
+	 "spec.domain.firmware.kernelBoot.container.kernelPath",
+	 "spec.domain.firmware.kernelBoot.container.kernelPath must be an absolute path to a file without "
+	 "relative components"},
+	/* life-cycle */
+	{"{'evictionStrategy': 'Sometimes'}", "spec.evictionStrategy",
+	 "spec.evictionStrategy is set with an unrecognized option: Sometimes"},
+	{"{'startStrategy': 'Running'}", "spec.startStrategy",
+	 "spec.startStrategy is set with an unrecognized option: Running"},
+	{"{'startStrategy': 'Paused', 'livenessProbe': {'guestAgentPing': {}}}", "spec.startStrategy",
+	 "either spec.startStrategy or spec.livenessProbe should be provided."
+	 "Pausing VMI with LivenessProbe is not supported"},
+	{"{'hostname': 'Not_a_label'}", "spec.hostname", NULL},
+	{"{'subdomain': 'a..b'}", "spec.subdomain", NULL},
+	{"{'architecture': 'arm64'}", "spec.architecture", "unsupported architecture: arm64"},
+	{"{'dnsPolicy': 'None'}", "spec.dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None"},
+	{"{'readinessProbe': {'tcpSocket': {}, 'exec': {}}}", "spec.readinessProbe",
+	 "spec.readinessProbe must have exactly one probe type set"},
+	{"{'readinessProbe': {'periodSeconds': 5}}", "spec.readinessProbe",
+	 "either spec.readinessProbe.tcpSocket, spec.readinessProbe.exec or spec.readinessProbe.httpGet must "
+	 "be set if a spec.readinessProbe is specified"},
+	{"{'terminationGracePeriodSeconds': -1}", "spec.terminationGracePeriodSeconds",
+	 "spec.terminationGracePeriodSeconds must be greater than or equal to 0"},
+	/* disks */
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {}}, {'name': 'root', 'disk': {}}]}}}",
+	 "spec.domain.devices.disks[1].name",
+	 "spec.domain.devices.disks[0] and spec.domain.devices.disks[1] must not have the same Name."},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {}}, {'name': 'data', 'disk': {}}]}}}",
+	 "spec.domain.devices.disks[1].name", "spec.domain.devices.disks[1].Name 'data' not found."},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {}, 'cdrom': {}}]}}}",
+	 "spec.domain.devices.disks[0]",
+	 "spec.domain.devices.disks[0] can only have a single target type defined"},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'lun': {}}]}}}",
+	 "spec.domain.devices.disks[0].lun",
+	 "spec.domain.devices.disks[0].lun can only be mapped to a DataVolume or PersistentVolumeClaim volume."},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {'bus': 'ide'}}]}}}",
+	 "spec.domain.devices.disks[0].disk.bus", "IDE bus is not supported"},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {'bus': 'fancy'}}]}}}",
+	 "spec.domain.devices.disks[0].disk.bus",
+	 "spec.domain.devices.disks[0] is set with an unrecognized bus fancy, must be one of: "
+	 "[virtio sata scsi usb]"},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'cdrom': {'bus': 'virtio'}}]}}}",
+	 "spec.domain.devices.disks[0].cdrom.bus", "Bus type virtio is invalid for CD-ROM device"},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {'bus': 'sata', 'readonly': true}}]}}}",
+	 "spec.domain.devices.disks[0].disk.readonly", "sata hard-disks do not support read-only."},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'bootOrder': 0, 'disk': {}}]}}}",
+	 "spec.domain.devices.disks[0].bootOrder",
+	 "spec.domain.devices.disks[0] must have a boot order > 0, if supplied"},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'serial': 'a,file=/etc/shadow', 'disk': {}}]}}}",
+	 "spec.domain.devices.disks[0].serial",
+	 "spec.domain.devices.disks[0] must be made up of the following characters [A-Za-z0-9_.+-], "
+	 "if specified"},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'cache': 'fast', 'disk': {}}]}}}",
+	 "spec.domain.devices.disks[0].cache",
+	 "spec.domain.devices.disks[0].cache has invalid value fast"},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'io': 'fast', 'disk': {}}]}}}",
+	 "spec.domain.devices.disks[0].io",
+	 "Disk IO mode for spec.domain.devices.disks[0].io is not supported. "
+	 "Supported modes are: native, threads."},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'errorPolicy': 'x', 'disk': {}}]}}}",
+	 "spec.domain.devices.disks[0].errorPolicy",
+	 "spec.domain.devices.disks[0].errorPolicy has invalid value \"x\""},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {'bus': 'sata',"
+	 " 'pciAddress': '0000:00:01.0'}}]}}}",
+	 "spec.domain.devices.disks[0].disk.pciAddress",
+	 "disk root - setting a PCI address is only possible with bus type virtio."},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {'bus': 'virtio',"
+	 " 'pciAddress': '0000:00:1.0'}}]}}}",
+	 "spec.domain.devices.disks[0].disk.pciAddress", "disk root has malformed PCI address (0000:00:1.0)."},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {'bus': 'virtio'},"
+	 " 'blockSize': {'custom': {'logical': 512, 'physical': 3000}}}]}}}",
+	 "spec.domain.devices.disks[0].blockSize.custom.physical",
+	 "Provided size of 3000 is not a power of 2"},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {'bus': 'virtio'},"
+	 " 'blockSize': {'custom': {'logical': 256, 'physical': 4096}}}]}}}",
+	 "spec.domain.devices.disks[0].blockSize.custom.logical",
+	 "Provided size of 256 is less than the supported minimum size of 512"},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {'bus': 'sata'},"
+	 " 'blockSize': {'custom': {'logical': 4096, 'physical': 4096}}}]}}}",
+	 "spec.domain.devices.disks[0].blockSize.custom.logical",
+	 "Logical size 4096 must be 512 for SATA devices"},
+	/* volumes */
+	{"{'volumes': [{'name': 'root', 'containerDisk': {'image': 'a'}, 'emptyDisk': {'capacity': '1Gi'}}]}",
+	 "spec.volumes[0]", "spec.volumes[0] must have exactly one source type set"},
+	{"{'volumes': [{'name': 'root'}]}", "spec.volumes[0]",
+	 "spec.volumes[0] must have exactly one source type set"},
+	{"{'volumes': [{'name': 'root', 'containerDisk': {'image': 'a', 'path': 'disk.img'}}]}",
+	 "spec.volumes[0].containerDisk.path",
+	 "spec.volumes[0].containerDisk.path must be an absolute path to a file without relative components"},
+	{"{'volumes': [{'name': 'root', 'containerDisk': {'image': 'a', 'path': '/'}}]}",
+	 "spec.volumes[0].containerDisk.path", "spec.volumes[0].containerDisk.path must not point to root"},
+	{"{'volumes': [{'name': 'root', 'cloudInitNoCloud': {}}]}", "spec.volumes[0].cloudInitNoCloud",
+	 "spec.volumes[0].cloudInitNoCloud must have at least one userdatasource or one networkdatasource set."},
+	{"{'volumes': [{'name': 'root', 'cloudInitNoCloud': {'userData': 'a', 'userDataBase64': 'YQ=='}}]}",
+	 "spec.volumes[0].cloudInitNoCloud",
+	 "spec.volumes[0].cloudInitNoCloud must have only one userdatasource set."},
+	{"{'volumes': [{'name': 'root', 'cloudInitNoCloud': {'userDataBase64': 'Y*=='}}]}",
+	 "spec.volumes[0].cloudInitNoCloud",
+	 "spec.volumes[0].cloudInitNoCloud.userDataBase64 is not a valid base64 value."},
+	{"{'volumes': [{'name': 'root', 'emptyDisk': {'capacity': '0'}}]}",
+	 "spec.volumes[0].emptyDisk.capacity",
+	 "spec.volumes[0].emptyDisk.capacity '0': must be greater than 0."},
+	/* network */
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {}},"
+	 " {'name': 'blue', 'bridge': {}}]}}}",
+	 "spec.domain.devices.interfaces[1].name",
+	 "spec.domain.devices.interfaces[1].name 'blue' not found."},
+	{"{'networks': [{'name': 'default', 'pod': {}}, {'name': 'blue', 'multus': {'networkName': 'b'}}]}",
+	 "spec.networks[1].name", "spec.networks[1].name 'blue' not found."},
+	{"{'networks': [{'name': 'default'}]}", "spec.networks[0]", "should have a network type"},
+	{"{'networks': [{'name': 'default', 'pod': {}, 'multus': {'networkName': 'b'}}]}", "spec.networks[0]",
+	 "should have only one network type"},
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default'}]}}}",
+	 "spec.domain.devices.interfaces[0]",
+	 "logical default interface must have exactly one binding method or binding plugin"},
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {}, 'bridge': {}}]}}}",
+	 "spec.domain.devices.interfaces[0]",
+	 "logical default interface must have exactly one binding method or binding plugin"},
+	{"{'networks': [{'name': 'default', 'multus': {'networkName': 'b'}}]}",
+	 "spec.domain.devices.interfaces[0].name",
+	 "Masquerade interface only implemented with pod network"},
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {},"
+	 " 'macAddress': '02:00:00:00:00:00'}]}}}",
+	 "spec.domain.devices.interfaces[0].macAddress",
+	 "The requested MAC address is reserved for the in-pod bridge. Please choose another one."},
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {},"
+	 " 'macAddress': '02:00:00:00:zz:01'}]}}}",
+	 "spec.domain.devices.interfaces[0].macAddress",
+	 "interface default has malformed MAC address (02:00:00:00:zz:01)."},
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {},"
+	 " 'macAddress': '02:00:00:00:00:01:02'}]}}}",
+	 "spec.domain.devices.interfaces[0].macAddress",
+	 "interface default has too long MAC address (02:00:00:00:00:01:02)."},
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {}, 'model': 'ne3000'}]}}}",
+	 "spec.domain.devices.interfaces[0].model",
+	 "interface spec.domain.devices.interfaces[0].name uses model ne3000 that is not supported."},
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {},"
+	 " 'ports': [{'port': 70000}]}]}}}",
+	 "spec.domain.devices.interfaces[0].ports[0]", "Port field must be in range 0 < x < 65536."},
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {},"
+	 " 'ports': [{'name': 'a'}]}]}}}",
+	 "spec.domain.devices.interfaces[0].ports[0]", "Port field is mandatory."},
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {},"
+	 " 'ports': [{'port': 80, 'protocol': 'SCTP'}]}]}}}",
+	 "spec.domain.devices.interfaces[0].ports[0].protocol", "Unknown protocol, only TCP or UDP allowed"},
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {},"
+	 " 'ports': [{'port': 80, 'name': 'w'}, {'port': 81, 'name': 'w'}]}]}}}",
+	 "spec.domain.devices.interfaces[0].ports[1].name", "Duplicate name of the port: w"},
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {}, 'state': 'absent'}]}}}",
+	 "spec.domain.devices.interfaces[0].state",
+	 "\"default\" interface's state \"absent\" is supported only for bridge binding"},
+	{"{'domain': {'devices': {'interfaces': [{'name': 'a b', 'masquerade': {}}]}},"
+	 " 'networks': [{'name': 'a b', 'pod': {}}]}",
+	 "spec.domain.devices.interfaces[0].name",
+	 "Network interface name can only contain alphabetical characters, numbers, dashes (-) or "
+	 "underscores (_)"},
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'slirp': {}}]}}}",
+	 "spec.domain.devices.interfaces[0].slirp",
+	 "Slirp interface support has been discontinued since v1.3"},
+};
+
+static const struct admission_hook *hook_of(const char *resource)
+{
+	for (size_t i = 0; i < n_virt_admission; i++)
+		if (str_eq(virt_admission[i].resource, resource))
+			return &virt_admission[i];
+	return NULL;
+}
+
+/* Runs the hooks as an API server does; *fe and the return value are the outcome. */
+static enum rc admit(struct hook_env *env, const char *resource, const struct api_type *t,
+		     enum hook_op op, const char *group, struct json *obj, const struct json *old,
+		     struct field_errs *fe, struct err *err)
+{
+	const struct admission_hook *h = hook_of(resource);
+	const char *const groups[] = {group};
+	const char *ns = js_str(js_at(obj, "metadata", "namespace", NULL));
+	const char *name = js_str(js_at(obj, "metadata", "name", NULL));
+	struct apisrv_user user = {.name = group && strcmp(group, "system:nodes") == 0
+						   ? "system:node:node-1" : "alice",
+				   .n_groups = group ? 1 : 0, .groups = groups};
+	struct hook_ctx ctx = {.env = env, .user = &user, .op = op, .ns = ns ? ns : "", .name = name,
+			       .subresource = "", .obj = obj, .old = old};
+	void *typed = NULL, *typed_old = NULL;
+	enum rc rc = obj && h->mutate ? h->mutate(&ctx, obj, err) : RC_OK;
+
+	if (!rc && obj)
+		rc = api_decode(t, obj, &typed, err);
+	if (!rc && old)
+		rc = api_decode(t, old, &typed_old, err);
+	if (!rc)
+		rc = h->validate(&ctx, typed, typed_old, fe, err);
+	api_free(t, typed);
+	api_free(t, typed_old);
+	return rc;
+}
+
+static void dump(const struct field_errs *fe, size_t row)
+{
+	for (size_t i = 0; i < fe->n; i++)
+		print_error("row %zu: %s | %s\n", row, fe->items[i].field, fe->items[i].message);
+}
+
+static void check_row(struct hook_env *env, size_t i)
+{
+	const struct row *r = &rows[i];
+	CLEANUP(js_unrefp) struct json *vmi = json_of(
+		"{'apiVersion': 'kubevirt.io/v1', 'kind': 'VirtualMachineInstance',"
+		" 'metadata': {'name': 'a', 'namespace': 'default'}}");
+	CLEANUP(js_unrefp) struct json *over = json_of(r->spec);
+	struct field_errs fe = FIELD_ERRS_INIT;
+	struct err err = {0};
+
+	assert_int_equal(js_set(vmi, "spec", json_of(good)), RC_OK);
+	merge(js_get(vmi, "spec"), over);
+	assert_int_equal(admit(env, "virtualmachineinstances.kubevirt.io",
+			       &api_type_VirtualMachineInstance, HOOK_CREATE, NULL, vmi, NULL, &fe, &err),
+			 RC_OK);
+	if (fe.n != (r->field ? 1 : 0)) {
+		dump(&fe, i);
+		fail_msg("row %zu: %zu faults", i, fe.n);
+	}
+	if (r->field) {
+		assert_string_equal(fe.items[0].field, r->field);
+		if (r->message)
+			assert_string_equal(fe.items[0].message, r->message);
+	}
+	fe_fini(&fe);
+}
+
+static void add_nodes(struct hook_env *env)
+{
+	env_add(env, "nodes", "{'metadata': {'name': 'n1', 'labels': {"
+			      "'cpu-model.node.kubevirt.io/Haswell-v9': 'true',"
+			      "'cpu-model.node.kubevirt.io/Cascadelake': 'true'}}}");
+}
+
+static void every_rule_says_its_own_text(void **state)
+{
+	struct hook_env env;
+
+	(void)state;
+	env_init(&env);
+	add_nodes(&env);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		check_row(&env, i);
+	env_fini(&env);
+}
+
+static void all_faults_come_at_once_and_a_vms_paths_start_at_its_template(void **state)
+{
+	struct hook_env env;
+	struct field_errs fe = FIELD_ERRS_INIT;
+	struct err err = {0};
+	CLEANUP(js_unrefp) struct json *vm = json_of(
+		"{'metadata': {'name': 'a', 'namespace': 'default'}, 'spec': {'running': true,"
+		" 'runStrategy': 'Always', 'template': {'spec': {'evictionStrategy': 'x',"
+		" 'domain': {'devices': {'disks': [{'name': 'a', 'disk': {}}]}}}}}}");
+
+	(void)state;
+	env_init(&env);
+	assert_int_equal(admit(&env, "virtualmachines.kubevirt.io", &api_type_VirtualMachine, HOOK_CREATE,
+			       NULL, vm, NULL, &fe, &err), RC_OK);
+	assert_int_equal(fe.n, 3);
+	assert_string_equal(fe.items[0].message,
+			    "Running and RunStrategy are mutually exclusive. Note that Running is deprecated, "
+			    "please use RunStrategy instead");
+	assert_string_equal(fe.items[1].field, "spec.template.spec.evictionStrategy");
+	assert_string_equal(fe.items[2].message,
+			    "spec.template.spec.domain.devices.disks[0].Name 'a' not found.");
+	assert_string_equal(env.warnings,
+			    "spec.running is deprecated, please use spec.runStrategy instead.");
+	fe_fini(&fe);
+	env_fini(&env);
+}
+
+static void run_strategy_rules(void **state)
+{
+	static const struct {
+		const char *spec, *message;
+	} cases[] = {
+		{"{}", "RunStrategy must be specified"},
+		{"{'runStrategy': 'Sometimes'}", "Invalid RunStrategy (Sometimes)"},
+		{"{'runStrategy': 'Once'}", NULL},
+		{"{'running': false}", NULL},
+	};
+	struct hook_env env;
+
+	(void)state;
+	env_init(&env);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct field_errs fe = FIELD_ERRS_INIT;
+		struct err err = {0};
+		struct json *vm = json_of("{'metadata': {'name': 'a', 'namespace': 'default'}}");
+		struct json *template = js_new_object();
+
+		assert_int_equal(js_set(vm, "spec", json_of(cases[i].spec)), RC_OK);
+		assert_int_equal(js_set(template, "spec", json_of(good)), RC_OK);
+		assert_int_equal(js_set(js_get(vm, "spec"), "template", template), RC_OK);
+		char *before = js_to_text(vm);
+
+		assert_int_equal(admit(&env, "virtualmachines.kubevirt.io", &api_type_VirtualMachine,
+				       HOOK_CREATE, NULL, vm, NULL, &fe, &err), RC_OK);
+		char *after = js_to_text(vm);
+
+		assert_string_equal(before, after); /* a user's spec belongs to the user */
+		assert_int_equal(fe.n, cases[i].message ? 1 : 0);
+		if (cases[i].message)
+			assert_string_equal(fe.items[0].message, cases[i].message);
+		mem_free(before);
+		mem_free(after);
+		fe_fini(&fe);
+		js_unref(vm);
+	}
+	env_fini(&env);
+}
+
+/* Defaults */
+
+static void vmi_gets_kubevirts_defaults(void **state)
+{
+	struct hook_env env;
+	struct field_errs fe = FIELD_ERRS_INIT;
+	struct err err = {0};
+	CLEANUP(js_unrefp) struct json *vmi = json_of(
+		"{'metadata': {'name': 'a', 'namespace': 'default'}, 'status': {'phase': 'Running'},"
+		" 'spec': {'domain': {'resources': {'requests': {'memory': '64Mi'}, 'limits': {'cpu': '1500m'}},"
+		"  'devices': {'disks': [{'name': 'cd', 'cdrom': {}}]}},"
+		"  'volumes': [{'name': 'cd', 'containerDisk': {'image': 'reg:5000/a'}},"
+		"              {'name': 'x', 'emptyDisk': {'capacity': '1Gi'}}]}}");
+
+	(void)state;
+	env_init(&env);
+	assert_int_equal(admit(&env, "virtualmachineinstances.kubevirt.io",
+			       &api_type_VirtualMachineInstance, HOOK_CREATE, NULL, vmi, NULL, &fe, &err),
+			 RC_OK);
+	dump(&fe, 0);
+	assert_int_equal(fe.n, 0);
+	const struct json *d = js_at(vmi, "spec", "domain", NULL);
+
+	assert_string_equal(js_str(js_at(d, "machine", "type", NULL)), "q35");
+	assert_string_equal(js_str(js_at(d, "cpu", "model", NULL)), "host-model");
+	assert_int_equal(js_int(js_at(d, "cpu", "sockets", NULL), 0), 2);
+	assert_int_equal(js_int(js_at(d, "cpu", "cores", NULL), 0), 1);
+	assert_string_equal(js_str(js_at(d, "memory", "guest", NULL)), "64Mi");
+	assert_string_equal(js_str(js_at(d, "resources", "requests", "cpu", NULL)), "1500m");
+	assert_int_equal(strlen(js_str(js_at(d, "firmware", "uuid", NULL))), 36);
+	assert_true(js_bool(js_at(d, "features", "acpi", "enabled", NULL), false));
+	const struct json *disks = js_at(d, "devices", "disks", NULL);
+
+	assert_int_equal(js_len(disks), 2);
+	assert_string_equal(js_str(js_at(js_item(disks, 0), "cdrom", "bus", NULL)), "sata");
+	assert_true(js_bool(js_at(js_item(disks, 0), "cdrom", "readonly", NULL), false));
+	assert_string_equal(js_str(js_at(js_item(disks, 0), "cdrom", "tray", NULL)), "closed");
+	assert_string_equal(js_get_str(js_item(disks, 1), "name"), "x");
+	assert_string_equal(js_str(js_at(js_item(disks, 1), "disk", "bus", NULL)), "sata");
+	assert_string_equal(js_str(js_at(js_item(js_at(vmi, "spec", "volumes", NULL), 0), "containerDisk",
+					 "imagePullPolicy", NULL)), "Always");
+	assert_non_null(js_at(js_item(js_at(d, "devices", "interfaces", NULL), 0), "bridge", NULL));
+	assert_non_null(js_at(js_item(js_at(vmi, "spec", "networks", NULL), 0), "pod", NULL));
+	assert_string_equal(js_str(js_at(vmi, "spec", "evictionStrategy", NULL)), "None");
+	assert_string_equal(js_str(js_at(vmi, "spec", "architecture", NULL)), "amd64");
+	assert_null(js_at(vmi, "spec", "terminationGracePeriodSeconds", NULL));
+	assert_string_equal(js_str(js_at(vmi, "status", "phase", NULL)), "Pending");
+	assert_string_equal(js_str(js_at(vmi, "status", "memory", "guestAtBoot", NULL)), "64Mi");
+	assert_string_equal(js_str(js_at(vmi, "metadata", "annotations",
+					 "kubevirt.io/pci-topology-version", NULL)), "v3");
+	fe_fini(&fe);
+	env_fini(&env);
+}
+
+static void configuration_changes_the_defaults(void **state)
+{
+	struct hook_env env;
+	struct field_errs fe = FIELD_ERRS_INIT;
+	struct err err = {0};
+	CLEANUP(js_unrefp) struct json *vmi = json_of(
+		"{'metadata': {'name': 'a', 'namespace': 'default'},"
+		" 'spec': {'domain': {'cpu': {'cores': 2}, 'memory': {'guest': '64Mi'}, 'devices': {}}}}");
+
+	(void)state;
+	env_init(&env);
+	env.config = json_of("{'cpuModel': 'Haswell', 'evictionStrategy': 'LiveMigrate',"
+			     " 'network': {'defaultNetworkInterface': 'masquerade'},"
+			     " 'machineType': 'pc-q35-10.0', 'cpuRequest': '250m'}");
+	assert_int_equal(admit(&env, "virtualmachineinstances.kubevirt.io",
+			       &api_type_VirtualMachineInstance, HOOK_CREATE, NULL, vmi, NULL, &fe, &err),
+			 RC_OK);
+	const struct json *d = js_at(vmi, "spec", "domain", NULL);
+
+	assert_int_equal(fe.n, 0);
+	assert_string_equal(js_str(js_at(d, "cpu", "model", NULL)), "Haswell");
+	assert_null(js_at(d, "cpu", "sockets", NULL)); /* only when all three are absent */
+	assert_string_equal(js_str(js_at(d, "machine", "type", NULL)), "pc-q35-10.0");
+	assert_string_equal(js_str(js_at(d, "resources", "requests", "cpu", NULL)), "250m");
+	assert_string_equal(js_str(js_at(vmi, "spec", "evictionStrategy", NULL)), "LiveMigrate");
+	assert_non_null(js_at(js_item(js_at(d, "devices", "interfaces", NULL), 0), "masquerade", NULL));
+	fe_fini(&fe);
+	env_fini(&env);
+}
+
+static void vmi_without_memory_is_refused(void **state)
+{
+	struct hook_env env;
+	struct field_errs fe = FIELD_ERRS_INIT;
+	CLEANUP(js_unrefp) struct json *vmi = json_of(
+		"{'metadata': {'name': 'a', 'namespace': 'default'}, 'spec': {'domain': {'devices': {}}}}");
+
+	(void)state;
+	env_init(&env);
+	assert_int_equal(admit(&env, "virtualmachineinstances.kubevirt.io",
+			       &api_type_VirtualMachineInstance, HOOK_CREATE, NULL, vmi, NULL, &fe, NULL),
+			 RC_OK);
+	assert_int_equal(fe.n, 1);
+	assert_string_equal(fe.items[0].message,
+			    "no memory requested, at least one of 'spec.domain.memory.guest', "
+			    "'spec.domain.memory.hugepages.pageSize' or "
+			    "'spec.domain.resources.requests.memory' must be set");
+	fe_fini(&fe);
+	env_fini(&env);
+}
+
+/* Who may change a VMI */
+
+static void vmi_update_rules(void **state)
+{
+	static const struct {
+		const char *group, *patch, *message, *err;
+	} cases[] = {
+		{NULL, "{'spec': {'hostname': 'b'}}", "update of VMI object is restricted", NULL},
+		{NULL, "{'metadata': {'labels': {'team': 'x'}}}", NULL, NULL},
+		{NULL, "{'metadata': {'labels': {'kubevirt.io/nodeName': 'x'}}}",
+		 "modification of the following reserved kubevirt.io/ labels on a VMI object is prohibited",
+		 NULL},
+		{NULL, "{'status': {'phase': 'Failed'}}", NULL, NULL},
+		{"system:ferry:controllers", "{'spec': {'hostname': 'b'}}", NULL, NULL},
+		{"system:ferry:controllers", "{'spec': {'domain': {'cpu': {'maxSockets': 9}}}}",
+		 "CPU topology maxSockets changed", NULL},
+		{"system:nodes", "{'status': {'phase': 'Failed'}}", NULL,
+		 "Node restriction, virt-handler is only allowed to modify VMIs it owns"},
+	};
+	struct hook_env env;
+
+	(void)state;
+	env_init(&env);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct field_errs fe = FIELD_ERRS_INIT;
+		struct err err = {0};
+		struct json *old = json_of("{'metadata': {'name': 'a', 'namespace': 'default'},"
+					   " 'status': {'phase': 'Running', 'nodeName': 'node-2'}}");
+
+		assert_int_equal(js_set(old, "spec", json_of(good)), RC_OK);
+		struct json *obj = js_copy(old), *patch = json_of(cases[i].patch);
+
+		merge(obj, patch);
+		enum rc rc = admit(&env, "virtualmachineinstances.kubevirt.io",
+				   &api_type_VirtualMachineInstance, HOOK_UPDATE, cases[i].group, obj, old,
+				   &fe, &err);
+
+		assert_int_equal(rc, cases[i].err ? RC_BAD_REQUEST : RC_OK);
+		if (cases[i].err)
+			assert_string_equal(err.msg, cases[i].err);
+		assert_int_equal(fe.n, cases[i].message ? 1 : 0);
+		if (cases[i].message)
+			assert_string_equal(fe.items[0].message, cases[i].message);
+		if (!cases[i].group)
+			assert_string_equal(js_str(js_at(obj, "status", "phase", NULL)), "Running");
+		fe_fini(&fe);
+		js_unref(patch);
+		js_unref(obj);
+		js_unref(old);
+	}
+	env_fini(&env);
+}
+
+/* Migrations */
+
+static void migration_create_rules(void **state)
+{
+	static const struct {
+		const char *spec, *vmi, *other, *message, *err;
+	} cases[] = {
+		{"{}", NULL, NULL, "vmiName is missing", NULL},
+		{"{'vmiName': 'vm', 'priority': 'user-triggered'}", "{}", NULL,
+		 "Migration priority queue, only virt-controller is allowed to set priority field", NULL},
+		{"{'vmiName': 'vm', 'receive': {'migrationID': 'x'}}", "{}", NULL,
+		 "DecentralizedLiveMigration feature gate is not enabled in kubevirt resource", NULL},
+		{"{'vmiName': 'vm'}", NULL, NULL, NULL, "the VMI \"default/vm\" does not exist"},
+		{"{'vmiName': 'vm'}", "{'phase': 'Succeeded'}", NULL, NULL,
+		 "Cannot migrate VMI in finalized state."},
+		{"{'vmiName': 'vm'}",
+		 "{'phase': 'Running', 'conditions': [{'type': 'LiveMigratable', 'status': 'False',"
+		 " 'reason': 'DisksNotLiveMigratable', 'message': 'no'}]}",
+		 NULL, NULL, "Cannot migrate VMI, Reason: DisksNotLiveMigratable, Message: no"},
+		{"{'vmiName': 'vm'}", "{'phase': 'Running'}", "{'phase': 'Running'}", NULL,
+		 "in-flight migration detected. Active migration job (u-1) is currently already in progress "
+		 "for VMI vm."},
+		{"{'vmiName': 'vm'}", "{'phase': 'Running'}", "{'phase': 'Failed'}", NULL, NULL},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct hook_env env;
+		struct field_errs fe = FIELD_ERRS_INIT;
+		struct err err = {0};
+		char text[512];
+		struct json *m = json_of("{'metadata': {'name': 'm', 'namespace': 'default'}}");
+
+		env_init(&env);
+		if (cases[i].vmi) {
+			snprintf(text, sizeof(text),
+				 "{'metadata': {'name': 'vm', 'namespace': 'default'}, 'status': %s}",
+				 cases[i].vmi);
+			env_add(&env, "virtualmachineinstances.kubevirt.io", text);
+		}
+		if (cases[i].other) {
+			snprintf(text, sizeof(text),
+				 "{'metadata': {'name': 'o', 'namespace': 'default', 'uid': 'u-1'},"
+				 " 'spec': {'vmiName': 'vm'}, 'status': %s}", cases[i].other);
+			env_add(&env, "virtualmachineinstancemigrations.kubevirt.io", text);
+		}
+		assert_int_equal(js_set(m, "spec", json_of(cases[i].spec)), RC_OK);
+		enum rc rc = admit(&env, "virtualmachineinstancemigrations.kubevirt.io",
+				   &api_type_VirtualMachineInstanceMigration, HOOK_CREATE, NULL, m, NULL,
+				   &fe, &err);
+
+		assert_int_equal(rc, cases[i].err ? RC_BAD_REQUEST : RC_OK);
+		if (cases[i].err)
+			assert_string_equal(err.msg, cases[i].err);
+		assert_int_equal(fe.n, cases[i].message ? 1 : 0);
+		if (cases[i].message)
+			assert_string_equal(fe.items[0].message, cases[i].message);
+		assert_string_equal(js_str(js_item(js_at(m, "metadata", "finalizers", NULL), 0)),
+				    "kubevirt.io/migrationJobFinalize");
+		fe_fini(&fe);
+		js_unref(m);
+		env_fini(&env);
+	}
+}
+
+static void migration_update_rules(void **state)
+{
+	static const struct {
+		const char *obj, *message;
+	} cases[] = {
+		{"{'metadata': {'name': 'm', 'labels': {'kubevirt.io/vmi-name': 'vm'}},"
+		 " 'spec': {'vmiName': 'other'}}", "update of Migration object's spec is restricted"},
+		{"{'metadata': {'name': 'm'}, 'spec': {'vmiName': 'vm'}}",
+		 "selector label can't be removed from an in-flight migration"},
+		{"{'metadata': {'name': 'm', 'labels': {'kubevirt.io/vmi-name': 'x'}},"
+		 " 'spec': {'vmiName': 'vm'}}",
+		 "selector label can't be modified on an in-flight migration"},
+	};
+	struct hook_env env;
+
+	(void)state;
+	env_init(&env);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct field_errs fe = FIELD_ERRS_INIT;
+		struct json *old = json_of(
+			"{'metadata': {'name': 'm', 'labels': {'kubevirt.io/vmi-name': 'vm'}},"
+			" 'spec': {'vmiName': 'vm'}, 'status': {'phase': 'Running'}}");
+		struct json *obj = json_of(cases[i].obj);
+
+		assert_int_equal(admit(&env, "virtualmachineinstancemigrations.kubevirt.io",
+				       &api_type_VirtualMachineInstanceMigration, HOOK_UPDATE, NULL, obj,
+				       old, &fe, NULL), RC_OK);
+		assert_int_equal(fe.n, 1);
+		assert_string_equal(fe.items[0].message, cases[i].message);
+		fe_fini(&fe);
+		js_unref(obj);
+		js_unref(old);
+	}
+	env_fini(&env);
+}
+
+/* KubeVirt */
+
+static void kubevirt_rules(void **state)
+{
+	struct hook_env env;
+	struct field_errs fe = FIELD_ERRS_INIT;
+	struct err err = {0};
+	CLEANUP(js_unrefp) struct json *old = json_of(
+		"{'metadata': {'name': 'kubevirt', 'namespace': 'kubevirt'},"
+		" 'spec': {'uninstallStrategy': 'BlockUninstallIfWorkloadsExist', 'configuration': {}}}");
+	CLEANUP(js_unrefp) struct json *obj = js_copy(old);
+	CLEANUP(js_unrefp) struct json *change = json_of(
+		"{'spec': {'configuration': {'migrations': {'maxDowntimeMs': 100},"
+		" 'additionalGuestMemoryOverheadRatio': '0.5',"
+		" 'developerConfiguration': {'featureGates': ['A'], 'disabledFeatureGates': ['A']}}}}");
+
+	(void)state;
+	env_init(&env);
+	merge(obj, change);
+	assert_int_equal(admit(&env, "kubevirts.kubevirt.io", &api_type_KubeVirt, HOOK_UPDATE, NULL, obj,
+			       old, &fe, &err), RC_OK);
+	assert_int_equal(fe.n, 3);
+	assert_string_equal(fe.items[0].message,
+			    "feature gate \"A\" exists on both \"FeatureGates\" and \"DisabledFeatureGates\"");
+	assert_string_equal(fe.items[1].message,
+			    "maxDowntimeMs cannot be modified without enabling the MigrationStallDetection "
+			    "feature gate");
+	assert_string_equal(fe.items[2].message, "ratio provided, 0.5, cannot be smaller than 1.0");
+	fe_fini(&fe);
+
+	env_add(&env, "kubevirts.kubevirt.io", "{'metadata': {'name': 'kubevirt', 'namespace': 'kubevirt'}}");
+	env_add(&env, "virtualmachines.kubevirt.io", "{'metadata': {'name': 'a', 'namespace': 'x'}}");
+	assert_int_equal(admit(&env, "kubevirts.kubevirt.io", &api_type_KubeVirt, HOOK_CREATE, NULL, obj,
+			       NULL, &fe, &err), RC_BAD_REQUEST);
+	assert_string_equal(err.msg, "Kubevirt is already created");
+	assert_int_equal(admit(&env, "kubevirts.kubevirt.io", &api_type_KubeVirt, HOOK_DELETE, NULL, NULL,
+			       old, &fe, &err), RC_BAD_REQUEST);
+	assert_string_equal(err.msg,
+			    "Rejecting the uninstall request, since there are still Virtual Machines present. "
+			    "Either delete all KubeVirt related workloads or change the uninstall strategy "
+			    "before uninstalling KubeVirt.");
+	env_fini(&env);
+}
+
+/* Memory */
+
+static const char torture_vmi[] =
+	"{\"metadata\":{\"name\":\"a\"},\"spec\":{\"domain\":{\"memory\":{\"guest\":\"64Mi\"},\"devices\":"
+	"{\"disks\":[{\"name\":\"a\",\"cdrom\":{}}]}},\"volumes\":[{\"name\":\"a\",\"containerDisk\":"
+	"{\"image\":\"x\"}}]}}";
+
+static enum rc defaults_once(void)
+{
+	struct adm_cluster c = {0};
+	struct json *j = NULL;
+	void *vmi = NULL;
+	enum rc rc = js_parse(torture_vmi, strlen(torture_vmi), &j, NULL);
+
+	if (!rc)
+		rc = adm_cluster_init(&c, NULL, NULL, NULL);
+	if (!rc)
+		rc = api_decode(&api_type_VirtualMachineInstance, j, &vmi, NULL);
+	if (!rc)
+		rc = adm_vmi_defaults(vmi, &c, NULL);
+	VirtualMachineInstance_free(vmi);
+	adm_cluster_fini(&c);
+	js_unref(j);
+	return rc;
+}
+
+static void defaults_survive_every_failed_allocation(void **state)
+{
+	(void)state;
+	torture(defaults_once);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_rule_says_its_own_text),
+		cmocka_unit_test(all_faults_come_at_once_and_a_vms_paths_start_at_its_template),
+		cmocka_unit_test(run_strategy_rules),
+		cmocka_unit_test(vmi_gets_kubevirts_defaults),
+		cmocka_unit_test(configuration_changes_the_defaults),
+		cmocka_unit_test(vmi_without_memory_is_refused),
+		cmocka_unit_test(vmi_update_rules),
+		cmocka_unit_test(migration_create_rules),
+		cmocka_unit_test(migration_update_rules),
+		cmocka_unit_test(kubevirt_rules),
+		cmocka_unit_test(defaults_survive_every_failed_allocation),
+	};
+
+	js_use_mem();
+	return cmocka_run_group_tests_name("admission", tests, NULL, NULL);
+}
