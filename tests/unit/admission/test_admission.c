@@ -72,7 +72,7 @@ static const struct row rows[] = {
 	{"{'domain': {'cpu': {'isolateEmulatorThread': true}}}", "spec.domain.cpu.isolateEmulatorThread",
 	 "IsolateEmulatorThread should be only set in combination with DedicatedCPUPlacement"},
 	{"{'domain': {'cpu': {'model': 'Hasswell'}}}", "spec.domain.cpu.model",
-	 "unknown CPU model 'Hasswell'; the nearest names are 'Haswell', 'Haswell-v9', 'Cascadelake'"},
+	 "unknown CPU model 'Hasswell'; the nearest names are 'Haswell', 'Haswell-v9', 'Broadwell'"},
 	{"{'domain': {'cpu': {'model': 'Haswell'}}}", NULL, NULL},
 	{"{'domain': {'cpu': {'model': 'Skylake-Server-v4'}}}", NULL, NULL},
 	{"{'domain': {'cpu': {'model': 'host-passthrough'}}}", NULL, NULL},
