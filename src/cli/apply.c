@@ -20,6 +20,25 @@ struct apply_args {
 	bool create_only;
 };
 
+/* Does `have` say all that `want` says?  Lists item by item: a server fills in defaults inside items. */
+static bool covers(const struct json *have, const struct json *want)
+{
+	if (js_is_object(want)) {
+		JS_FOREACH(it, want)
+			if (!covers(js_get(have, it.key), it.value))
+				return false;
+		return js_is_object(have);
+	}
+	if (!js_is_array(want) || !js_is_array(have))
+		return js_equal(have, want);
+	if (js_len(have) != js_len(want))
+		return false;
+	for (size_t i = 0; i < js_len(want); i++)
+		if (!covers(js_item(have, i), js_item(want, i)))
+			return false;
+	return true;
+}
+
 /* What must change to bring `now` to `want`, and remove what `last` had and `want` has no more: a JSON
  * merge patch.  NULL when out of memory.  Recursion follows parsed values, whose depth is bounded. */
 static struct json *three_way(const struct json *last, const struct json *now, const struct json *want)
@@ -38,6 +57,9 @@ static struct json *three_way(const struct json *last, const struct json *now, c
 				js_unref(sub);
 			else if (js_set(patch, it.key, sub))
 				return NULL;
+		} else if (js_is_array(it.value) && js_equal(js_get(last, it.key), it.value) &&
+			   covers(have, it.value)) {
+			continue; /* the same list as last time, and it is still there */
 		} else if (!js_equal(it.value, have) && js_set(patch, it.key, js_ref(it.value))) {
 			return NULL;
 		}
