@@ -40,10 +40,12 @@ struct capture {
 	int in;	     /* frames that leave by dev */
 	int out;     /* to out_dev */
 	int back;    /* to dev itself */
-	int stop_fd; /* eventfd: the thread's end */
+	int wake_fd; /* eventfd: is_ending or must_resend */
 	pthread_t thread;
 	bool has_thread;
 	pthread_mutex_t lock; /* everything below */
+	bool is_ending;
+	bool must_resend; /* the ring's frames from `since` on, before any newer ones */
 	enum mode mode;
 	usec_t since; /* forwarding: frames from here on */
 	uint8_t *ring;
@@ -220,7 +222,7 @@ static void send_frame(struct capture *c, int fd, const void *bytes, size_t n)
 }
 
 /* Lock held.  False: nothing there. */
-static bool take_one(struct capture *c)
+static bool take_one(struct capture *c, bool may_send)
 {
 	char control[128];
 	struct iovec v = {c->frame, sizeof(c->frame)};
@@ -235,27 +237,55 @@ static bool take_one(struct capture *c)
 
 	/* Kept in both modes: a hand-over may still be given up. */
 	ring_put(c, c->frame, (size_t)n, when);
-	if (c->mode == MODE_FORWARD && when >= c->since)
+	if (may_send && c->mode == MODE_FORWARD && when >= c->since)
 		send_frame(c, c->out, c->frame, (size_t)n);
 	return true;
+}
+
+/* Lock held. */
+static void send_since(struct capture *c, int fd, usec_t since)
+{
+	size_t at = c->head;
+
+	for (size_t i = 0; i < c->n_frames; i++, at = frame_next(c, at)) {
+		const struct frame *f = frame_at(c, at);
+
+		if (f->when >= since)
+			send_frame(c, fd, f->bytes, f->n);
+	}
+}
+
+/* Lock held.  What the kernel still holds is older than what comes next: into the ring first. */
+static void resend(struct capture *c)
+{
+	while (take_one(c, false))
+		;
+	send_since(c, c->out, c->since);
+	c->must_resend = false;
 }
 
 static void *capture_thread(void *arg)
 {
 	struct capture *c = arg;
-	struct pollfd p[2] = {{.fd = c->in, .events = POLLIN}, {.fd = c->stop_fd, .events = POLLIN}};
+	struct pollfd p[2] = {{.fd = c->in, .events = POLLIN}, {.fd = c->wake_fd, .events = POLLIN}};
+	bool goes_on = true;
+	uint64_t n;
 
-	for (;;) {
-		/* No deadline: the thread's work is to wait, and stop_fd ends it. */
+	while (goes_on) {
+		/* No deadline: the thread's work is to wait, and wake_fd ends it. */
 		if (poll(p, 2, -1) < 0 && errno != EINTR)
 			return NULL;
-		if (p[1].revents)
+		if (p[1].revents && read(c->wake_fd, &n, sizeof(n)) < 0 && errno != EINTR)
 			return NULL;
 		pthread_mutex_lock(&c->lock);
-		for (unsigned i = 0; i < ROUND_FRAMES && take_one(c); i++)
+		if (c->must_resend)
+			resend(c);
+		for (unsigned i = 0; i < ROUND_FRAMES && take_one(c, true); i++)
 			;
+		goes_on = !c->is_ending;
 		pthread_mutex_unlock(&c->lock);
 	}
+	return NULL;
 }
 
 static enum rc thread_start(struct capture *c, struct err *err)
@@ -283,7 +313,7 @@ enum rc net_capture_start(struct capture **out, const struct net_capture_config 
 
 	if (!c)
 		return err_set(err, RC_NOMEM, "no memory for capturing");
-	c->in = c->out = c->back = c->stop_fd = -1;
+	c->in = c->out = c->back = c->wake_fd = -1;
 	pthread_mutex_init(&c->lock, NULL);
 	c->size = MAX(cfg->ring_bytes ? cfg->ring_bytes : RING_DEFAULT, 4 * FRAME_MAX) & ~(size_t)7;
 	c->ring = mem_realloc(NULL, c->size); /* not zeroed: untouched pages cost nothing */
@@ -300,27 +330,14 @@ enum rc net_capture_start(struct capture **out, const struct net_capture_config 
 		rc = receiver_open(n, cfg, &c->in, err);
 	if (rc)
 		return rc;
-	c->stop_fd = eventfd(0, EFD_CLOEXEC);
-	if (c->stop_fd < 0)
+	c->wake_fd = eventfd(0, EFD_CLOEXEC);
+	if (c->wake_fd < 0)
 		return err_set_sys(err, errno, "cannot make an eventfd");
 	rc = thread_start(c, err);
 	if (rc)
 		return rc;
 	*out = STEAL(c);
 	return RC_OK;
-}
-
-/* Lock held. */
-static void send_since(struct capture *c, int fd, usec_t since)
-{
-	size_t at = c->head;
-
-	for (size_t i = 0; i < c->n_frames; i++, at = frame_next(c, at)) {
-		const struct frame *f = frame_at(c, at);
-
-		if (f->when >= since)
-			send_frame(c, fd, f->bytes, f->n);
-	}
 }
 
 static enum rc reached_back(const struct capture *c, usec_t since, struct err *err)
@@ -331,27 +348,36 @@ static enum rc reached_back(const struct capture *c, usec_t since, struct err *e
 		       (unsigned long long)(c->lost_until - since));
 }
 
+static void wake(struct capture *c)
+{
+	uint64_t one = 1;
+
+	/* Cannot fail: a counter that would overflow has woken the thread long ago. */
+	if (write(c->wake_fd, &one, sizeof(one)) < 0)
+		return;
+}
+
 enum rc net_capture_forward(struct capture *c, usec_t since, struct err *err)
 {
 	pthread_mutex_lock(&c->lock);
-	while (take_one(c)) /* what the kernel holds, in its order, before anything is sent on */
-		;
-	send_since(c, c->out, since);
 	c->mode = MODE_FORWARD;
 	c->since = since;
+	c->must_resend = true;
 
 	enum rc rc = reached_back(c, since, err);
 
 	pthread_mutex_unlock(&c->lock);
+	wake(c);
 	return rc;
 }
 
 enum rc net_capture_replay(struct capture *c, usec_t since, struct err *err)
 {
 	pthread_mutex_lock(&c->lock);
-	while (take_one(c))
+	while (take_one(c, false))
 		;
 	c->mode = MODE_RECORD;
+	c->must_resend = false;
 
 	enum rc rc = reached_back(c, since, err);
 
@@ -375,18 +401,19 @@ void net_capture_stats(struct capture *c, struct net_capture_stats *out)
 
 struct capture *net_capture_free(struct capture *c)
 {
-	uint64_t one = 1;
-
 	if (!c)
 		return NULL;
 	if (c->has_thread) {
-		if (write(c->stop_fd, &one, sizeof(one)) == (ssize_t)sizeof(one))
-			pthread_join(c->thread, NULL);
+		pthread_mutex_lock(&c->lock);
+		c->is_ending = true;
+		pthread_mutex_unlock(&c->lock);
+		wake(c);
+		pthread_join(c->thread, NULL);
 	}
 	fd_close(c->in);
 	fd_close(c->out);
 	fd_close(c->back);
-	fd_close(c->stop_fd);
+	fd_close(c->wake_fd);
 	pthread_mutex_destroy(&c->lock);
 	mem_free(c->ring);
 	return mem_free(c);

@@ -33,7 +33,7 @@ struct net_capture_stats {
 MUST_CHECK enum rc net_capture_start(struct capture **out, const struct net_capture_config *cfg,
 				     struct err *err);
 /* Sends on what was captured at or after `since` (realtime, microseconds), in order, and from now on
- * everything at once.  RC_EXPIRED (after doing it all the same) when the ring no longer reached back
+ * everything at once.  The thread does it: this call does not wait.  RC_EXPIRED (after doing it all the same) when the ring no longer reached back
  * that far. */
 MUST_CHECK enum rc net_capture_forward(struct capture *c, usec_t since, struct err *err);
 /* The same frames back out of the device itself (a hand-over that was given up): those since `since`.

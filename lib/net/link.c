@@ -223,11 +223,12 @@ static enum rc existing(struct net *n, const char *name, const char *kind, struc
 
 static enum rc veth_adopt(struct net *n, const struct net_veth *v, bool *ok, struct err *err)
 {
-	CLEANUP(net_freep) struct net *there = NULL;
+	CLEANUP(net_freep) struct net *other = NULL;
 	struct net_link peer;
 	struct net_link_set s = {.mtu = v->mtu, .txqlen = v->txqlen};
 	bool found = false;
-	enum rc rc = net_open(&there, v->peer_ns_fd, err);
+	enum rc rc = v->peer_ns_fd >= 0 ? net_open(&other, v->peer_ns_fd, err) : RC_OK;
+	struct net *there = v->peer_ns_fd >= 0 ? other : n;
 
 	*ok = false;
 	if (!rc)

@@ -11,7 +11,7 @@
 
 struct netdns_config {
 	int ns_fd;		  /* the node's namespace, -1: own */
-	const char *dir;	  /* <run>/dns, root's own; made if missing */
+	const char *dir;	  /* <run>/dns, root's own, made if missing; 'nobody' must be able to reach it */
 	struct in_addr address;	  /* the gateway's */
 	const char *dev;	  /* PODNET_GATEWAY_IF */
 	const char *domain;	  /* "cluster.local" */

@@ -84,6 +84,8 @@ static enum rc sysctls(struct podnet *p, struct err *err)
 		const char *path, *value;
 	} want[] = {
 		{"ipv4/ip_forward", "1"},
+		/* The way by the gateway is meant, and a redirect would also eat the allowance for real errors. */
+		{"ipv4/conf/all/send_redirects", "0"},
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
 		/* Bridged frames are no business of the node's IP rules. */

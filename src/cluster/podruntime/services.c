@@ -118,12 +118,13 @@ static void render_base(const struct services *in, struct sbuf *out)
 		  "\tchain post {\n\t\ttype nat hook postrouting priority srcnat - 1; policy accept;\n"
 		  "\t\tct status & dnat == 0 accept\n"
 		  "\t\tip daddr != %s/%u accept\n"
-		  "\t\tfib saddr type local accept\n"
+		  "\t\tip saddr %s/%u fib saddr type local accept\n"
 		  "\t\tip saddr %s/%u masquerade\n"
+		  "\t\tfib saddr type local masquerade\n"
 		  "\t\tct original daddr %s/%u accept\n"
 		  "\t\tmasquerade\n"
 		  "\t}\n",
-		  net, in->prefix, net, in->prefix, svc, in->service_prefix);
+		  net, in->prefix, net, in->prefix, net, in->prefix, svc, in->service_prefix);
 	/* Still addressed to a Service after translation: nothing is there. */
 	sbuf_addf(out,
 		  "\tchain refuse {\n"

@@ -97,7 +97,7 @@ struct vmnet_handover_config {
 	usec_t slack;		 /* how far before STOP captured frames are sent again; 0: 20 ms */
 };
 struct vmnet_switch_stats {
-	uint64_t n_resent;	/* frames sent again, then those that came after them */
+	uint64_t n_resent;	/* frames sent on so far; grows until vmnet_source_finish() */
 	uint64_t n_overrun;	/* frames lost to capture: the guest may miss some */
 	usec_t took;		/* the call itself */
 };
@@ -108,6 +108,8 @@ MUST_CHECK enum rc vmnet_source_open(struct vmnet_handover **out, const struct v
  * May be called from the loop thread: it does not wait (well under a millisecond). */
 MUST_CHECK enum rc vmnet_source_switch(struct vmnet_handover *h, usec_t stop, struct vmnet_switch_stats *stats,
 				       struct err *err);
+/* The figures now; took stays the switch's. */
+void vmnet_source_stats(struct vmnet_handover *h, struct vmnet_switch_stats *stats);
 MUST_CHECK enum rc vmnet_source_abort(struct vmnet_handover *h, struct err *err);
 /* The source is gone for good: capture ends, frames are still sent on. */
 MUST_CHECK enum rc vmnet_source_finish(struct vmnet_handover *h, struct err *err);

@@ -19,6 +19,8 @@ struct vmnet_handover {
 	struct net_batch *restore; /* source: back here */
 	usec_t slack;
 	usec_t stop; /* 0: not switched */
+	usec_t took;
+	bool has_gap;
 };
 
 struct vmnet_handover *vmnet_handover_free(struct vmnet_handover *h)
@@ -96,7 +98,6 @@ enum rc vmnet_source_open(struct vmnet_handover **out, const struct vmnet_handov
 enum rc vmnet_source_switch(struct vmnet_handover *h, usec_t stop, struct vmnet_switch_stats *stats, struct err *err)
 {
 	usec_t begin = monotonic();
-	struct net_capture_stats cs = {0};
 	struct err e = {0};
 	enum rc rc;
 
@@ -111,14 +112,24 @@ enum rc vmnet_source_switch(struct vmnet_handover *h, usec_t stop, struct vmnet_
 	h->stop = stop;
 	if (h->capture) {
 		rc = net_capture_forward(h->capture, stop > h->slack ? stop - h->slack : 0, &e);
-		if (rc == RC_EXPIRED)
-			rc = RC_OK; /* a gap in what is sent again is no reason to stop: counted below */
-		net_capture_stats(h->capture, &cs);
+		h->has_gap = rc == RC_EXPIRED;
+		if (h->has_gap)
+			rc = RC_OK; /* a gap in what is sent again is no reason to stop: it is counted */
 	}
+	h->took = monotonic() - begin;
 	if (stats)
-		*stats = (struct vmnet_switch_stats){
-			.n_resent = cs.n_forwarded, .n_overrun = cs.n_overrun + (e.rc == RC_EXPIRED), .took = monotonic() - begin};
+		vmnet_source_stats(h, stats);
 	return rc ? err_copy(err, &e) : RC_OK;
+}
+
+void vmnet_source_stats(struct vmnet_handover *h, struct vmnet_switch_stats *stats)
+{
+	struct net_capture_stats cs = {0};
+
+	if (h->capture)
+		net_capture_stats(h->capture, &cs);
+	*stats = (struct vmnet_switch_stats){
+		.n_resent = cs.n_forwarded, .n_overrun = cs.n_overrun + h->has_gap, .took = h->took};
 }
 
 enum rc vmnet_source_abort(struct vmnet_handover *h, struct err *err)

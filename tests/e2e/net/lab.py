@@ -81,6 +81,7 @@ class Lab:
     def __init__(self, n_nodes=2, mtu=1500):
         self.clean()
         self.dir = tempfile.mkdtemp(prefix=PREFIX + "-")
+        os.chmod(self.dir, 0o755)  # dnsmasq reads its hosts as nobody
         self.p = subprocess.Popen([NETLAB], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         self.nodes = {}
         self.guests = {}

@@ -26,7 +26,7 @@
 #include "net/ns.h"
 #include "virt/node/vmnet.h"
 
-#define MAX_THINGS 64
+#define MAX_THINGS 256
 #define ARGS_MAX 64
 
 struct node {
@@ -316,7 +316,7 @@ static enum rc do_detach(char **a, struct err *err)
 
 	fd_close(v->tap_fd);
 	fd_close(v->ns_fd);
-	*v = vms[--n_vms];
+	v->uid[0] = '\0'; /* others hold pointers into the table: no compaction */
 	return rc;
 }
 
@@ -533,6 +533,144 @@ static enum rc do_routes(char **a, struct err *err)
 	return rc;
 }
 
+/* ---- load: an echo server and numbered datagrams, fast enough to be trusted ---- */
+
+struct load {
+	char name[32];
+	int fd;
+	unsigned rate; /* 0: echo server */
+	pthread_t thread;
+	volatile bool stop;
+	uint32_t n_sent, n_back;
+	uint8_t *seen;
+};
+
+#define STREAM_MAX (1u << 20)
+static struct load loads[MAX_THINGS];
+static size_t n_loads;
+
+static usec_t clock_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (usec_t)t.tv_sec * USEC_PER_SEC + (usec_t)t.tv_nsec / 1000;
+}
+
+static void *echo_run(void *arg)
+{
+	struct load *l = arg;
+	struct sockaddr_in from;
+	char buf[2048];
+
+	while (!l->stop) {
+		socklen_t n_from = sizeof(from);
+		ssize_t n = recvfrom(l->fd, buf, sizeof(buf), 0, (struct sockaddr *)&from, &n_from);
+
+		if (n >= 0)
+			ignore_rc(sendto(l->fd, buf, (size_t)n, 0, (struct sockaddr *)&from, n_from) < 0 ? RC_IO : RC_OK);
+	}
+	return NULL;
+}
+
+static void stream_drain(struct load *l)
+{
+	uint32_t k;
+
+	while (recv(l->fd, &k, sizeof(k), MSG_DONTWAIT) == (ssize_t)sizeof(k))
+		if (k < STREAM_MAX && !l->seen[k]) {
+			l->seen[k] = 1;
+			l->n_back++;
+		}
+}
+
+static void *stream_run(void *arg)
+{
+	struct load *l = arg;
+	usec_t begin = clock_us(), end;
+
+	while (!l->stop && l->n_sent < STREAM_MAX) {
+		uint32_t due = (uint32_t)((clock_us() - begin) * l->rate / USEC_PER_SEC);
+		struct pollfd p = {l->fd, POLLIN, 0};
+
+		for (; l->n_sent < due; l->n_sent++)
+			ignore_rc(send(l->fd, &l->n_sent, sizeof(l->n_sent), 0) < 0 ? RC_IO : RC_OK);
+		poll(&p, 1, 1);
+		stream_drain(l);
+	}
+	end = clock_us() + USEC_PER_SEC;
+	while (clock_us() < end && l->n_back < l->n_sent) {
+		struct pollfd p = {l->fd, POLLIN, 0};
+
+		poll(&p, 1, 20);
+		stream_drain(l);
+	}
+	return NULL;
+}
+
+static enum rc load_start(struct load *l, const char *name, const char *ns, void *(*fn)(void *), const char *addr, int port,
+			  struct err *err)
+{
+	CLEANUP(net_ns_leave) int old = -1;
+	int ns_fd = open(ns, O_RDONLY | O_CLOEXEC), bytes = 4 << 20;
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+	struct timeval tv = {.tv_usec = 100000};
+	enum rc rc = net_ns_enter(ns_fd, &old, err);
+
+	fd_close(ns_fd);
+	if (rc)
+		return rc;
+	snprintf(l->name, sizeof(l->name), "%s", name);
+	l->fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (setsockopt(l->fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)) < 0 ||
+	    setsockopt(l->fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)) < 0)
+		return err_set_sys(err, errno, "socket");
+	a.sin_addr = addr ? ip(addr) : (struct in_addr){0};
+	if (addr ? connect(l->fd, (struct sockaddr *)&a, sizeof(a)) : bind(l->fd, (struct sockaddr *)&a, sizeof(a)))
+		return err_set_sys(err, errno, "bind or connect");
+	l->seen = mem_alloc(STREAM_MAX);
+	n_loads++;
+	return pthread_create(&l->thread, NULL, fn, l) ? err_set(err, RC_IO, "thread") : RC_OK;
+}
+
+/* echo NAME NETNS PORT */
+static enum rc do_echo(char **a, struct err *err)
+{
+	return load_start(&loads[n_loads], a[1], a[2], echo_run, NULL, atoi(a[3]), err);
+}
+
+/* stream NAME NETNS ADDRESS PORT RATE */
+static enum rc do_stream(char **a, struct err *err)
+{
+	struct load *l = &loads[n_loads];
+
+	l->rate = (unsigned)atoi(a[5]);
+	return load_start(l, a[1], a[2], stream_run, a[3], atoi(a[4]), err);
+}
+
+/* loadstop NAME: sent, lost, the first numbers lost */
+static enum rc do_loadstop(char **a, struct err *err)
+{
+	(void)err;
+	for (size_t i = 0; i < n_loads; i++) {
+		struct load *l = &loads[i];
+
+		if (!str_eq(l->name, a[1]))
+			continue;
+		l->stop = true;
+		pthread_join(l->thread, NULL);
+		fd_close(l->fd);
+		printf("ok %u %u", l->n_sent, l->n_sent - l->n_back);
+		for (uint32_t k = 0, n = 0; k < l->n_sent && n < 8; k++)
+			if (!l->seen[k] && l->rate && ++n)
+				printf(" %u", k);
+		printf("\n");
+		mem_free(l->seen);
+		return RC_EXISTS;
+	}
+	return RC_NOT_FOUND;
+}
+
 static const struct {
 	const char *name;
 	int min_args;
@@ -546,7 +684,8 @@ static const struct {
 	{"srcabort", 2, do_srcabort}, {"srcfinish", 2, do_srcfinish}, {"srcclose", 2, do_srcclose},
 	{"tgtopen", 3, do_tgtopen}, {"tgtactivate", 2, do_tgtactivate}, {"tgtclose", 2, do_tgtclose},
 	{"tapfd", 2, do_tapfd}, {"closetap", 2, do_closetap}, {"svc", 8, do_svc}, {"apply", 2, do_apply},
-	{"dns", 4, do_dns}, {"mig", 4, do_mig}, {"routes", 3, do_routes},
+	{"dns", 4, do_dns}, {"mig", 4, do_mig}, {"routes", 3, do_routes}, {"echo", 4, do_echo},
+	{"stream", 6, do_stream}, {"loadstop", 2, do_loadstop},
 };
 
 static void run(char *line)
