@@ -1,11 +1,72 @@
-/* /openapi/v2 and /openapi/v3. */
+/* /openapi/v2 (JSON and protobuf: kubectl asks for nothing else) and /openapi/v3. */
 #include "cluster/apiserver/apisrv_int.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "api/gen/openapi_data.h"
+#include "base/str.h"
+
+static void answer_blob(struct apisrv_call *c, const char *type, struct api_blob b)
+{
+	call_answer(c, 200, type, (const char *)b.p, b.n);
+}
+
+static bool wants_protobuf(const char *accept)
+{
+	return accept && strstr(accept, "protobuf") && !strstr(accept, "application/json");
+}
+
+static void serve_v2(struct apisrv_call *c, const char *accept)
+{
+	if (accept && strstr(accept, "com.github.proto-openapi.spec.v2"))
+		answer_blob(c, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", api_openapi_v2_pb());
+	else
+		answer_blob(c, "application/json", api_openapi_v2_json());
+}
+
+/* The hash lets clients keep a document for as long as it stays the same. */
+static void serve_v3_index(struct apisrv_call *c)
+{
+	CLEANUP(js_unrefp) struct json *paths = js_new_object();
+	const struct api_openapi_v3 *row = api_openapi_v3();
+
+	for (; paths && row->path; row++) {
+		char url[256];
+
+		snprintf(url, sizeof(url), "/openapi/v3/%s?hash=%016llX", row->path,
+			 (unsigned long long)str_hash(row->json.p, row->json.n));
+		if (js_set(paths, row->path, js_pack("{s:s}", "serverRelativeURL", url))) {
+			call_nomem(c);
+			return;
+		}
+	}
+	call_answer_json(c, 200, js_pack("{s:O*}", "paths", paths));
+}
+
+static void serve_v3(struct apisrv_call *c, const char *path, const char *accept)
+{
+	const struct api_openapi_v3 *row = api_openapi_v3();
+
+	while (row->path && strcmp(row->path, path) != 0)
+		row++;
+	if (!row->path)
+		call_fail(c, 404, "NotFound", js_new_object(), "the server could not find the requested resource");
+	else if (wants_protobuf(accept))
+		call_fail(c, 406, "NotAcceptable", NULL,
+			  "only the following media types are accepted: application/json");
+	else
+		answer_blob(c, "application/json", row->json);
+}
 
 void serve_openapi(struct apisrv_call *c, const char *what, const char *accept)
 {
-	(void)what;
-	(void)accept;
-	call_fail(c, 404, "NotFound", js_new_object(), "this build has no OpenAPI documents");
+	if (strcmp(what, "v2") == 0)
+		serve_v2(c, accept);
+	else if (strcmp(what, "v3") == 0)
+		serve_v3_index(c);
+	else if (str_has_prefix(what, "v3/"))
+		serve_v3(c, what + 3, accept);
+	else
+		call_fail(c, 404, "NotFound", js_new_object(), "the server could not find the requested resource");
 }
