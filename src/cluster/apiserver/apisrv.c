@@ -228,12 +228,13 @@ static enum rc call_new(struct apisrv_call **out, struct apisrv *s, const struct
 		return RC_NOMEM;
 	}
 	if (r->n_body) {
-		c->body = mem_strndup(r->body, r->n_body);
-		c->n_body = r->n_body;
+		c->body = mem_alloc(r->n_body + 1);
 		if (!c->body) {
 			call_free(c);
 			return RC_NOMEM;
 		}
+		memcpy(c->body, r->body, r->n_body);
+		c->n_body = r->n_body;
 	}
 	*out = c;
 	return RC_OK;
@@ -343,6 +344,14 @@ static bool parse_body(struct apisrv_call *c)
 
 	if (!c->n_body)
 		return true;
+	if (str_eq(c->content_type, "application/vnd.kubernetes.protobuf") && c->verb != VERB_PATCH) {
+		enum rc rc = proto_decode(c->body, c->n_body, &c->json, &err);
+
+		if (rc)
+			call_fail_rc(c, rc, &err);
+		c->body = mem_free(c->body);
+		return rc == RC_OK;
+	}
 	if (c->content_type && !str_eq(c->content_type, "application/json") && c->verb != VERB_PATCH) {
 		call_fail(c, 415, "UnsupportedMediaType", NULL,
 			  "the body of the request was in an unknown format - accepted media types include: "

@@ -274,6 +274,10 @@ MUST_CHECK enum rc apisrv_inner(struct apisrv *s, struct apisrv_call *owner,
 				struct err *err);
 extern const struct apisrv_user apisrv_self; /* the server's own identity */
 
+/* A body of type application/vnd.kubernetes.protobuf as JSON (proto.c).  RC_MEDIA: a kind or field that
+ * is not known there. */
+MUST_CHECK enum rc proto_decode(const char *body, size_t n, struct json **out, struct err *err);
+
 /* util */
 char *b64_encode(const void *p, size_t n, bool url); /* NULL when out of memory */
 MUST_CHECK enum rc b64_decode(const char *s, bool url, char **out, size_t *n);
