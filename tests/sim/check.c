@@ -1,0 +1,432 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "api/gen/api_types.h"
+#include "api/meta.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "ev/ev.h"
+#include "json/json.h"
+#include "kube/kcache.h"
+#include "kube/kobj.h"
+#include "kube/kube.h"
+#include "sim/sim.h"
+#include "virt/names.h"
+
+/* Theory of operation
+ *
+ * The checker has a client of its own without delay or faults, so its cache is the truth after each
+ * write.  Each change of an object, and each change on a machine, is checked at once; what must hold
+ * only when all is quiet is checked at the end.  The numbers are those of docs/internals/sim.md.
+ */
+
+struct checker {
+	struct sim *sim;
+	struct kube *kube;
+	struct kcache *truth;
+	struct kcache_handler *handler;
+	usec_t last_change;
+};
+
+static void on_change(const struct kobj *old, const struct kobj *new, void *arg);
+
+enum rc checker_new(struct checker **out, struct sim *s)
+{
+	static const struct api_kind *const kinds[] = {
+		&api_kind_VirtualMachine, &api_kind_VirtualMachineInstance,
+		&api_kind_VirtualMachineInstanceMigration, &api_kind_Pod, &api_kind_Allocation,
+		&api_kind_PortBinding, &api_kind_Handover, &api_kind_PersistentVolumeClaim,
+	};
+	struct checker *c = mem_alloc(sizeof(*c));
+	enum rc rc;
+
+	if (!c)
+		return RC_NOMEM;
+	c->sim = s;
+	*out = c;
+	rc = kube_new_over(&c->kube, s->loop, &net_transport,
+			   net_client_new(s->net, "checker", "system:masters", NET_PERFECT), NULL);
+	if (!rc)
+		rc = kcache_new(&c->truth, s->loop, c->kube, &(struct kcache_opts){.seed = 1}, NULL);
+	for (size_t i = 0; !rc && i < ARRAY_SIZE(kinds); i++)
+		rc = kcache_add(c->truth, &(struct kcache_source){.kind = kinds[i]}, NULL);
+	if (!rc)
+		rc = kcache_on(c->truth, &c->handler, NULL, on_change, c, NULL);
+	return rc ? rc : kcache_start(c->truth, NULL);
+}
+
+struct checker *checker_free(struct checker *c)
+{
+	if (!c)
+		return NULL;
+	kcache_handler_free(c->handler);
+	kcache_free(c->truth);
+	kube_free(c->kube);
+	return mem_free(c);
+}
+
+struct kcache *checker_truth(struct checker *c)
+{
+	return c->truth;
+}
+
+usec_t checker_last_change(const struct checker *c)
+{
+	return c->last_change;
+}
+
+static bool pod_is_over(const Pod *p)
+{
+	return str_eq(p->status.phase, "Succeeded") || str_eq(p->status.phase, "Failed");
+}
+
+static bool vmim_is_final(const VirtualMachineInstanceMigration *m)
+{
+	return str_eq(m->status.phase, "Succeeded") || str_eq(m->status.phase, "Failed");
+}
+
+static bool vmi_is_final(const VirtualMachineInstance *v)
+{
+	return str_eq(v->status.phase, "Succeeded") || str_eq(v->status.phase, "Failed");
+}
+
+/* 1. At most one copy of a guest executes, wherever. */
+void checker_guests(struct checker *c)
+{
+	struct sim *s = c ? c->sim : NULL;
+
+	if (!s)
+		return;
+	c->last_change = loop_now(s->loop);
+	for (unsigned i = 0; i < SIM_NODES * SIM_NODES; i++) {
+		struct machine *a = s->machines[i / SIM_NODES], *b = s->machines[i % SIM_NODES];
+
+		LIST_FOREACH(la, machine_guests(a)) {
+			LIST_FOREACH(lb, machine_guests(b)) {
+				struct guest *x = LIST_ENTRY(la, struct guest, link);
+				struct guest *y = LIST_ENTRY(lb, struct guest, link);
+
+				if (x != y && x->vmi_uid && str_eq(x->vmi_uid, y->vmi_uid) &&
+				    guest_executes(x) && guest_executes(y))
+					sim_fail(s, "two copies of VMI %s run: pods %s (%s) and %s (%s)", x->vmi_name,
+						 x->pod_name, machine_name(a), y->pod_name, machine_name(b));
+			}
+		}
+	}
+}
+
+static bool stop_was_asked(struct checker *c, const char *ns, const char *name, const char *uid)
+{
+	const VirtualMachineInstance *vmi =
+		kobj_typed(kcache_get(c->truth, &api_kind_VirtualMachineInstance, ns, name));
+	usec_t since = 0;
+
+	if (vmi && str_eq(vmi->metadata.uid, uid) && vmi->metadata.creationTimestamp &&
+	    time_parse(vmi->metadata.creationTimestamp, &since, NULL))
+		since = 0;
+	return user_asked_to_stop(c->sim->user, name, since);
+}
+
+/* 2. No running guest ends without somebody having asked for it. */
+void checker_guest_lost(struct checker *c, const struct guest *g, const char *how)
+{
+	if (!c || !g->vmi_uid || str_has_prefix(how, "Guest"))
+		return;
+	if (!stop_was_asked(c, g->ns, g->vmi_name, g->vmi_uid))
+		sim_fail(c->sim, "the guest of VMI %s ended (%s, pod %s) and nobody asked for it", g->vmi_name, how,
+			 g->pod_name);
+}
+
+/* 3. Launcher pods of a VMI: one source at most, one target at most per migration, and a second pod
+ * only while a migration needs it. */
+static void check_pods(struct checker *c, const struct kobj *changed)
+{
+	const char *uid = api_label(kobj_meta(changed), LABEL_CREATED_BY);
+	const Pod *source = NULL, *target = NULL;
+	struct kiter it;
+
+	if (!uid)
+		return;
+	kcache_by_owner(c->truth, &api_kind_Pod, uid, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));) {
+		const Pod *p = kobj_typed(o);
+		bool is_target = api_label(&p->metadata, LABEL_MIGRATION_UID) != NULL;
+		const Pod **slot = is_target ? &target : &source;
+
+		if (pod_is_over(p) || p->metadata.deletionTimestamp)
+			continue;
+		/* A target that took over is a source of later moves. */
+		if (is_target) {
+			const VirtualMachineInstance *vmi = NULL;
+			const OwnerReference *own = api_controller_of(&p->metadata);
+
+			if (own)
+				vmi = kobj_typed(kcache_get(c->truth, &api_kind_VirtualMachineInstance,
+							    p->metadata.namespace, own->name));
+			if (vmi && str_eq(vmi->status.nodeName, p->spec.nodeName) && p->spec.nodeName)
+				slot = &source;
+		}
+		if (*slot && *slot != p) {
+			struct guest *g = NULL;
+
+			/* The old source of a completed move ends by itself a moment later. */
+			for (unsigned i = 0; i < SIM_NODES && !g; i++)
+				g = guest_find(c->sim->machines[i], (*slot)->metadata.uid);
+			if (g && (g->state == G_RELEASED || g->moved_away)) {
+				*slot = p;
+				continue;
+			}
+			for (unsigned i = 0; i < SIM_NODES; i++) {
+				struct guest *h = guest_find(c->sim->machines[i], p->metadata.uid);
+
+				g = h ? h : g;
+			}
+			if (g && (g->state == G_RELEASED || g->moved_away))
+				continue;
+			sim_fail(c->sim, "VMI %s has two active %s pods: %s and %s",
+				 api_label(&p->metadata, LABEL_CREATED_BY), is_target ? "target" : "launcher",
+				 (*slot)->metadata.name, p->metadata.name);
+		}
+		*slot = p;
+	}
+}
+
+/* 4. The spec belongs to its user. */
+static void check_spec(struct checker *c, const struct kobj *o)
+{
+	const VirtualMachine *vm = kobj_typed(o);
+	const struct json *want = user_spec_of(c->sim->user, kobj_name(o));
+	CLEANUP(js_unrefp) struct json *all = NULL;
+	CLEANUP(js_unrefp) struct json *flipped = NULL;
+
+	if (!want || vm->metadata.deletionTimestamp)
+		return;
+	all = api_encode(&api_type_VirtualMachine, vm);
+	if (js_equal(js_get(all, "spec"), want))
+		return;
+	flipped = js_copy(want);
+	if (user_may_flip(c->sim->user, kobj_name(o)) && str_eq(js_get_str(want, "runStrategy"), "Halted") &&
+	    !js_set(flipped, "runStrategy", js_new_str("Always")) && js_equal(js_get(all, "spec"), flipped))
+		return;
+	CLEANUP(mem_freep) char *a = js_to_text(want);
+	CLEANUP(mem_freep) char *b = js_to_text(js_get(all, "spec"));
+
+	sim_fail(c->sim, "the spec of VM %s was changed behind its user's back: %.200s -> %.200s", kobj_name(o), a, b);
+}
+
+static int vmi_rank(const char *phase)
+{
+	static const char *const order[] = {"Pending", "Scheduling", "Scheduled", "Running", "Succeeded", "Failed"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(order); i++)
+		if (str_eq(order[i], phase))
+			return (int)i;
+	return -1;
+}
+
+/* 5. Phases go forward; ends are final. */
+static void check_vmi(struct checker *c, const struct kobj *old, const struct kobj *new)
+{
+	const VirtualMachineInstance *a = kobj_typed(old), *b = kobj_typed(new);
+
+	if (!a || !b || !str_eq(a->metadata.uid, b->metadata.uid) || str_eq(a->status.phase, b->status.phase))
+		return;
+	sim_trace(c->sim, "truth: VMI %s: %s -> %s", b->metadata.name, a->status.phase ? a->status.phase : "",
+		  b->status.phase ? b->status.phase : "");
+	if (vmi_is_final(a) || vmi_rank(b->status.phase) < vmi_rank(a->status.phase))
+		sim_fail(c->sim, "VMI %s went from %s to %s", b->metadata.name, a->status.phase,
+			 b->status.phase ? b->status.phase : "");
+}
+
+/* 6. A migration that says Succeeded has moved the guest, one that says Failed has not. */
+static void check_outcome(struct checker *c, const VirtualMachineInstanceMigration *m)
+{
+	const VirtualMachineInstance *vmi = kobj_typed(kcache_get(
+		c->truth, &api_kind_VirtualMachineInstance, m->metadata.namespace, m->spec.vmiName));
+	bool moved = false;
+
+	for (unsigned i = 0; i < SIM_NODES; i++) {
+		LIST_FOREACH(l, machine_guests(c->sim->machines[i])) {
+			struct guest *g = LIST_ENTRY(l, struct guest, link);
+
+			if (str_eq(g->migration_uid, m->metadata.uid) && g->took_over)
+				moved = true;
+			if (g->move == MOVE_DONE && str_eq(g->move_uid, m->metadata.uid))
+				moved = true;
+		}
+	}
+	if (str_eq(m->status.phase, "Failed") && moved && vmi && !vmi->metadata.deletionTimestamp &&
+	    !vmi_is_final(vmi))
+		sim_fail(c->sim, "migration %s says Failed, but the guest moved", m->metadata.name);
+	if (str_eq(m->status.phase, "Succeeded") && !moved)
+		sim_fail(c->sim, "migration %s says Succeeded, but the guest did not move", m->metadata.name);
+}
+
+static void check_vmim(struct checker *c, const struct kobj *old, const struct kobj *new)
+{
+	const VirtualMachineInstanceMigration *a = kobj_typed(old), *b = kobj_typed(new);
+
+	if (!b || (a && str_eq(a->status.phase, b->status.phase)))
+		return;
+	sim_trace(c->sim, "truth: VMIM %s: %s -> %s", b->metadata.name, a && a->status.phase ? a->status.phase : "",
+		  b->status.phase ? b->status.phase : "");
+	if (a && vmim_is_final(a))
+		sim_fail(c->sim, "migration %s went from %s to %s", b->metadata.name, a->status.phase,
+			 b->status.phase ? b->status.phase : "");
+	if (vmim_is_final(b))
+		check_outcome(c, b);
+}
+
+static void on_change(const struct kobj *old, const struct kobj *new, void *arg)
+{
+	struct checker *c = arg;
+	const struct api_kind *k = kobj_kind(new ? new : old);
+
+	c->last_change = loop_now(c->sim->loop);
+	if (k == &api_kind_Pod && new)
+		check_pods(c, new);
+	else if (k == &api_kind_VirtualMachine && new)
+		check_spec(c, new);
+	else if (k == &api_kind_VirtualMachineInstance)
+		check_vmi(c, old, new);
+	else if (k == &api_kind_VirtualMachineInstanceMigration)
+		check_vmim(c, old, new);
+}
+
+/* At the end */
+
+static const VirtualMachineInstance *vmi_with_uid(struct checker *c, const char *uid)
+{
+	struct kiter it;
+
+	kcache_list(c->truth, &api_kind_VirtualMachineInstance, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));)
+		if (str_eq(kobj_uid(o), uid))
+			return kobj_typed(o);
+	return NULL;
+}
+
+static bool exists_uid(struct checker *c, const char *uid)
+{
+	struct kiter it;
+
+	if (vmi_with_uid(c, uid))
+		return true;
+	kcache_list(c->truth, &api_kind_VirtualMachine, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));)
+		if (str_eq(kobj_uid(o), uid))
+			return true;
+	return false;
+}
+
+/* 7. Nothing is left of what is finished. */
+static void final_orphans(struct checker *c)
+{
+	struct kiter it;
+
+	kcache_list(c->truth, &api_kind_Pod, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));) {
+		const Pod *p = kobj_typed(o);
+		const char *uid = api_label(&p->metadata, LABEL_CREATED_BY);
+		const VirtualMachineInstance *vmi = uid ? vmi_with_uid(c, uid) : NULL;
+
+		if (uid && !vmi)
+			sim_fail(c->sim, "pod %s is left of a VMI that is gone", p->metadata.name);
+		else if (vmi && !pod_is_over(p) && vmi_is_final(vmi))
+			sim_fail(c->sim, "pod %s still runs, its VMI is %s", p->metadata.name, vmi->status.phase);
+		else if (vmi && !pod_is_over(p) && !str_eq(vmi->status.nodeName, p->spec.nodeName))
+			sim_fail(c->sim, "pod %s is left of a migration", p->metadata.name);
+	}
+	kcache_list(c->truth, &api_kind_Allocation, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));) {
+		const Allocation *a = kobj_typed(o);
+
+		if (!a->spec.owner || !exists_uid(c, a->spec.owner->uid))
+			sim_fail(c->sim, "allocation %s is left of an owner that is gone", a->metadata.name);
+	}
+	kcache_list(c->truth, &api_kind_PortBinding, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));) {
+		const PortBinding *b = kobj_typed(o);
+		const VirtualMachineInstance *vmi = kobj_typed(kcache_get(
+			c->truth, &api_kind_VirtualMachineInstance, b->metadata.namespace, b->metadata.name));
+
+		if (!vmi)
+			sim_fail(c->sim, "port binding %s is left of a VMI that is gone", b->metadata.name);
+		else if (!vmi_is_final(vmi) && !str_eq(b->spec.nodeName, vmi->status.nodeName))
+			sim_fail(c->sim, "port binding %s says %s, the VMI %s", b->metadata.name, b->spec.nodeName,
+				 vmi->status.nodeName);
+	}
+	kcache_list(c->truth, &api_kind_Handover, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));)
+		if (!kcache_get(c->truth, &api_kind_VirtualMachineInstanceMigration, kobj_ns(o), kobj_name(o)))
+			sim_fail(c->sim, "hand-over record %s is left of a migration that is gone", kobj_name(o));
+}
+
+/* 8. Every migration has ended; 9. status says where the guest is. */
+static void final_states(struct checker *c)
+{
+	struct kiter it;
+
+	kcache_list(c->truth, &api_kind_VirtualMachineInstanceMigration, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));) {
+		const VirtualMachineInstanceMigration *m = kobj_typed(o);
+
+		if (!vmim_is_final(m))
+			sim_fail(c->sim, "migration %s never ended: %s", m->metadata.name,
+				 m->status.phase ? m->status.phase : "(new)");
+		if (m->metadata.deletionTimestamp)
+			sim_fail(c->sim, "migration %s was deleted and is still there", m->metadata.name);
+	}
+	kcache_list(c->truth, &api_kind_VirtualMachineInstance, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));) {
+		const VirtualMachineInstance *v = kobj_typed(o);
+		struct guest *found = NULL;
+
+		if (v->metadata.deletionTimestamp)
+			sim_fail(c->sim, "VMI %s was deleted and is still there", v->metadata.name);
+		for (unsigned i = 0; i < SIM_NODES; i++) {
+			LIST_FOREACH(l, machine_guests(c->sim->machines[i])) {
+				struct guest *g = LIST_ENTRY(l, struct guest, link);
+
+				if (str_eq(g->vmi_uid, v->metadata.uid) && guest_executes(g))
+					found = g;
+			}
+		}
+		if (str_eq(v->status.phase, "Running") != (found != NULL))
+			sim_fail(c->sim, "VMI %s says %s, its guest %s", v->metadata.name, v->status.phase,
+				 found ? "runs" : "does not run");
+		else if (found && !str_eq(machine_name(found->machine), v->status.nodeName))
+			sim_fail(c->sim, "VMI %s says %s, its guest is on %s", v->metadata.name,
+				 v->status.nodeName, machine_name(found->machine));
+		else if (found && (v->status.activePods.n != 1 ||
+				   !api_map_has(&v->status.activePods, found->pod_uid)))
+			sim_fail(c->sim, "VMI %s: activePods has %zu entries", v->metadata.name,
+				 v->status.activePods.n);
+	}
+}
+
+/* 10. No guest without a VMI. */
+static void final_guests(struct checker *c)
+{
+	for (unsigned i = 0; i < SIM_NODES; i++) {
+		LIST_FOREACH(l, machine_guests(c->sim->machines[i])) {
+			struct guest *g = LIST_ENTRY(l, struct guest, link);
+
+			if (guest_executes(g) && !vmi_with_uid(c, g->vmi_uid))
+				sim_fail(c->sim, "the guest of pod %s runs and has no VMI", g->pod_name);
+		}
+	}
+}
+
+void checker_final(struct checker *c)
+{
+	const char *why = user_unfulfilled(c->sim->user, c->truth);
+
+	if (why)
+		sim_fail(c->sim, "%s", why);
+	final_states(c);
+	final_orphans(c);
+	final_guests(c);
+}

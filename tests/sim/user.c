@@ -1,0 +1,431 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "api/gen/api_types.h"
+#include "api/meta.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "ev/ev.h"
+#include "json/json.h"
+#include "kube/kcache.h"
+#include "kube/kobj.h"
+#include "kube/kube.h"
+#include "sim/sim.h"
+#include "virt/names.h"
+
+/* Theory of operation
+ *
+ * People make, start, stop, restart, move and delete virtual machines at random moments of the fault
+ * window, and cancel moves.  They see the truth (not a lagging cache) and their requests do not get
+ * lost.  Then they settle: each machine gets a last wish, and the simulation waits until all have come
+ * true.
+ */
+
+enum { MAX_VMS = 4, MAX_WAITING = 64 };
+
+enum wish { WISH_ANY, WISH_RUNNING, WISH_STOPPED, WISH_GONE };
+
+struct vm {
+	char name[16];
+	bool exists; /* by our own calls */
+	struct json *spec;
+	unsigned in_flight; /* own writes whose answer is not here yet */
+	bool may_flip;
+	usec_t stop_asked; /* realtime of the last thing that may end its guest; 0: never */
+	enum wish wish;
+};
+
+struct call {
+	struct list link;
+	struct user *user;
+	struct vm *vm; /* NULL: not about a VM object */
+	struct kube_call *call;
+	bool is_delete;
+	bool is_create;
+};
+
+struct user {
+	struct sim *sim;
+	struct kube *kube;
+	struct vm vms[MAX_VMS];
+	unsigned n_vms;
+	struct ev_src *timer;
+	struct list calls;
+	unsigned n_moves;
+	bool is_settled;
+};
+
+static const char *const strategies[] = {"Always", "RerunOnFailure", "Manual", "Halted", "Once"};
+
+static void on_timer(void *arg);
+static usec_t now(const struct user *u)
+{
+	return loop_realtime(u->sim->loop);
+}
+
+enum rc user_new(struct user **out, struct sim *s)
+{
+	struct user *u = mem_alloc(sizeof(*u));
+	enum rc rc;
+
+	if (!u)
+		return RC_NOMEM;
+	u->sim = s;
+	u->n_vms = 1 + (unsigned)(sim_rand(s) % MAX_VMS);
+	list_init(&u->calls);
+	for (unsigned i = 0; i < u->n_vms; i++)
+		snprintf(u->vms[i].name, sizeof(u->vms[i].name), "vm-%u", i + 1);
+	*out = u;
+	rc = kube_new_over(&u->kube, s->loop, &net_transport,
+			   net_client_new(s->net, "admin", "system:masters", NET_GOOD), NULL);
+	if (!rc)
+		rc = ev_timer_after(s->loop, &u->timer, 500 * USEC_PER_MSEC, on_timer, u, NULL);
+	return rc;
+}
+
+struct user *user_free(struct user *u)
+{
+	if (!u)
+		return NULL;
+	while (!list_is_empty(&u->calls)) {
+		struct call *c = LIST_ENTRY(list_pop_head(&u->calls), struct call, link);
+
+		kube_call_free(c->call);
+		mem_free(c);
+	}
+	for (unsigned i = 0; i < u->n_vms; i++)
+		js_unref(u->vms[i].spec);
+	ev_src_free(u->timer);
+	kube_free(u->kube);
+	return mem_free(u);
+}
+
+/* Calls */
+
+static void on_reply(const struct kube_reply *r, void *arg)
+{
+	struct call *c = arg;
+	struct vm *vm = c->vm;
+
+	list_remove(&c->link);
+	kube_call_free(c->call);
+	if (r->rc && r->rc != RC_NOT_FOUND && r->rc != RC_CONFLICT && r->rc != RC_EXISTS && r->rc != RC_CLOSED)
+		sim_trace(c->user->sim, "user: refused: %s", r->err.msg);
+	if (r->rc == RC_INVALID || r->rc == RC_BAD_REQUEST || r->rc == RC_FORBIDDEN || r->rc == RC_METHOD)
+		sim_fail(c->user->sim, "a person's call was refused: %s", r->err.msg);
+	if (vm) {
+		vm->in_flight--;
+		if (!r->rc && !c->is_delete && str_eq(js_get_str(r->body, "kind"), "VirtualMachine")) {
+			js_unref(vm->spec);
+			vm->spec = js_copy(js_get(r->body, "spec"));
+		}
+		if (r->rc && c->is_create)
+			vm->exists = false; /* the old one was still there */
+	}
+	mem_free(c);
+}
+
+static struct call *call_new(struct user *u, struct vm *vm)
+{
+	struct call *c = mem_alloc(sizeof(*c));
+
+	c->user = u;
+	c->vm = vm;
+	if (vm)
+		vm->in_flight++;
+	list_push_tail(&u->calls, &c->link);
+	return c;
+}
+
+static void started(struct user *u, enum rc rc)
+{
+	if (rc)
+		sim_fail(u->sim, "the user cannot send a request: %s", rc_name(rc));
+}
+
+static void patch_vm(struct user *u, struct vm *vm, const char *sub, struct json *body)
+{
+	struct call *c = call_new(u, vm);
+
+	started(u, kube_patch(u->kube, &c->call, &api_kind_VirtualMachine, "default", vm->name, sub,
+			      KUBE_PATCH_MERGE, body, on_reply, c, NULL));
+	js_unref(body);
+}
+
+static const VirtualMachineInstance *vmi_of(const struct user *u, const struct vm *vm)
+{
+	return kobj_typed(kcache_get(checker_truth(u->sim->checker), &api_kind_VirtualMachineInstance,
+				     "default", vm->name));
+}
+
+static const VirtualMachine *vm_of(const struct user *u, const struct vm *vm)
+{
+	return kobj_typed(
+		kcache_get(checker_truth(u->sim->checker), &api_kind_VirtualMachine, "default", vm->name));
+}
+
+/* Deeds */
+
+static void create_vm(struct user *u, struct vm *vm)
+{
+	const char *strategy = strategies[sim_rand(u->sim) % ARRAY_SIZE(strategies)];
+	CLEANUP(js_unrefp) struct json *body = NULL;
+	struct call *c;
+
+	if (vm_of(u, vm))
+		return; /* the old one is still going */
+	sim_trace(u->sim, "user: create %s (%s)", vm->name, strategy);
+	body = js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s, s:{s:{s:{s:s}}, s:{s:{s:{s:{s:s}}, s:{s:[{s:s, s:{}}]}}, "
+		       "s:[{s:s, s:{}}], s:i, s:s}}}}",
+		       "apiVersion", "kubevirt.io/v1", "kind", "VirtualMachine", "metadata", "name", vm->name,
+		       "namespace", "default", "spec", "runStrategy", strategy, "template", "metadata", "labels",
+		       "app", vm->name, "spec", "domain", "resources", "requests", "memory", "128Mi", "devices",
+		       "interfaces", "name", "default", "masquerade", "networks", "name", "default", "pod",
+		       "terminationGracePeriodSeconds", 5, "evictionStrategy", "LiveMigrate");
+	vm->exists = true;
+	vm->may_flip = false;
+	c = call_new(u, vm);
+	c->is_create = true;
+	started(u, kube_create(u->kube, &c->call, &api_kind_VirtualMachine, "default", body, on_reply, c, NULL));
+}
+
+static void set_strategy(struct user *u, struct vm *vm, const char *strategy)
+{
+	sim_trace(u->sim, "user: %s becomes %s", vm->name, strategy);
+	vm->stop_asked = now(u);
+	vm->may_flip = false;
+	patch_vm(u, vm, NULL, js_pack("{s:{s:s}}", "spec", "runStrategy", strategy));
+}
+
+/* What the start, stop and restart subresources do to a VM's status. */
+static void request(struct user *u, struct vm *vm, bool stop, bool start)
+{
+	const VirtualMachineInstance *vmi = vmi_of(u, vm);
+	struct json *list = js_new_array();
+
+	if (stop && vmi)
+		ignore_rc(js_append(list, js_pack("{s:s, s:s}", "action", "Stop", "uid", vmi->metadata.uid)));
+	if (start)
+		ignore_rc(js_append(list, js_pack("{s:s}", "action", "Start")));
+	if (!js_len(list)) {
+		js_unref(list);
+		return;
+	}
+	sim_trace(u->sim, "user: %s%s%s", stop ? "stop " : "", start ? "start " : "", vm->name);
+	if (stop)
+		vm->stop_asked = now(u);
+	vm->may_flip = true;
+	patch_vm(u, vm, "status", js_pack("{s:{s:o}}", "status", "stateChangeRequests", list));
+}
+
+static void delete_object(struct user *u, const struct api_kind *kind, const char *name, struct vm *vm)
+{
+	struct call *c = call_new(u, kind == &api_kind_VirtualMachine ? vm : NULL);
+
+	sim_trace(u->sim, "user: delete %s %s", kind->kind, name);
+	if (vm)
+		vm->stop_asked = now(u);
+	if (c->vm)
+		vm->exists = false;
+	c->is_delete = true;
+	started(u, kube_delete(u->kube, &c->call, kind, "default", name, NULL, on_reply, c, NULL));
+}
+
+static void move_vm(struct user *u, struct vm *vm)
+{
+	char name[32];
+	CLEANUP(js_unrefp) struct json *body = NULL;
+	struct call *c;
+
+	if (!vmi_of(u, vm))
+		return;
+	snprintf(name, sizeof(name), "move-%u", ++u->n_moves);
+	sim_trace(u->sim, "user: move %s (%s)", vm->name, name);
+	body = js_pack("{s:s, s:s, s:{s:s, s:s, s:{s:s}, s:[s]}, s:{s:s}}", "apiVersion", "kubevirt.io/v1",
+		       "kind", "VirtualMachineInstanceMigration", "metadata", "name", name, "namespace",
+		       "default", "labels", LABEL_VMI_NAME, vm->name, "finalizers", FIN_VMIM, "spec", "vmiName",
+		       vm->name);
+	c = call_new(u, NULL);
+	started(u, kube_create(u->kube, &c->call, &api_kind_VirtualMachineInstanceMigration, "default", body,
+			       on_reply, c, NULL));
+}
+
+static void cancel_move(struct user *u)
+{
+	const VirtualMachineInstanceMigration *pick = NULL;
+	struct kiter it;
+	unsigned n = 0;
+
+	kcache_list(checker_truth(u->sim->checker), &api_kind_VirtualMachineInstanceMigration, "default", &it);
+	for (const struct kobj *o; (o = kiter_next(&it));)
+		if (!kobj_is_going(o) && sim_rand(u->sim) % ++n == 0)
+			pick = kobj_typed(o);
+	if (pick)
+		delete_object(u, &api_kind_VirtualMachineInstanceMigration, pick->metadata.name, NULL);
+}
+
+static struct guest *some_guest(struct user *u, const struct vm *vm)
+{
+	for (unsigned i = 0; i < SIM_NODES; i++) {
+		LIST_FOREACH(l, machine_guests(u->sim->machines[i])) {
+			struct guest *g = LIST_ENTRY(l, struct guest, link);
+
+			if (str_eq(g->vmi_name, vm->name) && g->state == G_RUNNING)
+				return g;
+		}
+	}
+	return NULL;
+}
+
+static void act_on(struct user *u, struct vm *vm)
+{
+	struct guest *g;
+
+	switch (sim_rand(u->sim) % 14) {
+	case 0:
+		set_strategy(u, vm, "Always");
+		break;
+	case 1:
+		set_strategy(u, vm, "Halted");
+		break;
+	case 2:
+		request(u, vm, true, false);
+		break;
+	case 3:
+		request(u, vm, false, true);
+		break;
+	case 4:
+		request(u, vm, true, true);
+		break;
+	case 5:
+		if (sim_chance(u->sim, 500))
+			delete_object(u, &api_kind_VirtualMachine, vm->name, vm);
+		break;
+	case 6:
+		if (vmi_of(u, vm))
+			delete_object(u, &api_kind_VirtualMachineInstance, vm->name, vm);
+		break;
+	case 7:
+		cancel_move(u);
+		break;
+	case 8:
+		g = some_guest(u, vm);
+		if (!g)
+			break;
+		vm->stop_asked = now(u);
+		guest_end(g, 0, "GuestShutdown");
+		break;
+	default:
+		move_vm(u, vm);
+	}
+}
+
+static void on_timer(void *arg)
+{
+	struct user *u = arg;
+	struct vm *vm = &u->vms[sim_rand(u->sim) % u->n_vms];
+
+	if (u->is_settled)
+		return;
+	if (!vm->exists)
+		create_vm(u, vm);
+	else
+		act_on(u, vm);
+	ev_timer_rearm(u->timer, sim_between(u->sim, 100 * USEC_PER_MSEC, 6 * USEC_PER_SEC));
+}
+
+/* The end */
+
+void user_settle(struct user *u)
+{
+	u->is_settled = true;
+	for (unsigned i = 0; i < u->n_vms; i++) {
+		struct vm *vm = &u->vms[i];
+
+		if (!vm->exists) {
+			vm->wish = vm_of(u, vm) ? WISH_GONE : WISH_ANY;
+			continue;
+		}
+		switch (sim_rand(u->sim) % 4) {
+		case 0:
+			set_strategy(u, vm, "Always");
+			vm->wish = WISH_RUNNING;
+			break;
+		case 1:
+			set_strategy(u, vm, "Halted");
+			/* A Start that is still queued would turn it on again. */
+			patch_vm(u, vm, "status", js_pack("{s:{s:n}}", "status", "stateChangeRequests"));
+			vm->wish = WISH_STOPPED;
+			break;
+		case 2:
+			delete_object(u, &api_kind_VirtualMachine, vm->name, vm);
+			vm->wish = WISH_GONE;
+			break;
+		default:
+			vm->wish = WISH_ANY;
+		}
+	}
+}
+
+bool user_is_idle(const struct user *u)
+{
+	return list_is_empty(&u->calls);
+}
+
+static const struct vm *vm_named(const struct user *u, const char *name)
+{
+	for (unsigned i = 0; i < u->n_vms; i++)
+		if (str_eq(u->vms[i].name, name))
+			return &u->vms[i];
+	return NULL;
+}
+
+const struct json *user_spec_of(const struct user *u, const char *name)
+{
+	const struct vm *vm = vm_named(u, name);
+
+	return vm && !vm->in_flight && vm->exists ? vm->spec : NULL;
+}
+
+bool user_may_flip(const struct user *u, const char *name)
+{
+	const struct vm *vm = vm_named(u, name);
+
+	return vm && vm->may_flip;
+}
+
+bool user_asked_to_stop(const struct user *u, const char *name, usec_t since)
+{
+	const struct vm *vm = vm_named(u, name);
+
+	/* API times have whole seconds. */
+	return vm && vm->stop_asked && vm->stop_asked + USEC_PER_SEC >= since;
+}
+
+const char *user_unfulfilled(const struct user *u, const struct kcache *truth)
+{
+	static char why[128];
+
+	(void)truth;
+	for (unsigned i = 0; i < u->n_vms; i++) {
+		const struct vm *vm = &u->vms[i];
+		const VirtualMachineInstance *vmi = vmi_of(u, vm);
+		const char *phase = vmi ? vmi->status.phase : NULL;
+
+		if (vm->wish == WISH_RUNNING && !str_eq(phase, "Running")) {
+			snprintf(why, sizeof(why), "%s should run and is '%s'", vm->name, phase ? phase : "absent");
+			return why;
+		}
+		if (vm->wish == WISH_STOPPED && vmi) {
+			snprintf(why, sizeof(why), "%s should be stopped and has a VMI in '%s'", vm->name,
+				 phase ? phase : "");
+			return why;
+		}
+		if (vm->wish == WISH_GONE && (vmi || vm_of(u, vm))) {
+			snprintf(why, sizeof(why), "%s should be gone and is there", vm->name);
+			return why;
+		}
+	}
+	return NULL;
+}
