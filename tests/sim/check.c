@@ -343,7 +343,7 @@ static void final_orphans(struct checker *c)
 	for (const struct kobj *o; (o = kiter_next(&it));) {
 		const Allocation *a = kobj_typed(o);
 
-		if (!a->spec.owner || !exists_uid(c, a->spec.owner->uid))
+		if (!exists_uid(c, a->spec.owner.uid))
 			sim_fail(c->sim, "allocation %s is left of an owner that is gone", a->metadata.name);
 	}
 	kcache_list(c->truth, &api_kind_PortBinding, NULL, &it);

@@ -247,11 +247,12 @@ static void sink_answer(void *arg, const struct apisrv_answer *a)
 	deliver_after(op, delay);
 }
 
-static void sink_begin(void *arg, int status, const char *content_type)
+static void sink_begin(void *arg, int status, const char *content_type, size_t max_backlog)
 {
 	struct netop *op = arg;
 
 	(void)content_type;
+	(void)max_backlog;
 	op->status = status;
 }
 

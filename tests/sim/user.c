@@ -30,6 +30,7 @@ struct vm {
 	char name[16];
 	bool exists; /* by our own calls */
 	struct json *spec;
+	int64_t spec_rv; /* of the answer that spec came with */
 	unsigned in_flight; /* own writes whose answer is not here yet */
 	bool may_flip;
 	usec_t stop_asked; /* realtime of the last thing that may end its guest; 0: never */
@@ -116,7 +117,13 @@ static void on_reply(const struct kube_reply *r, void *arg)
 		sim_fail(c->user->sim, "a person's call was refused: %s", r->err.msg);
 	if (vm) {
 		vm->in_flight--;
-		if (!r->rc && !c->is_delete && str_eq(js_get_str(r->body, "kind"), "VirtualMachine")) {
+		int64_t rv = 0;
+
+		ignore_rc(str_to_i64(js_str(js_at(r->body, "metadata", "resourceVersion", NULL)), 0, INT64_MAX, &rv,
+				     NULL)); /* a Status has none */
+		if (!r->rc && !c->is_delete && rv > vm->spec_rv &&
+		    str_eq(js_get_str(r->body, "kind"), "VirtualMachine")) {
+			vm->spec_rv = rv; /* answers overtake each other */
 			js_unref(vm->spec);
 			vm->spec = js_copy(js_get(r->body, "spec"));
 		}

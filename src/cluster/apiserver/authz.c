@@ -59,21 +59,26 @@ static bool runs_vmi(struct apisrv *s, const char *node, const struct json *vmi)
 	return false;
 }
 
-static bool moves_vmi(struct apisrv *s, const char *node, const struct json *vmim)
+static bool runs_vmi_named(struct apisrv *s, const char *node, const char *ns, const char *name)
 {
-	const char *name = js_str(js_at(vmim, "spec", "vmiName", NULL));
 	CLEANUP(mem_freep) char *key =
-		name ? mem_printf("virtualmachineinstances.kubevirt.io/%s/%s", json_ns(vmim), name) : NULL;
+		name ? mem_printf("virtualmachineinstances.kubevirt.io/%s/%s", ns, name) : NULL;
 	struct obj *o = key ? store_newest(s->store, key) : NULL;
 	CLEANUP(js_unrefp) struct json *vmi = o ? obj_json(o) : NULL;
 
 	return vmi && runs_vmi(s, node, vmi);
 }
 
+static bool moves_vmi(struct apisrv *s, const char *node, const struct json *vmim)
+{
+	return runs_vmi_named(s, node, json_ns(vmim), js_str(js_at(vmim, "spec", "vmiName", NULL)));
+}
+
+/* A binding is named like its VMI; the target of a move takes it over from the source. */
 static bool holds_port(struct apisrv *s, const char *node, const struct json *obj)
 {
-	(void)s;
-	return str_eq(js_str(js_at(obj, "spec", "nodeName", NULL)), node);
+	return str_eq(js_str(js_at(obj, "spec", "nodeName", NULL)), node) ||
+	       runs_vmi_named(s, node, json_ns(obj), json_name(obj));
 }
 
 static bool takes_part(struct apisrv *s, const char *node, const struct json *obj)
