@@ -1,0 +1,69 @@
+#include "virt/launcher/launcher.h"
+
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "virt/launcher/launcher_int.h"
+#include "virt/launcher/move_int.h"
+
+static const usec_t NO_TIME = 1; /* realtime 0 would read as "unset" */
+
+enum rc launcher_new(struct launcher **out, struct loop *loop, const struct launcher_config *config,
+		     struct err *err)
+{
+	CLEANUP(launcher_freep) struct launcher *l = mem_alloc(sizeof(*l));
+	struct ipc_server_config server = {.name = "ferry-launcher",
+					   .speaks = {LAUNCHER_PROTOCOL, LAUNCHER_PROTOCOL},
+					   .max_clients = 8,
+					   .mode = 0600};
+	char path[PATH_LEN];
+	enum rc rc;
+
+	if (!l)
+		return err_set(err, RC_NOMEM, "cannot allocate the launcher");
+	l->loop = loop;
+	l->config = *config;
+	l->cgroup_fd = l->serial_log_fd = l->reaper.pidfd = l->qemu.pidfd = -1;
+	l->since = MAX(loop_realtime(loop), NO_TIME);
+	l->hello = js_pack("{s:s}", "ferryVersion", FERRY_VERSION);
+	if (!l->hello)
+		return err_set(err, RC_NOMEM, "cannot allocate the launcher");
+	server.hello = l->hello;
+	path_in(l, "launcher.sock", path);
+	rc = ipc_server_new(&l->server, loop, path, &server, &launcher_methods, l, err);
+	if (rc)
+		return rc;
+	vm_adopt(l);
+	*out = STEAL(l);
+	return RC_OK;
+}
+
+struct launcher *launcher_free(struct launcher *l)
+{
+	if (!l)
+		return NULL;
+	if (l->start_call)
+		ipc_call_fail(STEAL(l->start_call), RC_CLOSED, "the launcher ends");
+	vm_fail_waiting(l, RC_CLOSED, "the launcher ends");
+	move_free(l->move);
+	l->seq = qmp_seq_free(l->seq);
+	l->qmp = qmp_free(l->qmp);
+	l->jail = jail_start_free(l->jail);
+	console_free(l);
+	struct ev_src **sources[] = {&l->reaper_io,  &l->qmp_retry, &l->start_deadline, &l->grace_timer,
+				     &l->kill_timer, &l->log_timer, &l->exit_defer,	&l->idle_timer};
+
+	for (size_t i = 0; i < ARRAY_SIZE(sources); i++)
+		*sources[i] = ev_src_free(*sources[i]);
+	proc_close(&l->reaper);
+	proc_close(&l->qemu);
+	vm_close_fds(l);
+	fd_close(l->serial_log_fd);
+	ipc_server_free(l->server);
+	js_unref(l->exit);
+	js_unref(l->hello);
+	launch_spec_free(l->spec);
+	return mem_free(l);
+}

@@ -1,0 +1,127 @@
+/* src/virt/launcher/launcher_int.h - the launcher's insides, shared by its files.  Loop thread only. */
+#ifndef VIRT_LAUNCHER_LAUNCHER_INT_H
+#define VIRT_LAUNCHER_LAUNCHER_INT_H
+
+#include <sys/types.h>
+
+#include "ev/ev.h"
+#include "ipc/ipc.h"
+#include "json/json.h"
+#include "qmp/qmp.h"
+#include "virt/launcher/jail.h"
+#include "virt/launcher/kvm_probe.h"
+#include "virt/launcher/launch_spec.h"
+#include "virt/launcher/launcher.h"
+#include "virt/launcher/qemu_cmdline.h"
+#include "virt/launcher/qmp_seq.h"
+#include "virt/launcher/vmstate.h"
+#include "virt/migration/mig_qemu.h"
+
+enum { LAUNCHER_PROTOCOL = 1, MAX_PUT_FDS = 128, PATH_LEN = 200 };
+
+#define QMP_TIMEOUT (10 * USEC_PER_SEC)
+#define START_TIMEOUT (30 * USEC_PER_SEC)
+
+struct console; /* console.c */
+struct move;	/* move_int.h */
+
+/* A process, and proof that the pid still means it. */
+struct proc {
+	pid_t pid;
+	uint64_t start; /* clock ticks since boot, /proc/<pid>/stat field 22 */
+	int pidfd;	/* -1: none */
+};
+
+struct launcher {
+	struct loop *loop;
+	struct launcher_config config;
+	struct ipc_server *server;
+	struct json *hello;
+	/* what was asked for */
+	struct launch_spec *spec;
+	enum qemu_mode mode;
+	struct qemu_fd fds[MAX_PUT_FDS];
+	size_t n_fds;
+	int cgroup_fd;
+	/* what is */
+	enum vm_state state;
+	char reason[32];
+	usec_t since; /* realtime */
+	char accel[8], accel_reason[160], machine[64];
+	int version[3];
+	bool cgroup;
+	struct proc reaper, qemu;
+	struct ev_src *reaper_io;
+	struct json *exit; /* NULL while QEMU lives */
+	struct jail_start *jail;
+	/* QMP */
+	struct qmp *qmp;
+	unsigned qmp_index; /* which socket */
+	struct ev_src *qmp_retry;
+	bool adopting;
+	struct qmp_seq *seq;	  /* query after connecting */
+	bool schema_known, has_exit_on_error;
+	/* requests that wait */
+	struct ipc_call *start_call, *pause_call, *unpause_call;
+	struct qmp_slot *pause_slot, *unpause_slot, *powerdown_slot, *reset_slot;
+	struct ev_src *start_deadline;
+	bool pause_asked, io_error;
+	/* shutdown */
+	usec_t grace_end; /* monotonic; 0: no shutdown asked */
+	struct ev_src *grace_timer, *kill_timer;
+	bool killed;
+	char kill_reason[24];
+	/* the rest */
+	usec_t last_stop, last_resume; /* QEMU's timestamps, realtime */
+	struct console *console;
+	struct ev_src *log_timer;
+	int serial_log_fd;
+	struct move *move; /* the last or current migration; NULL: none so far */
+	struct ev_src *exit_defer;
+	struct ev_src *idle_timer;
+};
+
+/* vm.c: life of the VM */
+void vm_move(struct launcher *l, enum vm_event e, const char *reason);
+void vm_start(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds);
+void vm_adopt(struct launcher *l);
+void vm_kill(struct launcher *l, const char *reason, usec_t after); /* SIGTERM now, SIGKILL after */
+void vm_close_fds(struct launcher *l);
+struct json *vm_describe(const struct launcher *l); /* query's answer */
+void vm_guest_event(struct launcher *l, const char *what, const char *detail);
+bool vm_is_alive(const struct launcher *l);
+void vm_start_failed(struct launcher *l, enum rc rc, const char *why);
+
+/* vm_start.c */
+void vm_watch(struct launcher *l);
+void path_in(const struct launcher *l, const char *name, char out[PATH_LEN]);
+
+/* vm_qmp.c: connecting, run states, events */
+void vm_connect(struct launcher *l);
+void vm_pause(struct launcher *l, struct ipc_call *call);
+void vm_unpause(struct launcher *l, struct ipc_call *call);
+void vm_reset(struct launcher *l, struct ipc_call *call);
+void vm_powerdown(struct launcher *l, usec_t grace);
+void vm_fail_waiting(struct launcher *l, enum rc rc, const char *why);
+
+/* record.c */
+MUST_CHECK enum rc record_save(const struct launcher *l, struct err *err);
+/* RC_NOT_FOUND: no VM was ever started here. */
+MUST_CHECK enum rc record_load(struct launcher *l, struct err *err);
+MUST_CHECK enum rc record_write(const struct launcher *l, const char *name, const struct json *j, struct err *err);
+MUST_CHECK enum rc record_read(const struct launcher *l, const char *name, struct json **out, struct err *err);
+/* Opens the pidfd; RC_NOT_FOUND when the process is gone, or is another one by now. */
+MUST_CHECK enum rc proc_open(struct proc *p, struct err *err);
+void proc_close(struct proc *p);
+/* Fills start from /proc; false: gone. */
+bool proc_identify(struct proc *p);
+
+/* console.c */
+void console_open(struct launcher *l, struct ipc_call *call);
+void console_free(struct launcher *l);
+void console_watch_log(struct launcher *l);
+
+/* methods.c */
+extern const struct ipc_server_ops launcher_methods;
+
+#endif

@@ -1,0 +1,226 @@
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "virt/launcher/launcher_int.h"
+#include "virt/launcher/move_int.h"
+
+/* The protocol's methods: which members each may have, and who does the work. */
+
+enum { MAX_PARAMS = 8 };
+
+/* Takes the descriptors of this message under the names in params. */
+static enum rc take_fds(struct launcher *l, const struct json *params, struct ipc_fds *fds, struct err *err)
+{
+	const struct json *names = js_get(params, "names");
+
+	if (js_len(names) != fds->n)
+		return err_set(err, RC_INVALID, "names: %zu names for %zu descriptors", js_len(names), fds->n);
+	if (l->n_fds + fds->n > MAX_PUT_FDS)
+		return err_set(err, RC_TOO_BIG, "more than %d descriptors", MAX_PUT_FDS);
+	for (size_t i = 0; i < fds->n; i++) {
+		const char *name = js_str(js_item(names, i));
+		struct stat st;
+
+		if (str_is_empty(name) || strlen(name) > 300)
+			return err_set(err, RC_INVALID, "names[%zu]: a name of 1 to 300 bytes", i);
+		if (qemu_fd_find(l->fds, l->n_fds, name))
+			return err_set(err, RC_EXISTS, "a descriptor named '%s' was handed over before", name);
+		char *copy = mem_strdup(name);
+
+		if (!copy)
+			return err_set(err, RC_NOMEM, "out of memory");
+		struct qemu_fd *f = &l->fds[l->n_fds++];
+
+		*f = (struct qemu_fd){.name = copy, .fd = ipc_fds_take(fds, i)};
+		f->is_block = fstat(f->fd, &st) == 0 && S_ISBLK(st.st_mode);
+	}
+	return RC_OK;
+}
+
+static void m_put_fds(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+{
+	struct err err = {0};
+
+	if (l->state != VM_NONE)
+		ipc_call_fail(call, RC_CONFLICT, "this launcher's VM has been started already");
+	else if (take_fds(l, params, fds, &err))
+		ipc_call_fail_err(call, &err);
+	else
+		ipc_call_done(call, js_new_object(), NULL, 0);
+}
+
+static void m_start(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+{
+	struct err err = {0};
+
+	if (l->state == VM_NONE && take_fds(l, params, fds, &err))
+		ipc_call_fail_err(call, &err);
+	else
+		vm_start(l, call, params, fds);
+}
+
+static void m_query(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+{
+	ipc_call_done(call, vm_describe(l), NULL, 0);
+}
+
+static bool need_vm(struct launcher *l, struct ipc_call *call)
+{
+	if (vm_is_alive(l))
+		return true;
+	ipc_call_fail(call, RC_CONFLICT, "there is no running VM");
+	return false;
+}
+
+static void m_shutdown(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+{
+	int64_t grace = js_get_int(params, "graceSeconds", -1);
+
+	if (!need_vm(l, call))
+		return;
+	if (grace < 0 || grace > 1000000) {
+		ipc_call_fail(call, RC_INVALID, "graceSeconds: must be in 0..1000000");
+		return;
+	}
+	vm_powerdown(l, (usec_t)grace * USEC_PER_SEC);
+	ipc_call_done(call, js_new_object(), NULL, 0);
+}
+
+static void m_kill(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+{
+	if (!need_vm(l, call))
+		return;
+	vm_kill(l, "Killed", USEC_PER_SEC);
+	ipc_call_done(call, js_new_object(), NULL, 0);
+}
+
+static void m_pause(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+{
+	vm_pause(l, call);
+}
+
+static void m_unpause(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+{
+	vm_unpause(l, call);
+}
+
+static void m_reset(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+{
+	vm_reset(l, call);
+}
+
+static void m_console(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+{
+	console_open(l, call);
+}
+
+#define MOVE_METHOD(name_)                                                                             \
+	static void m_##name_(struct launcher *l, struct ipc_call *call, const struct json *params,   \
+			      struct ipc_fds *fds)                                                     \
+	{                                                                                              \
+		move_##name_(l, call, params);                                                         \
+	}
+MOVE_METHOD(prepare_incoming)
+MOVE_METHOD(start_outgoing)
+MOVE_METHOD(continue)
+MOVE_METHOD(cancel)
+MOVE_METHOD(release)
+MOVE_METHOD(resume_source)
+MOVE_METHOD(resume_incoming)
+MOVE_METHOD(abort_incoming)
+
+static void m_stats(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+{
+	struct json *j = move_describe(l);
+
+	if (j || l->move)
+		ipc_call_done(call, j, NULL, 0);
+	else
+		ipc_call_fail(call, RC_NOT_FOUND, "this VM has not moved so far");
+}
+
+static void on_exit_deferred(void *arg)
+{
+	struct launcher *l = arg;
+
+	loop_quit(l->loop, 0);
+}
+
+static void m_exit(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+{
+	struct err err = {0};
+
+	if (vm_is_alive(l)) {
+		ipc_call_fail(call, RC_CONFLICT, "a VM is %s", vm_state_name(l->state));
+		return;
+	}
+	/* A moment later: the answer must leave first. */
+	if (!l->exit_defer && ev_timer_after(l->loop, &l->exit_defer, 20 * USEC_PER_MSEC, on_exit_deferred, l, &err))
+		ipc_call_fail_err(call, &err);
+	else
+		ipc_call_done(call, js_new_object(), NULL, 0);
+}
+
+static const struct method {
+	const char *name;
+	void (*fn)(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds);
+	const char *params[MAX_PARAMS]; /* all that it may have */
+} methods[] = {
+	{"putFds", m_put_fds, {"names"}},
+	{"start", m_start, {"spec", "mode", "names"}},
+	{"query", m_query, {0}},
+	{"shutdown", m_shutdown, {"graceSeconds"}},
+	{"kill", m_kill, {0}},
+	{"pause", m_pause, {0}},
+	{"unpause", m_unpause, {0}},
+	{"reset", m_reset, {0}},
+	{"console", m_console, {0}},
+	{"prepareIncoming", m_prepare_incoming, {"migrationUid", "address", "port", "nbdPort", "tls", "options"}},
+	{"startOutgoing", m_start_outgoing, {"migrationUid", "address", "port", "nbdPort", "tls", "options"}},
+	{"continueOutgoing", m_continue, {"migrationUid", "epoch"}},
+	{"cancelOutgoing", m_cancel, {"migrationUid", "reason"}},
+	{"release", m_release, {"migrationUid", "epoch"}},
+	{"resumeSource", m_resume_source, {"migrationUid"}},
+	{"resumeIncoming", m_resume_incoming, {"migrationUid", "epoch", "timeoutMs"}},
+	{"abortIncoming", m_abort_incoming, {"migrationUid", "reason"}},
+	{"migrationStats", m_stats, {0}},
+	{"exit", m_exit, {0}},
+};
+
+static const char *unknown_param(const struct method *m, const struct json *params)
+{
+	JS_FOREACH(it, params) {
+		bool known = false;
+
+		for (size_t i = 0; i < MAX_PARAMS && m->params[i]; i++)
+			known |= str_eq(it.key, m->params[i]);
+		if (!known)
+			return it.key;
+	}
+	return NULL;
+}
+
+static void on_request(struct ipc_call *call, const char *name, const struct json *params, struct ipc_fds *fds,
+		       void *arg)
+{
+	const struct method *m = NULL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(methods) && !m; i++)
+		if (str_eq(name, methods[i].name))
+			m = &methods[i];
+	const char *unknown = m ? unknown_param(m, params) : NULL;
+
+	if (!m)
+		ipc_call_fail(call, RC_METHOD, "there is no method '%.60s'", name);
+	else if (unknown)
+		ipc_call_fail(call, RC_INVALID, "%.60s: unknown member", unknown);
+	else
+		m->fn(arg, call, params, fds);
+}
+
+const struct ipc_server_ops launcher_methods = {.on_request = on_request};

@@ -1,0 +1,396 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "virt/launcher/move_int.h"
+
+/* The target of a move: it listens, loads, and stands until it is told that the source has been released.
+ * That it has loaded everything is no permission.
+ */
+
+static void fail_call(struct ipc_call **slot, enum rc rc, const char *why)
+{
+	struct ipc_call *call = STEAL(*slot);
+
+	if (call)
+		ipc_call_fail(call, rc, "%s", why);
+}
+
+static void fail(struct move *m, const char *reason, const char *message)
+{
+	move_set_failure(m, reason, "%s", message);
+	fail_call(&m->call, RC_IO, message);
+	fail_call(&m->resume_call, RC_IO, message);
+	m->resume_deadline = ev_src_free(m->resume_deadline);
+	move_step(m, MP_FAILED);
+	move_clean(m);
+}
+
+/* --- preparing --- */
+
+static struct json *prepared(const struct move *m)
+{
+	struct json *disks = js_new_array();
+
+	for (size_t i = 0; disks && i < m->n_disks; i++)
+		if (js_append(disks, js_new_str(m->l->spec->disks[m->disks[i].index].name)))
+			disks = js_unref(disks);
+	return js_pack("{s:s, s:i, s:i, s:o}", "address", m->address, "port", m->port, "nbdPort", m->nbd_port, "disks",
+		       disks);
+}
+
+static void listens(struct move *m)
+{
+	struct ipc_call *call = STEAL(m->call);
+	struct err err = {0};
+
+	move_step(m, MP_LISTENING);
+	if (move_save(m, &err))
+		log_warn("move '%s': its record is not up to date: %s", m->uid, err.msg);
+	if (call)
+		ipc_call_done(call, prepared(m), NULL, 0);
+}
+
+static void on_listening(const struct qmp_reply *r, void *arg)
+{
+	struct move *m = arg;
+
+	m->migrate_slot = qmp_slot_free(m->migrate_slot);
+	if (r->rc == RC_CLOSED)
+		return;
+	if (r->rc)
+		fail(m, "ConnectFailed", r->desc);
+	else
+		listens(m);
+}
+
+static void send_incoming(struct move *m, bool stay)
+{
+	struct qmp_call c = {.command = "migrate-incoming", .timeout = QMP_TIMEOUT, .fn = on_listening, .arg = m,
+			     .args = mig_channels(m->address, m->port)};
+	struct err err = {0};
+
+	if (c.args && stay && js_set(c.args, "exit-on-error", js_new_bool(false)))
+		c.args = js_unref(c.args);
+	if (!c.args)
+		fail(m, "Internal", "out of memory");
+	else if (qmp_invoke(m->l->qmp, &m->migrate_slot, &c, &err))
+		fail(m, "Internal", err.msg);
+}
+
+static void on_prepared(const struct qmp_seq_result *r, void *arg)
+{
+	struct move *m = arg;
+
+	if (r->rc == RC_CLOSED)
+		return;
+	if (r->rc) {
+		fail(m, str_eq(r->command, "object-add") ? "TLSFailed" : "Internal", r->desc);
+		return;
+	}
+	/* Where QEMU can, it stays after a failed load and tells why. */
+	send_incoming(m, m->l->has_exit_on_error);
+}
+
+/* The schema is asked for once, before the first preparation: it is large. */
+static void on_schema(const struct qmp_reply *r, void *arg);
+
+static void add_exports(struct move *m, struct qmp_seq *s)
+{
+	char port[8];
+
+	snprintf(port, sizeof(port), "%d", m->nbd_port);
+	qmp_seq_add(s, "nbd-server-start",
+		    js_pack("{s:{s:s, s:{s:s, s:s}}, s:s*, s:i}", "addr", "type", "inet", "data", "host", m->address, "port",
+			    port, "tls-creds", m->tls.on ? MIG_TLS_ID : NULL, "max-connections", (int)m->n_disks),
+		    SEQ_MUST);
+	for (size_t i = 0; i < m->n_disks; i++) {
+		char job[16], node[16], export_[16], top[16];
+
+		move_disk_names(m->disks[i].index, job, node, export_);
+		qemu_node_name(m->disks[i].index, 0, top);
+		qmp_seq_add(s, "block-export-add",
+			    js_pack("{s:s, s:s, s:s, s:s, s:b}", "type", "nbd", "id", export_, "node-name", top, "name",
+				    export_, "writable", 1),
+			    SEQ_MUST);
+	}
+}
+
+static enum rc prepare(struct move *m, struct err *err)
+{
+	struct qmp_seq *s = NULL;
+	char dir[80];
+	enum rc rc = move_save(m, err);
+
+	if (!rc && m->tls.on)
+		rc = move_write_key(m, dir, err);
+	if (!rc)
+		rc = qmp_seq_new(&s, QMP_TIMEOUT, err);
+	if (rc)
+		return rc;
+	if (m->tls.on)
+		qmp_seq_add(s, "object-add", mig_tls_object(dir, &m->tls, MIG_TARGET), SEQ_MUST);
+	qmp_seq_add(s, "migrate-set-capabilities", mig_capabilities(&m->options, MIG_TARGET), SEQ_MUST);
+	qmp_seq_add(s, "migrate-set-parameters", mig_parameters(&m->options, MIG_TARGET, m->tls.on), SEQ_MUST);
+	if (m->n_disks)
+		add_exports(m, s);
+	return qmp_seq_run(s, &m->seq, m->l->qmp, on_prepared, m, err);
+}
+
+static void on_schema(const struct qmp_reply *r, void *arg)
+{
+	struct move *m = arg;
+	struct err err = {0};
+
+	m->migrate_slot = qmp_slot_free(m->migrate_slot);
+	if (r->rc == RC_CLOSED)
+		return;
+	if (!r->rc) {
+		m->l->schema_known = true;
+		m->l->has_exit_on_error = qmp_schema_has(r->value, "migrate-incoming", "exit-on-error");
+	}
+	if (prepare(m, &err))
+		fail(m, "Internal", err.msg);
+}
+
+static enum rc begin(struct move *m, struct err *err)
+{
+	struct qmp_call c = {.command = "query-qmp-schema", .timeout = QMP_TIMEOUT, .fn = on_schema, .arg = m};
+
+	if (m->l->schema_known)
+		return prepare(m, err);
+	return qmp_invoke(m->l->qmp, &m->migrate_slot, &c, err);
+}
+
+void move_prepare_incoming(struct launcher *l, struct ipc_call *call, const struct json *params)
+{
+	struct move *m = l->move;
+	struct err err = {0};
+	enum rc rc = RC_OK;
+
+	if (m && m->phase == MP_LISTENING && str_eq(m->uid, js_get_str(params, "migrationUid"))) {
+		ipc_call_done(call, prepared(m), NULL, 0);
+		return;
+	}
+	if (l->state != VM_INCOMING || m)
+		rc = err_set(&err, RC_CONFLICT, m ? "this target belongs to the move '%s'"
+						  : "this VM was not started as the target of a move%s",
+			     m ? m->uid : "");
+	else if (!qmp_is_ready(l->qmp))
+		rc = err_set(&err, RC_BUSY, "QEMU's monitor is not connected right now");
+	if (!rc)
+		rc = move_new(l, MIG_TARGET, params, &m, &err);
+	if (rc) {
+		ipc_call_fail_err(call, &err);
+		return;
+	}
+	m->call = call;
+	l->move = m;
+	rc = begin(m, &err);
+	if (rc)
+		fail(m, "Internal", err.msg);
+}
+
+/* --- the permission --- */
+
+static void on_announced(const struct qmp_reply *r, void *arg)
+{
+	(void)arg;
+	if (r->rc)
+		log_warn("the guest could not announce itself: %s", r->desc);
+}
+
+static void announce(struct move *m)
+{
+	struct qmp_call c = {.command = "announce-self", .timeout = QMP_TIMEOUT, .fn = on_announced,
+			     .args = js_pack("{s:i, s:i, s:i, s:i}", "initial", 50, "max", 550, "rounds", 5, "step", 100)};
+
+	if (!c.args || qmp_invoke(m->l->qmp, NULL, &c, NULL))
+		log_warn("move '%s': the guest is not announced", m->uid);
+}
+
+static void on_resumed(const struct qmp_seq_result *r, void *arg)
+{
+	struct move *m = arg;
+	struct ipc_call *call = STEAL(m->resume_call);
+
+	m->resume_deadline = ev_src_free(m->resume_deadline);
+	if (r->rc) {
+		log_error("move '%s': the guest does not go on: %s", m->uid, r->desc);
+		if (call)
+			ipc_call_fail(call, r->rc == RC_CLOSED ? RC_CLOSED : RC_IO, "QEMU does not go on: %s", r->desc);
+		return;
+	}
+	if (!m->resume_at)
+		m->resume_at = loop_realtime(m->l->loop);
+	if (call)
+		ipc_call_done(call, js_pack("{s:I}", "resumeAt", (int64_t)m->resume_at), NULL, 0);
+	announce(m);
+	move_step(m, MP_RESUMED);
+	move_clean(m);
+	struct err err = {0};
+
+	if (move_save(m, &err))
+		log_warn("move '%s': its record is not up to date: %s", m->uid, err.msg);
+}
+
+static void resume(struct move *m)
+{
+	struct qmp_seq *s = NULL;
+	struct err err = {0};
+	enum rc rc;
+
+	m->resumed = true; /* written before it happens: whoever finds the record knows that it may run */
+	rc = move_save(m, &err);
+	if (!rc)
+		rc = qmp_seq_new(&s, QMP_TIMEOUT, &err);
+	if (!rc) {
+		if (m->n_disks)
+			qmp_seq_add_plain(s, "nbd-server-stop", SEQ_MAY_FAIL);
+		qmp_seq_add_plain(s, "cont", SEQ_MUST);
+		rc = qmp_seq_run(s, &m->seq, m->l->qmp, on_resumed, m, &err);
+	}
+	if (rc)
+		fail_call(&m->resume_call, rc, err.msg);
+}
+
+static void on_resume_late(void *arg)
+{
+	struct move *m = arg;
+
+	m->resume_deadline = ev_src_free(m->resume_deadline);
+	fail_call(&m->resume_call, RC_TIMEOUT, "the state has not been loaded in time");
+}
+
+static struct move *named(struct launcher *l, struct ipc_call *call, const struct json *params)
+{
+	const char *uid = js_get_str(params, "migrationUid");
+	struct move *m = l->move;
+
+	if (m && m->role == MIG_TARGET && str_eq(m->uid, uid))
+		return m;
+	ipc_call_fail(call, RC_CONFLICT, "'%s' is not a move that this VM is the target of", uid ? uid : "");
+	return NULL;
+}
+
+void move_resume_incoming(struct launcher *l, struct ipc_call *call, const struct json *params)
+{
+	struct move *m = named(l, call, params);
+	int64_t timeout = js_get_int(params, "timeoutMs", 5000);
+	struct err err = {0};
+
+	if (!m)
+		return;
+	if (m->phase == MP_RESUMED) { /* said again: answered again */
+		ipc_call_done(call, js_pack("{s:I}", "resumeAt", (int64_t)m->resume_at), NULL, 0);
+		return;
+	}
+	if (m->phase == MP_FAILED) {
+		ipc_call_fail(call, RC_IO, "%s", m->fail_message);
+		return;
+	}
+	if (m->resume_call || m->seq || timeout < 1 || timeout > 3600000) {
+		ipc_call_fail(call, RC_CONFLICT, "a permission is being carried out, or timeoutMs is out of range");
+		return;
+	}
+	if (js_get_int(params, "epoch", -1) >= 0)
+		m->epoch = js_get_int(params, "epoch", -1);
+	m->resume_call = call;
+	if (m->phase == MP_LOADED)
+		resume(m);
+	else if (ev_timer_after(l->loop, &m->resume_deadline, (usec_t)timeout * USEC_PER_MSEC, on_resume_late, m, &err))
+		fail_call(&m->resume_call, err.rc, err.msg);
+}
+
+void move_abort_incoming(struct launcher *l, struct ipc_call *call, const struct json *params)
+{
+	struct move *m = named(l, call, params);
+	const char *reason = js_get_str(params, "reason");
+
+	if (!m)
+		return;
+	if (m->resumed) {
+		ipc_call_fail(call, RC_CONFLICT, "the guest has been told to run here");
+		return;
+	}
+	ipc_call_done(call, js_new_object(), NULL, 0);
+	if (!move_is_over(m))
+		fail(m, "Cancelled", reason ? reason : "aborted");
+	vm_kill(l, "MigrationFailed", USEC_PER_SEC);
+}
+
+/* --- events --- */
+
+static void on_error_query(const struct qmp_reply *r, void *arg)
+{
+	struct move *m = arg;
+
+	m->stats_slot = qmp_slot_free(m->stats_slot);
+	if (r->rc == RC_CLOSED || move_is_over(m))
+		return;
+	if (!r->rc)
+		mig_stats_parse(r->value, &m->stats);
+	fail(m, "LoadFailed", m->stats.error[0] ? m->stats.error : "the state could not be loaded");
+}
+
+static void loaded(struct move *m)
+{
+	if (m->phase == MP_LOADED)
+		return;
+	vm_move(m->l, VME_LOADED, "MigrationCompleted");
+	move_step(m, MP_LOADED);
+	if (m->resume_call)
+		resume(m);
+}
+
+void in_event(struct move *m, const char *name, const struct json *data, usec_t at)
+{
+	struct qmp_call c = {.command = "query-migrate", .timeout = QMP_TIMEOUT, .fn = on_error_query, .arg = m};
+
+	(void)at;
+	if (!str_eq(name, "MIGRATION") || move_is_over(m))
+		return;
+	switch (mig_status_parse(js_get_str(data, "status"))) {
+	case MIGQ_ACTIVE:
+		if (m->phase == MP_LISTENING)
+			move_step(m, MP_LOADING);
+		break;
+	case MIGQ_COMPLETED:
+		loaded(m);
+		break;
+	case MIGQ_FAILED:
+		m->stats_slot = qmp_slot_free(m->stats_slot);
+		if (qmp_invoke(m->l->qmp, &m->stats_slot, &c, NULL))
+			fail(m, "LoadFailed", "the state could not be loaded");
+		break;
+	default:
+		break;
+	}
+}
+
+void in_adopt(struct move *m, const struct json *query, const char *run_state)
+{
+	(void)query;
+	if (m->l->state == VM_RUNNING && m->resumed) {
+		if (!m->resume_at)
+			m->resume_at = loop_realtime(m->l->loop);
+		if (m->phase == MP_PREPARING || m->phase == MP_LISTENING || m->phase == MP_LOADING) {
+			move_step(m, m->phase == MP_PREPARING ? MP_LISTENING : m->phase);
+			move_step(m, MP_LOADED);
+		}
+		move_step(m, MP_RESUMED);
+		return;
+	}
+	if (m->phase == MP_PREPARING) {
+		fail(m, "Internal", "the launcher changed while the target was prepared");
+		return;
+	}
+	if (m->stats.status == MIGQ_COMPLETED)
+		loaded(m);
+	else if (m->stats.status == MIGQ_FAILED)
+		fail(m, "LoadFailed", m->stats.error[0] ? m->stats.error : "the state could not be loaded");
+	else if (m->stats.status == MIGQ_ACTIVE && m->phase == MP_LISTENING)
+		move_step(m, MP_LOADING);
+	log_info("move '%s': found in phase %s, the VM is %s", m->uid, move_phase_name(m->phase), run_state);
+}

@@ -1,0 +1,118 @@
+/* src/virt/launcher/move_int.h - the launcher's half of a migration: one struct for both roles.
+ *
+ * The phases are a table (move.c); only move_step() changes them.  What counts as permission, and who
+ * may resume when, is in docs/internals/launcher.md and design decision records; in short: only the
+ * source's `completed` with `postmigrate` counts, `released` is durable before anybody hears of it, and
+ * after that the source never resumes.
+ */
+#ifndef VIRT_LAUNCHER_MOVE_INT_H
+#define VIRT_LAUNCHER_MOVE_INT_H
+
+#include "virt/launcher/launcher_int.h"
+
+#define MOVE_PHASES(X)                           \
+	X(MP_SETUP, "setup")                     \
+	X(MP_DISKS, "disks")                     \
+	X(MP_MEMORY, "memory")                   \
+	X(MP_PRE_SWITCHOVER, "pre-switchover")   \
+	X(MP_SWITCHING, "switching")             \
+	X(MP_COMPLETED, "completed")             \
+	X(MP_CANCELLING, "cancelling")           \
+	X(MP_CANCELLED, "cancelled")             \
+	X(MP_FAILED, "failed")                   \
+	X(MP_PREPARING, "preparing")             \
+	X(MP_LISTENING, "listening")             \
+	X(MP_LOADING, "loading")                 \
+	X(MP_LOADED, "loaded")                   \
+	X(MP_RESUMED, "resumed")
+
+#define MP_ENUM(code, name) code,
+enum move_phase { MOVE_PHASES(MP_ENUM) MP__MAX };
+#undef MP_ENUM
+
+struct move_disk {
+	size_t index; /* in spec->disks */
+	bool ready, done, failed;
+	int64_t total, copied;
+};
+
+struct move {
+	struct launcher *l;
+	char uid[65];
+	enum mig_role role;
+	enum move_phase phase;
+	usec_t at; /* of the phase, realtime */
+	char address[64];
+	int port, nbd_port;
+	struct mig_tls tls;
+	struct mig_options options;
+	struct json *parameters; /* as QEMU shows them */
+	struct mig_stats stats;
+	struct move_disk disks[LAUNCH_MAX_DISKS];
+	size_t n_disks;
+	bool was_paused; /* the guest stood before the move */
+	char fail_reason[32], fail_message[256];
+	char cancel_reason[64];
+	usec_t stop_at, resume_at;
+	int64_t epoch; /* -1: none */
+	bool released, resumed, announced_switch;
+	bool continue_asked; /* continueOutgoing has come; waits for the disks */
+	/* requests and commands under way */
+	struct ipc_call *call;	       /* prepareIncoming or startOutgoing */
+	struct ipc_call *resume_call;  /* resumeIncoming or resumeSource */
+	struct ipc_call *continue_call;
+	struct qmp_seq *seq;	       /* setting up, or the end */
+	struct qmp_seq *clean;
+	struct qmp_slot *stats_slot, *migrate_slot;
+	struct ev_src *progress, *deadline, *poll, *resume_deadline;
+	usec_t last_report; /* monotonic */
+	unsigned polls;
+};
+
+const char *move_phase_name(enum move_phase p);
+/* False: refused. */
+bool move_phase_next_is_legal(enum move_phase from, enum move_phase to);
+
+/* move.c */
+enum rc move_new(struct launcher *l, enum mig_role role, const struct json *params, struct move **out,
+		 struct err *err);
+void move_free(struct move *m);
+void move_step(struct move *m, enum move_phase next);
+void move_report(struct move *m); /* the `migration` event */
+struct json *move_json(const struct move *m);
+struct json *move_describe(const struct launcher *l); /* NULL: none so far */
+enum rc move_save(const struct move *m, struct err *err);
+void move_load(struct launcher *l);
+enum rc move_write_key(struct move *m, char dir_in_jail[80], struct err *err);
+void move_remove_key(struct move *m);
+void move_set_failure(struct move *m, const char *reason, const char *fmt, ...) PRINTF_LIKE(3, 4);
+bool move_is_over(const struct move *m);
+void move_clean(struct move *m); /* removes from QEMU what the move has left in it */
+void move_disk_names(size_t i, char job[16], char node[16], char export_[16]);
+
+/* what vm*.c tells and asks */
+void move_event(struct launcher *l, const char *name, const struct json *data, usec_t at);
+bool move_owns_stop(struct launcher *l);
+bool move_owns_resume(struct launcher *l);
+bool move_is_waiting_target(const struct launcher *l);
+void move_adopt(struct launcher *l, const char *run_state);
+void move_monitor_lost(struct launcher *l);
+void move_qemu_gone(struct launcher *l);
+
+/* move_out.c, move_in.c */
+void out_event(struct move *m, const char *name, const struct json *data, usec_t at);
+void out_adopt(struct move *m, const struct json *query, const char *run_state);
+void out_fail(struct move *m, const char *reason, const char *message);
+void in_event(struct move *m, const char *name, const struct json *data, usec_t at);
+void in_adopt(struct move *m, const struct json *query, const char *run_state);
+/* methods */
+void move_start_outgoing(struct launcher *l, struct ipc_call *call, const struct json *params);
+void move_continue(struct launcher *l, struct ipc_call *call, const struct json *params);
+void move_cancel(struct launcher *l, struct ipc_call *call, const struct json *params);
+void move_release(struct launcher *l, struct ipc_call *call, const struct json *params);
+void move_resume_source(struct launcher *l, struct ipc_call *call, const struct json *params);
+void move_prepare_incoming(struct launcher *l, struct ipc_call *call, const struct json *params);
+void move_resume_incoming(struct launcher *l, struct ipc_call *call, const struct json *params);
+void move_abort_incoming(struct launcher *l, struct ipc_call *call, const struct json *params);
+
+#endif

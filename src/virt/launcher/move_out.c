@@ -1,0 +1,862 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "virt/launcher/move_int.h"
+
+/* The source of a move.
+ *
+ *   setup --(disks mirrored and in step)--> memory --> pre-switchover --continueOutgoing--> switching
+ *
+ * Everything that QEMU does is heard as an event, and then asked for (query-migrate, query-status):
+ * commands only ask for it.  Every phase has a deadline except the copying of disks and memory, whose
+ * time is the controller's business (cancelOutgoing).
+ */
+
+static const usec_t SETUP_TIMEOUT = 15 * USEC_PER_SEC, CANCEL_TIMEOUT = 2 * USEC_PER_SEC,
+		    PROGRESS = USEC_PER_SEC, PASS_GAP = 200 * USEC_PER_MSEC;
+
+static void on_deadline(void *arg);
+static void send_migrate(struct move *m);
+
+static void arm(struct move *m, usec_t delay)
+{
+	struct err err = {0};
+
+	if (m->deadline)
+		ev_timer_rearm(m->deadline, delay);
+	else if (ev_timer_after(m->l->loop, &m->deadline, delay, on_deadline, m, &err))
+		log_error("move '%s' has no deadline now: %s", m->uid, err.msg);
+}
+
+static void disarm(struct move *m)
+{
+	if (m->deadline)
+		ev_timer_rearm(m->deadline, USEC_INFINITY);
+}
+
+static void fail_call(struct ipc_call **slot, enum rc rc, const char *why)
+{
+	struct ipc_call *call = STEAL(*slot);
+
+	if (call)
+		ipc_call_fail(call, rc, "%s", why);
+}
+
+/* --- the end without success --- */
+
+static void end_state(struct move *m, bool stands)
+{
+	const char *reason = m->phase == MP_CANCELLED ? "MigrationCancelled" : "MigrationFailed";
+
+	vm_move(m->l, stands ? VME_STOPS : VME_RUNS, reason);
+}
+
+static void finish(struct move *m, bool stands)
+{
+	struct err err = {0};
+	bool cancelled = m->phase == MP_CANCELLING && !m->fail_reason[0];
+
+	if (!cancelled)
+		move_set_failure(m, "Internal", "the move ended without a reason");
+	else
+		move_set_failure(m, "Cancelled", "%s", m->cancel_reason[0] ? m->cancel_reason : "cancelled");
+	fail_call(&m->call, RC_IO, m->fail_message);
+	fail_call(&m->continue_call, RC_CONFLICT, m->fail_message);
+	move_step(m, cancelled ? MP_CANCELLED : MP_FAILED);
+	end_state(m, stands);
+	if (move_save(m, &err))
+		log_warn("move '%s': its record is not up to date: %s", m->uid, err.msg);
+	move_clean(m);
+}
+
+/* Before `migrate` was accepted: QEMU has nothing to undo but what move_clean() removes. */
+void out_fail(struct move *m, const char *reason, const char *message)
+{
+	move_set_failure(m, reason, "%s", message);
+	finish(m, m->was_paused);
+}
+
+/* query-status after failed or cancelled. */
+static void on_end_status(const struct qmp_reply *r, void *arg)
+{
+	struct move *m = arg;
+	const char *s = js_get_str(r->value, "status");
+	struct qmp_call c = {.command = "cont", .timeout = QMP_TIMEOUT};
+
+	m->stats_slot = qmp_slot_free(m->stats_slot);
+	if (r->rc)
+		return;
+	bool stands = !str_eq(s, "running");
+
+	/* It ran before and stands now, though the move has failed: it goes on here. */
+	if (stands && !m->was_paused && (str_eq(s, "paused") || str_eq(s, "postmigrate") || str_eq(s, "finish-migrate")))
+		stands = qmp_invoke(m->l->qmp, NULL, &c, NULL) != RC_OK;
+	finish(m, stands);
+}
+
+static void on_end_stats(const struct qmp_reply *r, void *arg)
+{
+	struct move *m = arg;
+	struct qmp_call c = {.command = "query-status", .timeout = QMP_TIMEOUT, .fn = on_end_status, .arg = m};
+	enum move_phase was = m->phase;
+
+	m->stats_slot = qmp_slot_free(m->stats_slot);
+	if (r->rc)
+		return;
+	mig_stats_parse(r->value, &m->stats);
+	if (was != MP_CANCELLING)
+		move_set_failure(m, was == MP_SETUP || m->stats.transferred == 0 ? "ConnectFailed" : "TargetClosed", "%s",
+				 m->stats.error[0] ? m->stats.error : "the target closed the connection");
+	if (qmp_invoke(m->l->qmp, &m->stats_slot, &c, NULL))
+		finish(m, m->was_paused);
+}
+
+static void ended_badly(struct move *m)
+{
+	struct qmp_call c = {.command = "query-migrate", .timeout = QMP_TIMEOUT, .fn = on_end_stats, .arg = m};
+
+	if (move_is_over(m))
+		return;
+	disarm(m);
+	m->seq = qmp_seq_free(m->seq);
+	m->migrate_slot = qmp_slot_free(m->migrate_slot);
+	m->stats_slot = qmp_slot_free(m->stats_slot);
+	if (qmp_invoke(m->l->qmp, &m->stats_slot, &c, NULL))
+		finish(m, m->was_paused);
+}
+
+/* --- success --- */
+
+static void completed(struct move *m)
+{
+	struct err err = {0};
+
+	disarm(m);
+	/* Durable first: from here on the target may run, and this copy never again. */
+	if (m->epoch >= 0) {
+		m->released = true;
+		m->phase == MP_CANCELLING ? (void)0 : (void)0;
+		if (move_save(m, &err)) {
+			m->released = false;
+			log_error("move '%s': released(%lld) cannot be made durable, not releasing: %s", m->uid,
+				  (long long)m->epoch, err.msg);
+		}
+	}
+	fail_call(&m->continue_call, RC_IO, "the move completed before the answer");
+	vm_move(m->l, VME_MIGRATED, "MigrationCompleted");
+	move_step(m, MP_COMPLETED);
+	move_remove_key(m);
+}
+
+static void ask_completed(void *arg);
+
+static void on_completed_status(const struct qmp_reply *r, void *arg)
+{
+	struct move *m = arg;
+	struct err err = {0};
+
+	m->migrate_slot = qmp_slot_free(m->migrate_slot);
+	if (r->rc)
+		return;
+	if (str_eq(js_get_str(r->value, "status"), "postmigrate")) {
+		completed(m);
+		return;
+	}
+	/* QEMU enters postmigrate right after it has told `completed`: no event follows, so it is asked. */
+	if (++m->polls > 2000) {
+		log_error("move '%s': completed, but QEMU never reached postmigrate", m->uid);
+		return;
+	}
+	if (m->poll)
+		ev_timer_rearm(m->poll, USEC_PER_MSEC);
+	else if (ev_timer_after(m->l->loop, &m->poll, USEC_PER_MSEC, ask_completed, m, &err))
+		log_error("move '%s': %s", m->uid, err.msg);
+}
+
+static void on_completed_stats(const struct qmp_reply *r, void *arg)
+{
+	struct move *m = arg;
+
+	m->stats_slot = qmp_slot_free(m->stats_slot);
+	if (!r->rc)
+		mig_stats_parse(r->value, &m->stats);
+}
+
+/* Both at once: the answers come in order. */
+static void ask_completed(void *arg)
+{
+	struct move *m = arg;
+	struct qmp_call q = {.command = "query-migrate", .timeout = QMP_TIMEOUT, .fn = on_completed_stats, .arg = m};
+	struct qmp_call s = {.command = "query-status", .timeout = QMP_TIMEOUT, .fn = on_completed_status, .arg = m};
+
+	m->stats_slot = qmp_slot_free(m->stats_slot);
+	m->migrate_slot = qmp_slot_free(m->migrate_slot);
+	ignore_rc(qmp_invoke(m->l->qmp, &m->stats_slot, &q, NULL)); /* figures only */
+	if (qmp_invoke(m->l->qmp, &m->migrate_slot, &s, NULL))
+		log_warn("move '%s': cannot ask for the end, asking after the next connection", m->uid);
+}
+
+/* --- deadlines and cancelling --- */
+
+static void yank(struct move *m)
+{
+	struct qmp_call c = {.command = "yank", .oob = true, .timeout = CANCEL_TIMEOUT,
+			     .args = js_pack("{s:[{s:s}]}", "instances", "type", "migration")};
+	struct err err = {0};
+
+	log_warn("move '%s': cutting the connection (yank)", m->uid);
+	if (!c.args || qmp_invoke(m->l->qmp, NULL, &c, &err))
+		log_error("move '%s': cannot yank: %s", m->uid, c.args ? err.msg : "out of memory");
+}
+
+static void cancel_memory(struct move *m)
+{
+	struct qmp_call c = {.command = "migrate_cancel", .timeout = CANCEL_TIMEOUT};
+
+	ignore_rc(qmp_invoke(m->l->qmp, NULL, &c, NULL)); /* the deadline yanks if it does not work */
+	arm(m, CANCEL_TIMEOUT);
+}
+
+static void cancel(struct move *m)
+{
+	bool memory = m->phase == MP_MEMORY || m->phase == MP_PRE_SWITCHOVER || m->phase == MP_SWITCHING ||
+		      (m->phase == MP_SETUP && !m->seq);
+
+	move_step(m, MP_CANCELLING);
+	if (memory) {
+		cancel_memory(m);
+		return;
+	}
+	m->seq = qmp_seq_free(m->seq); /* disks only, or not even these: move_clean() undoes them */
+	finish(m, m->was_paused);
+}
+
+static void on_deadline(void *arg)
+{
+	struct move *m = arg;
+
+	switch (m->phase) {
+	case MP_SETUP:
+		move_set_failure(m, "ConnectFailed", "no connection to %s in time", m->address);
+		cancel(m);
+		break;
+	case MP_PRE_SWITCHOVER:
+		move_set_failure(m, "SwitchoverTimeout", "nobody allowed the switch in time");
+		cancel(m);
+		break;
+	case MP_SWITCHING:
+		move_set_failure(m, "SwitchoverTimeout", "the last bytes were not taken in time");
+		yank(m);
+		arm(m, CANCEL_TIMEOUT);
+		break;
+	case MP_CANCELLING:
+		yank(m);
+		arm(m, CANCEL_TIMEOUT);
+		break;
+	default:
+		break;
+	}
+}
+
+/* --- progress --- */
+
+static void on_stats(const struct qmp_reply *r, void *arg)
+{
+	struct move *m = arg;
+
+	m->stats_slot = qmp_slot_free(m->stats_slot);
+	if (r->rc || move_is_over(m))
+		return;
+	mig_stats_parse(r->value, &m->stats);
+	move_report(m);
+}
+
+static void on_jobs(const struct qmp_reply *r, void *arg)
+{
+	struct move *m = arg;
+
+	m->stats_slot = qmp_slot_free(m->stats_slot);
+	for (size_t i = 0; !r->rc && i < m->n_disks; i++) {
+		char job[16], node[16], export_[16];
+
+		move_disk_names(m->disks[i].index, job, node, export_);
+		for (size_t k = 0; k < js_len(r->value); k++) {
+			const struct json *j = js_item(r->value, k);
+
+			if (!str_eq(js_get_str(j, "device"), job))
+				continue;
+			m->disks[i].total = js_get_int(j, "len", 0);
+			m->disks[i].copied = js_get_int(j, "offset", 0);
+		}
+	}
+	if (!r->rc && !move_is_over(m))
+		move_report(m);
+}
+
+static void ask_stats(struct move *m)
+{
+	bool disks = m->phase == MP_DISKS;
+	struct qmp_call c = {.command = disks ? "query-block-jobs" : "query-migrate", .timeout = QMP_TIMEOUT,
+			     .fn = disks ? on_jobs : on_stats, .arg = m};
+
+	if (!m->stats_slot && qmp_is_ready(m->l->qmp))
+		ignore_rc(qmp_invoke(m->l->qmp, &m->stats_slot, &c, NULL)); /* asked again in a second */
+}
+
+static void on_progress(void *arg)
+{
+	struct move *m = arg;
+
+	if (m->phase == MP_DISKS || m->phase == MP_MEMORY)
+		ask_stats(m);
+	ev_timer_rearm(m->progress, PROGRESS);
+}
+
+static void start_progress(struct move *m)
+{
+	struct err err = {0};
+
+	if (!m->progress && ev_timer_after(m->l->loop, &m->progress, PROGRESS, on_progress, m, &err))
+		log_warn("move '%s' shows no progress: %s", m->uid, err.msg);
+}
+
+/* --- setting up --- */
+
+static void answer_started(struct move *m)
+{
+	struct ipc_call *call = STEAL(m->call);
+
+	if (call)
+		ipc_call_done(call, js_pack("{s:O}", "parameters", m->parameters), NULL, 0);
+}
+
+static void on_migrate(const struct qmp_reply *r, void *arg)
+{
+	struct move *m = arg;
+
+	m->migrate_slot = qmp_slot_free(m->migrate_slot);
+	if (r->rc == RC_CLOSED)
+		return;
+	if (r->rc) { /* accepted or refused, nothing more: the outcome comes as events */
+		out_fail(m, "ConnectFailed", r->desc);
+		return;
+	}
+	answer_started(m);
+}
+
+static void send_migrate(struct move *m)
+{
+	struct qmp_call c = {.command = "migrate", .timeout = QMP_TIMEOUT, .fn = on_migrate, .arg = m,
+			     .args = mig_channels(m->address, m->port)};
+	struct err err = {0};
+
+	arm(m, SETUP_TIMEOUT);
+	if (!c.args)
+		out_fail(m, "Internal", "out of memory");
+	else if (qmp_invoke(m->l->qmp, &m->migrate_slot, &c, &err))
+		out_fail(m, "Internal", err.msg);
+}
+
+/* All mirrors are in step: from now on a write waits for both sides, so that nothing is left to copy
+ * when the guest stops. */
+static void on_write_blocking(const struct qmp_seq_result *r, void *arg)
+{
+	struct move *m = arg;
+
+	if (r->rc == RC_CLOSED)
+		return;
+	send_migrate(m);
+}
+
+static void disks_in_step(struct move *m)
+{
+	struct qmp_seq *s = NULL;
+	struct err err = {0};
+	enum rc rc = qmp_seq_new(&s, QMP_TIMEOUT, &err);
+
+	for (size_t i = 0; !rc && i < m->n_disks; i++) {
+		char job[16], node[16], export_[16];
+
+		move_disk_names(m->disks[i].index, job, node, export_);
+		qmp_seq_add(s, "block-job-change",
+			    js_pack("{s:s, s:s, s:s}", "id", job, "type", "mirror", "copy-mode", "write-blocking"),
+			    SEQ_MAY_FAIL);
+	}
+	if (!rc)
+		rc = qmp_seq_run(s, &m->seq, m->l->qmp, on_write_blocking, m, &err);
+	if (rc)
+		out_fail(m, "Internal", err.msg);
+}
+
+static void on_mirrors(const struct qmp_seq_result *r, void *arg)
+{
+	struct move *m = arg;
+
+	if (r->rc == RC_CLOSED)
+		return;
+	if (r->rc) {
+		out_fail(m, "DiskCopyFailed", r->desc);
+		return;
+	}
+	answer_started(m);
+}
+
+static struct json *nbd_node(const struct move *m, const char *node, const char *export_)
+{
+	char port[8];
+
+	snprintf(port, sizeof(port), "%d", m->nbd_port);
+	return js_pack("{s:s, s:s, s:{s:s, s:s, s:s}, s:s, s:s*}", "driver", "nbd", "node-name", node, "server", "type",
+		       "inet", "host", m->address, "port", port, "export", export_, "tls-creds",
+		       m->tls.on ? MIG_TLS_ID : NULL);
+}
+
+static void start_mirrors(struct move *m)
+{
+	struct qmp_seq *s = NULL;
+	struct err err = {0};
+	enum rc rc = qmp_seq_new(&s, SETUP_TIMEOUT, &err);
+
+	move_step(m, MP_DISKS);
+	for (size_t i = 0; !rc && i < m->n_disks; i++) {
+		const struct launch_disk *d = &m->l->spec->disks[m->disks[i].index];
+		char job[16], node[16], export_[16], top[16];
+
+		move_disk_names(m->disks[i].index, job, node, export_);
+		qemu_node_name(m->disks[i].index, 0, top);
+		qmp_seq_add(s, "blockdev-add", nbd_node(m, node, export_), SEQ_MUST);
+		/* "top" copies the overlay only: the base is the same on both nodes. */
+		qmp_seq_add(s, "blockdev-mirror",
+			    js_pack("{s:s, s:s, s:s, s:s, s:b}", "job-id", job, "device", top, "target", node, "sync",
+				    d->n_images > 1 ? "top" : "full", "auto-dismiss", 1),
+			    SEQ_MUST);
+	}
+	if (!rc)
+		rc = qmp_seq_run(s, &m->seq, m->l->qmp, on_mirrors, m, &err);
+	if (rc)
+		out_fail(m, "Internal", err.msg);
+	else
+		start_progress(m);
+}
+
+static void on_set_up(const struct qmp_seq_result *r, void *arg)
+{
+	struct move *m = arg;
+
+	if (r->rc == RC_CLOSED)
+		return;
+	if (r->rc) {
+		out_fail(m, str_eq(r->command, "object-add") ? "TLSFailed" : "Internal", r->desc);
+		return;
+	}
+	m->parameters = js_ref(r->value);
+	if (m->n_disks)
+		start_mirrors(m);
+	else
+		send_migrate(m);
+}
+
+static enum rc set_up(struct move *m, struct err *err)
+{
+	struct qmp_seq *s = NULL;
+	char dir[80];
+	enum rc rc = move_save(m, err);
+
+	if (!rc && m->tls.on)
+		rc = move_write_key(m, dir, err);
+	if (!rc)
+		rc = qmp_seq_new(&s, QMP_TIMEOUT, err);
+	if (rc)
+		return rc;
+	if (m->tls.on) {
+		qmp_seq_add(s, "object-del", js_pack("{s:s}", "id", MIG_TLS_ID), SEQ_MAY_FAIL);
+		qmp_seq_add(s, "object-add", mig_tls_object(dir, &m->tls, MIG_SOURCE), SEQ_MUST);
+	}
+	qmp_seq_add(s, "migrate-set-capabilities", mig_capabilities(&m->options, MIG_SOURCE), SEQ_MUST);
+	qmp_seq_add(s, "migrate-set-parameters", mig_parameters(&m->options, MIG_SOURCE, m->tls.on), SEQ_MUST);
+	qmp_seq_add_plain(s, "query-migrate-parameters", SEQ_MUST);
+	return qmp_seq_run(s, &m->seq, m->l->qmp, on_set_up, m, err);
+}
+
+static enum rc may_start(const struct launcher *l, struct err *err)
+{
+	if (l->state != VM_RUNNING && l->state != VM_PAUSED)
+		return err_set(err, RC_CONFLICT, "cannot move a VM that is %s", vm_state_name(l->state));
+	if (l->move && !move_is_over(l->move))
+		return err_set(err, RC_CONFLICT, "the move '%s' is under way", l->move->uid);
+	if (!qmp_is_ready(l->qmp))
+		return err_set(err, RC_BUSY, "QEMU's monitor is not connected right now");
+	if (str_eq(l->accel, "tcg") && l->version[0] < 10)
+		return err_set(err, RC_UNSUPPORTED,
+			       "QEMU %d.%d can corrupt an emulated guest while it moves; QEMU 10 or newer is needed",
+			       l->version[0], l->version[1]);
+	return RC_OK;
+}
+
+void move_start_outgoing(struct launcher *l, struct ipc_call *call, const struct json *params)
+{
+	struct move *m = NULL;
+	struct err err = {0};
+	enum rc rc = may_start(l, &err);
+
+	if (!rc)
+		rc = move_new(l, MIG_SOURCE, params, &m, &err);
+	if (rc) {
+		ipc_call_fail_err(call, &err);
+		return;
+	}
+	m->was_paused = l->state == VM_PAUSED;
+	m->call = call;
+	move_free(l->move);
+	l->move = m;
+	vm_move(l, VME_MIGRATES, "MigrationStarted");
+	move_report(m);
+	rc = set_up(m, &err);
+	if (rc)
+		out_fail(m, "Internal", err.msg);
+}
+
+/* --- the switch --- */
+
+static bool disks_done(const struct move *m)
+{
+	for (size_t i = 0; i < m->n_disks; i++)
+		if (!m->disks[i].done)
+			return false;
+	return true;
+}
+
+static void on_continued(const struct qmp_reply *r, void *arg)
+{
+	struct move *m = arg;
+	struct ipc_call *call = STEAL(m->continue_call);
+
+	m->migrate_slot = qmp_slot_free(m->migrate_slot);
+	if (r->rc && r->rc != RC_CLOSED)
+		log_warn("move '%s': migrate-continue: %s", m->uid, r->desc); /* the deadline decides */
+	if (!call)
+		return;
+	if (r->rc)
+		ipc_call_fail(call, r->rc, "%s", r->desc);
+	else
+		ipc_call_done(call, js_new_object(), NULL, 0);
+}
+
+static void go_on(struct move *m)
+{
+	struct qmp_call c = {.command = "migrate-continue", .timeout = QMP_TIMEOUT, .fn = on_continued, .arg = m,
+			     .args = js_pack("{s:s}", "state", "pre-switchover")};
+	struct err err = {0};
+
+	if (!c.args || qmp_invoke(m->l->qmp, &m->migrate_slot, &c, &err))
+		fail_call(&m->continue_call, RC_BUSY, c.args ? err.msg : "out of memory");
+	else
+		move_step(m, MP_SWITCHING);
+}
+
+static void on_mirrors_ended(const struct qmp_seq_result *r, void *arg)
+{
+	struct move *m = arg;
+
+	if (r->rc && r->rc != RC_CLOSED) {
+		move_set_failure(m, "DiskCopyFailed", "%s", r->desc);
+		cancel(m);
+	}
+}
+
+/* The guest stands, so each mirror ends with both sides equal. */
+static void end_mirrors(struct move *m)
+{
+	struct qmp_seq *s = NULL;
+	struct err err = {0};
+	enum rc rc = qmp_seq_new(&s, QMP_TIMEOUT, &err);
+
+	for (size_t i = 0; !rc && i < m->n_disks; i++) {
+		char job[16], node[16], export_[16];
+
+		move_disk_names(m->disks[i].index, job, node, export_);
+		qmp_seq_add(s, "block-job-cancel", js_pack("{s:s}", "device", job), SEQ_MUST);
+	}
+	if (!rc)
+		rc = qmp_seq_run(s, &m->seq, m->l->qmp, on_mirrors_ended, m, &err);
+	if (rc) {
+		move_set_failure(m, "DiskCopyFailed", "%s", err.msg);
+		cancel(m);
+	}
+}
+
+static void pre_switchover(struct move *m, usec_t at)
+{
+	if (!m->stop_at || m->was_paused)
+		m->stop_at = at ? at : loop_realtime(m->l->loop);
+	vm_move(m->l, VME_SWITCHES, "MigrationSwitch");
+	move_step(m, MP_PRE_SWITCHOVER);
+	arm(m, (usec_t)m->options.switchover_timeout_ms * USEC_PER_MSEC);
+	ipc_server_event(m->l->server, "preSwitchover",
+			 js_pack("{s:s, s:I}", "migrationUid", m->uid, "stopAt", (int64_t)m->stop_at));
+	if (m->n_disks)
+		end_mirrors(m);
+}
+
+static struct move *named(struct launcher *l, struct ipc_call *call, const struct json *params, enum mig_role role)
+{
+	const char *uid = js_get_str(params, "migrationUid");
+	struct move *m = l->move;
+
+	if (m && m->role == role && str_eq(m->uid, uid))
+		return m;
+	ipc_call_fail(call, RC_CONFLICT, "'%s' is not a move that this VM is the source of", uid ? uid : "");
+	return NULL;
+}
+
+void move_continue(struct launcher *l, struct ipc_call *call, const struct json *params)
+{
+	struct move *m = named(l, call, params, MIG_SOURCE);
+	usec_t now = loop_realtime(l->loop);
+	struct err err = {0};
+
+	if (!m)
+		return;
+	if (m->phase != MP_PRE_SWITCHOVER || m->continue_asked) {
+		ipc_call_fail(call, RC_CONFLICT, "the move is in phase %s%s", move_phase_name(m->phase),
+			      m->continue_asked ? ", and was told to go on" : "");
+		return;
+	}
+	if (m->options.max_pause_ms && now > m->stop_at &&
+	    now - m->stop_at > (usec_t)m->options.max_pause_ms * USEC_PER_MSEC) {
+		move_set_failure(m, "PauseLimitExceeded", "the guest had stood for %llu ms before the switch",
+				 (unsigned long long)((now - m->stop_at) / USEC_PER_MSEC));
+		ipc_call_fail(call, RC_CONFLICT, "%s", m->fail_message);
+		cancel(m);
+		return;
+	}
+	m->epoch = js_get_int(params, "epoch", -1);
+	if (move_save(m, &err)) { /* a launcher that comes after must know the epoch */
+		m->epoch = -1;
+		ipc_call_fail_err(call, &err);
+		return;
+	}
+	m->continue_asked = true;
+	m->continue_call = call;
+	if (disks_done(m))
+		go_on(m);
+}
+
+void move_cancel(struct launcher *l, struct ipc_call *call, const struct json *params)
+{
+	struct move *m = named(l, call, params, MIG_SOURCE);
+	const char *reason = js_get_str(params, "reason");
+
+	if (!m)
+		return;
+	if (move_is_over(m)) {
+		ipc_call_fail(call, RC_CONFLICT, "the move has ended: %s", move_phase_name(m->phase));
+		return;
+	}
+	snprintf(m->cancel_reason, sizeof(m->cancel_reason), "%s", reason ? reason : "");
+	ipc_call_done(call, js_new_object(), NULL, 0);
+	if (m->phase != MP_CANCELLING)
+		cancel(m);
+}
+
+void move_release(struct launcher *l, struct ipc_call *call, const struct json *params)
+{
+	struct move *m = named(l, call, params, MIG_SOURCE);
+	int64_t epoch = js_get_int(params, "epoch", -1), old;
+	struct err err = {0};
+
+	if (!m)
+		return;
+	if (m->phase != MP_COMPLETED || epoch < 0 || epoch < m->epoch || m->resume_call) {
+		ipc_call_fail(call, RC_CONFLICT, "cannot release epoch %lld in phase %s (epoch %lld)", (long long)epoch,
+			      move_phase_name(m->phase), (long long)m->epoch);
+		return;
+	}
+	old = m->epoch;
+	m->epoch = epoch;
+	m->released = true;
+	if (move_save(m, &err)) {
+		m->epoch = old;
+		m->released = false;
+		ipc_call_fail_err(call, &err);
+		return;
+	}
+	ipc_call_done(call, js_pack("{s:I}", "at", (int64_t)loop_realtime(l->loop)), NULL, 0);
+}
+
+static void on_source_resumed(const struct qmp_seq_result *r, void *arg)
+{
+	struct move *m = arg;
+	struct ipc_call *call = STEAL(m->resume_call);
+
+	if (r->rc) {
+		if (call)
+			ipc_call_fail(call, r->rc, "QEMU does not go on: %s", r->desc);
+		return;
+	}
+	m->resume_at = m->l->last_resume;
+	move_set_failure(m, "Cancelled", "resumed on the source before it was released");
+	move_step(m, MP_FAILED);
+	move_clean(m);
+	if (call)
+		ipc_call_done(call, js_pack("{s:I}", "resumeAt", (int64_t)m->resume_at), NULL, 0);
+}
+
+void move_resume_source(struct launcher *l, struct ipc_call *call, const struct json *params)
+{
+	struct move *m = named(l, call, params, MIG_SOURCE);
+	struct qmp_seq *s = NULL;
+	struct err err = {0};
+	enum rc rc;
+
+	if (!m)
+		return;
+	if (m->released) {
+		ipc_call_fail(call, RC_CONFLICT, "released with epoch %lld: this copy never runs again",
+			      (long long)m->epoch);
+		return;
+	}
+	if (m->phase != MP_COMPLETED || l->state != VM_POSTMIGRATE || m->resume_call || m->seq) {
+		ipc_call_fail(call, RC_CONFLICT, "the move is in phase %s, the VM is %s", move_phase_name(m->phase),
+			      vm_state_name(l->state));
+		return;
+	}
+	rc = qmp_seq_new(&s, QMP_TIMEOUT, &err);
+	if (!rc) {
+		qmp_seq_add_plain(s, "cont", SEQ_MUST);
+		rc = qmp_seq_run(s, &m->seq, l->qmp, on_source_resumed, m, &err);
+	}
+	if (rc)
+		ipc_call_fail_err(call, &err);
+	else
+		m->resume_call = call;
+}
+
+/* --- events --- */
+
+static void on_status_event(struct move *m, enum mig_status status, usec_t at)
+{
+	switch (status) {
+	case MIGQ_ACTIVE:
+		if (m->phase == MP_SETUP || m->phase == MP_DISKS) {
+			disarm(m);
+			move_step(m, MP_MEMORY);
+			start_progress(m);
+		}
+		break;
+	case MIGQ_PRE_SWITCHOVER:
+		if (m->phase == MP_MEMORY)
+			pre_switchover(m, at);
+		break;
+	case MIGQ_COMPLETED:
+		m->polls = 0;
+		ask_completed(m);
+		break;
+	case MIGQ_FAILED:
+	case MIGQ_CANCELLED:
+		ended_badly(m);
+		break;
+	case MIGQ_CANCELLING:
+		if (m->phase != MP_CANCELLING)
+			move_step(m, MP_CANCELLING);
+		break;
+	default:
+		break;
+	}
+}
+
+static struct move_disk *disk_of_job(struct move *m, const char *device)
+{
+	for (size_t i = 0; i < m->n_disks; i++) {
+		char job[16], node[16], export_[16];
+
+		move_disk_names(m->disks[i].index, job, node, export_);
+		if (str_eq(device, job))
+			return &m->disks[i];
+	}
+	return NULL;
+}
+
+static void on_job_event(struct move *m, const char *name, const struct json *data)
+{
+	struct move_disk *d = disk_of_job(m, js_get_str(data, "device"));
+	const char *error = js_get_str(data, "error");
+	bool all = true;
+
+	if (!d || move_is_over(m) || m->phase == MP_CANCELLING)
+		return;
+	d->total = js_get_int(data, "len", d->total);
+	d->copied = js_get_int(data, "offset", d->copied);
+	if (str_eq(name, "BLOCK_JOB_READY")) {
+		d->ready = true;
+		for (size_t i = 0; i < m->n_disks; i++)
+			all &= m->disks[i].ready;
+		if (all && m->phase == MP_DISKS && !m->seq)
+			disks_in_step(m);
+		return;
+	}
+	if (m->phase == MP_PRE_SWITCHOVER && !error) { /* ended as asked: both sides are equal */
+		d->done = true;
+		if (m->continue_asked && disks_done(m))
+			go_on(m);
+		return;
+	}
+	move_set_failure(m, "DiskCopyFailed", "disk '%s': %s", m->l->spec->disks[d->index].name,
+			 error ? error : "the copy ended early");
+	if (m->phase == MP_DISKS || m->phase == MP_SETUP)
+		finish(m, m->was_paused);
+	else
+		cancel(m);
+}
+
+void out_event(struct move *m, const char *name, const struct json *data, usec_t at)
+{
+	if (str_eq(name, "MIGRATION")) {
+		if (!move_is_over(m))
+			on_status_event(m, mig_status_parse(js_get_str(data, "status")), at);
+	} else if (str_eq(name, "MIGRATION_PASS")) {
+		m->stats.passes = js_get_int(data, "pass", m->stats.passes);
+		if (m->phase == MP_MEMORY && loop_now(m->l->loop) - m->last_report > PASS_GAP)
+			ask_stats(m);
+	} else if (str_eq(name, "BLOCK_JOB_READY") || str_eq(name, "BLOCK_JOB_COMPLETED") ||
+		   str_eq(name, "BLOCK_JOB_CANCELLED")) {
+		on_job_event(m, name, data);
+	}
+}
+
+/* A new launcher, or a new connection: what QEMU says now decides. */
+void out_adopt(struct move *m, const struct json *query, const char *run_state)
+{
+	if (m->phase == MP_COMPLETED) {
+		if (m->l->state != VM_POSTMIGRATE)
+			log_warn("move '%s' was completed, yet the VM is %s", m->uid, run_state);
+		return;
+	}
+	switch (m->stats.status) {
+	case MIGQ_SETUP:
+	case MIGQ_ACTIVE:
+		vm_move(m->l, VME_MIGRATES, "MigrationStarted");
+		if (m->phase == MP_SETUP || m->phase == MP_DISKS)
+			move_step(m, MP_MEMORY);
+		start_progress(m);
+		break;
+	case MIGQ_PRE_SWITCHOVER: /* nobody is left who would let it go on: decided at once */
+		vm_move(m->l, VME_SWITCHES, "MigrationSwitch");
+		move_set_failure(m, "SwitchoverTimeout", "the launcher changed while the guest stood");
+		cancel(m);
+		break;
+	case MIGQ_DEVICE:
+		vm_move(m->l, VME_SWITCHES, "MigrationSwitch");
+		arm(m, (usec_t)m->options.switchover_timeout_ms * USEC_PER_MSEC);
+		break;
+	case MIGQ_COMPLETED:
+		ask_completed(m);
+		break;
+	default:
+		move_set_failure(m, "Internal", "the launcher changed while the move was prepared");
+		finish(m, m->l->state == VM_PAUSED);
+		break;
+	}
+}

@@ -1,0 +1,219 @@
+#include "virt/migration/mig_qemu.h"
+
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "json/json.h"
+
+/* --- options --- */
+
+static const struct {
+	const char *name;
+	size_t offset;
+	int64_t min, max;
+} number_options[] = {
+	{"downtimeLimitMs", offsetof(struct mig_options, downtime_limit_ms), 1, 2000000},
+	{"maxBandwidthBytes", offsetof(struct mig_options, max_bandwidth), 0, INT64_MAX},
+	{"switchoverTimeoutMs", offsetof(struct mig_options, switchover_timeout_ms), 100, 3600000},
+	{"maxPauseMs", offsetof(struct mig_options, max_pause_ms), 0, 2000000},
+	{"multifdChannels", offsetof(struct mig_options, multifd_channels), 0, 64},
+};
+
+static enum rc decode_option(const char *key, const struct json *v, struct mig_options *o, struct err *err)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(number_options); i++) {
+		if (!str_eq(key, number_options[i].name))
+			continue;
+		int64_t n = js_int(v, INT64_MIN);
+
+		if (n < number_options[i].min || n > number_options[i].max)
+			return err_set(err, RC_INVALID, "options.%s: not in %" PRId64 "..%" PRId64, key,
+				       number_options[i].min, number_options[i].max);
+		*(int64_t *)(void *)((char *)o + number_options[i].offset) = n;
+		return RC_OK;
+	}
+	if (str_eq(key, "autoConverge") && js_type(v) == JS_BOOL) {
+		o->auto_converge = js_bool(v, false);
+		return RC_OK;
+	}
+	if (str_eq(key, "postCopy") && js_type(v) == JS_BOOL) {
+		if (!js_bool(v, false))
+			return RC_OK;
+		return err_set(err, RC_UNSUPPORTED, "options.postCopy: not supported by Ferry yet");
+	}
+	return err_set(err, RC_INVALID, "options.%s: unknown, or of a wrong type", key);
+}
+
+enum rc mig_options_decode(const struct json *j, struct mig_options *out, struct err *err)
+{
+	struct mig_options o = {.downtime_limit_ms = 300, .switchover_timeout_ms = 10000};
+
+	if (j && !js_is_object(j))
+		return err_set(err, RC_INVALID, "options: must be an object");
+	JS_FOREACH(it, j) {
+		enum rc rc = decode_option(it.key, it.value, &o, err);
+
+		if (rc)
+			return rc;
+	}
+	*out = o;
+	return RC_OK;
+}
+
+enum rc mig_tls_decode(const struct json *j, struct mig_tls *out, struct err *err)
+{
+	const char *user = js_get_str(j, "user"), *key = js_get_str(j, "key");
+
+	memset(out, 0, sizeof(*out));
+	if (!j || js_is_null(j))
+		return RC_OK;
+	if (js_len(j) != 2 || !user || !*user || strlen(user) >= sizeof(out->user) ||
+	    strspn(user, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != strlen(user))
+		return err_set(err, RC_INVALID, "tls.user: letters, digits, '-' and '_' only");
+	if (!key || strlen(key) < 32 || strlen(key) >= sizeof(out->key) || strlen(key) % 2 ||
+	    strspn(key, "0123456789abcdefABCDEF") != strlen(key))
+		return err_set(err, RC_INVALID, "tls.key: 16 to 64 bytes in hexadecimal");
+	snprintf(out->user, sizeof(out->user), "%s", user);
+	snprintf(out->key, sizeof(out->key), "%s", key);
+	out->on = true;
+	return RC_OK;
+}
+
+bool mig_is_address(const char *s)
+{
+	unsigned char b[16];
+
+	return s && (inet_pton(AF_INET, s, b) == 1 || inet_pton(AF_INET6, s, b) == 1);
+}
+
+/* --- what QEMU is told --- */
+
+/* name, on at the source, on at the target.  Everything that could be left over from an earlier move is
+ * said, so that a VM that has moved before starts from the same point.
+ *
+ *   events                  progress without polling
+ *   return-path             the target answers: the source's `completed` means that all has been loaded
+ *   pause-before-switchover the node acts between the guest's stop and the last bytes
+ *   late-block-activate     the target takes image locks at `cont`, not when the state is loaded
+ *   validate-uuid           refuses the state of another VM
+ */
+static const struct {
+	const char *name;
+	bool source, target;
+} fixed_capabilities[] = {
+	{"events", true, true},	       {"return-path", true, true},	{"pause-before-switchover", true, true},
+	{"late-block-activate", true, true}, {"validate-uuid", true, true}, {"xbzrle", false, false},
+	{"rdma-pin-all", false, false},    {"release-ram", false, false},   {"postcopy-ram", false, false},
+};
+
+static enum rc add_capability(struct json *list, const char *name, bool on)
+{
+	return js_append(list, js_pack("{s:s, s:b}", "capability", name, "state", (int)on));
+}
+
+struct json *mig_capabilities(const struct mig_options *o, enum mig_role role)
+{
+	struct json *list = js_new_array();
+	enum rc rc = list ? RC_OK : RC_NOMEM;
+
+	for (size_t i = 0; !rc && i < ARRAY_SIZE(fixed_capabilities); i++)
+		rc = add_capability(list, fixed_capabilities[i].name,
+				    role == MIG_SOURCE ? fixed_capabilities[i].source : fixed_capabilities[i].target);
+	if (!rc)
+		rc = add_capability(list, "multifd", o->multifd_channels > 0);
+	if (!rc)
+		rc = add_capability(list, "auto-converge", role == MIG_SOURCE && o->auto_converge);
+	if (rc) {
+		js_unref(list);
+		return NULL;
+	}
+	return js_pack("{s:o}", "capabilities", list);
+}
+
+struct json *mig_parameters(const struct mig_options *o, enum mig_role role, bool tls)
+{
+	struct json *j = js_pack("{s:s, s:s}", "tls-creds", tls ? MIG_TLS_ID : "", "tls-hostname", "");
+	enum rc rc = j ? RC_OK : RC_NOMEM;
+
+	if (!rc && o->multifd_channels)
+		rc = js_set(j, "multifd-channels", js_new_int(o->multifd_channels));
+	if (!rc && role == MIG_SOURCE)
+		rc = js_set(j, "downtime-limit", js_new_int(o->downtime_limit_ms));
+	if (!rc && role == MIG_SOURCE)
+		rc = js_set(j, "max-bandwidth", js_new_int(o->max_bandwidth));
+	/* The launcher announces after `cont`; QEMU would do it when the state is loaded. */
+	if (!rc && role == MIG_TARGET)
+		rc = js_set(j, "announce-rounds", js_new_int(0));
+	return rc ? js_unref(j) : j;
+}
+
+struct json *mig_channels(const char *address, int port)
+{
+	char text[8];
+
+	snprintf(text, sizeof(text), "%d", port);
+	return js_pack("{s:[{s:s, s:{s:s, s:s, s:s, s:s}}]}", "channels", "channel-type", "main", "addr",
+		       "transport", "socket", "type", "inet", "host", address, "port", text);
+}
+
+struct json *mig_tls_object(const char *dir, const struct mig_tls *tls, enum mig_role role)
+{
+	return js_pack("{s:s, s:s, s:s, s:s, s:s*}", "qom-type", "tls-creds-psk", "id", MIG_TLS_ID, "dir", dir,
+		       "endpoint", role == MIG_SOURCE ? "client" : "server", "username",
+		       role == MIG_SOURCE ? tls->user : NULL);
+}
+
+/* --- what QEMU says --- */
+
+enum mig_status mig_status_parse(const char *s)
+{
+	static const char *const names[MIGQ__MAX] = {
+		[MIGQ_NONE] = "none",	   [MIGQ_SETUP] = "setup",	     [MIGQ_ACTIVE] = "active",
+		[MIGQ_DEVICE] = "device",  [MIGQ_COMPLETED] = "completed",   [MIGQ_FAILED] = "failed",
+		[MIGQ_CANCELLED] = "cancelled", [MIGQ_CANCELLING] = "cancelling",
+		[MIGQ_PRE_SWITCHOVER] = "pre-switchover",
+	};
+
+	if (!s)
+		return MIGQ_NONE;
+	for (int i = 0; i < MIGQ__MAX; i++)
+		if (names[i] && str_eq(s, names[i]))
+			return (enum mig_status)i;
+	return MIGQ_OTHER;
+}
+
+void mig_stats_parse(const struct json *q, struct mig_stats *out)
+{
+	const struct json *ram = js_get(q, "ram");
+	const char *error = js_get_str(q, "error-desc");
+	int64_t page = js_get_int(ram, "page-size", 4096);
+
+	*out = (struct mig_stats){
+		.status = mig_status_parse(js_get_str(q, "status")),
+		.total = js_get_int(ram, "total", 0),
+		.transferred = js_get_int(ram, "transferred", 0),
+		.remaining = js_get_int(ram, "remaining", 0),
+		.dirty_rate = js_get_int(ram, "dirty-pages-rate", 0) * page,
+		.rate = (int64_t)(js_real(js_get(ram, "mbps"), 0) * 1000000 / 8),
+		.passes = js_get_int(ram, "dirty-sync-count", 0),
+		.zero_pages = js_get_int(ram, "duplicate", 0),
+		.normal_pages = js_get_int(ram, "normal", 0),
+		.elapsed_ms = js_get_int(q, "total-time", -1),
+		.setup_ms = js_get_int(q, "setup-time", -1),
+		.expected_downtime_ms = js_get_int(q, "expected-downtime", -1),
+		.downtime_ms = js_get_int(q, "downtime", -1),
+	};
+	snprintf(out->error, sizeof(out->error), "%s", error ? error : "");
+}
+
+struct json *mig_stats_json(const struct mig_stats *s)
+{
+	return js_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:I, s:I}", "memory", "total", s->total,
+		       "transferred", s->transferred, "remaining", s->remaining, "dirtyBytesPerSecond", s->dirty_rate,
+		       "bytesPerSecond", s->rate, "passes", s->passes, "zeroPages", s->zero_pages, "normalPages",
+		       s->normal_pages, "elapsedMs", s->elapsed_ms, "setupMs", s->setup_ms, "expectedDowntimeMs",
+		       s->expected_downtime_ms);
+}

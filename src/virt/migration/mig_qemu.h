@@ -1,0 +1,62 @@
+/* src/virt/migration/mig_qemu.h - what is said to QEMU for a move, and what it answers: pure functions.
+ *
+ * Capabilities are chosen once per move from the table in mig_qemu.c; both sides get the same options.
+ */
+#ifndef VIRT_MIGRATION_MIG_QEMU_H
+#define VIRT_MIGRATION_MIG_QEMU_H
+
+#include "base/err.h"
+
+struct json;
+
+#define MIG_TLS_ID "ferry-tls"
+
+enum mig_role { MIG_SOURCE, MIG_TARGET };
+
+struct mig_options {
+	int64_t downtime_limit_ms;     /* QEMU's downtime-limit; 300 */
+	int64_t max_bandwidth;	       /* bytes a second; 0 = no limit */
+	int64_t switchover_timeout_ms; /* from the guest's stop to the end; 10000 */
+	int64_t max_pause_ms;	       /* 0 = no limit */
+	int64_t multifd_channels;      /* 0 = off */
+	bool auto_converge;
+};
+
+struct mig_tls {
+	char user[65];
+	char key[129]; /* hexadecimal, 16 to 64 bytes */
+	bool on;
+};
+
+/* j may be NULL: defaults.  RC_INVALID with the member; RC_UNSUPPORTED for what is not there yet. */
+MUST_CHECK enum rc mig_options_decode(const struct json *j, struct mig_options *out, struct err *err);
+/* j may be NULL: no TLS. */
+MUST_CHECK enum rc mig_tls_decode(const struct json *j, struct mig_tls *out, struct err *err);
+/* A literal IPv4 or IPv6 address, never a name: nothing is resolved on the way. */
+bool mig_is_address(const char *s);
+
+/* Arguments of QMP commands; NULL: out of memory. */
+struct json *mig_capabilities(const struct mig_options *o, enum mig_role role);
+struct json *mig_parameters(const struct mig_options *o, enum mig_role role, bool tls);
+struct json *mig_channels(const char *address, int port);
+struct json *mig_tls_object(const char *dir, const struct mig_tls *tls, enum mig_role role);
+
+enum mig_status {
+	MIGQ_NONE, MIGQ_SETUP, MIGQ_ACTIVE, MIGQ_PRE_SWITCHOVER, MIGQ_DEVICE, MIGQ_COMPLETED, MIGQ_FAILED,
+	MIGQ_CANCELLING, MIGQ_CANCELLED, MIGQ_OTHER, MIGQ__MAX
+};
+enum mig_status mig_status_parse(const char *s);
+
+struct mig_stats {
+	enum mig_status status;
+	int64_t total, transferred, remaining; /* of memory, bytes */
+	int64_t dirty_rate, rate;	       /* bytes a second */
+	int64_t passes, zero_pages, normal_pages;
+	int64_t elapsed_ms, setup_ms, expected_downtime_ms, downtime_ms; /* -1: not told */
+	char error[256];
+};
+/* query-migrate's value. */
+void mig_stats_parse(const struct json *q, struct mig_stats *out);
+struct json *mig_stats_json(const struct mig_stats *s); /* {"memory": {...}, "elapsedMs", ...} */
+
+#endif
