@@ -23,7 +23,7 @@ static enum rc check_dev(const char *dev, struct err *err)
 	for (size_t i = 0; i < n; i++)
 		if (!strchr("abcdefghijklmnopqrstuvwxyz0123456789-", dev[i]))
 			n = 0;
-	if (n == 0 || n >= 16)
+	if (n == 0 || n >= 16 || dev[0] == '-')
 		return err_set(err, RC_INVALID, "'%.40s' cannot be dnsmasq's link", dev ? dev : "");
 	return RC_OK;
 }

@@ -239,7 +239,10 @@ static enum rc rules_up(struct podnet *p, struct err *err)
 
 enum rc podnet_set_gateway(struct podnet *p, bool is_gateway, struct err *err)
 {
+	if (p->is_gateway_set && p->cfg.is_gateway == is_gateway)
+		return RC_OK;
 	p->cfg.is_gateway = is_gateway;
+	p->is_gateway_set = false;
 
 	enum rc rc = is_gateway ? gateway_up(p, err) : net_link_del(p->net, PODNET_GATEWAY_PORT, err);
 
@@ -247,6 +250,8 @@ enum rc podnet_set_gateway(struct podnet *p, bool is_gateway, struct err *err)
 		rc = rules_up(p, err);
 	if (rc)
 		err_prepend(err, "gateway");
+	else
+		p->is_gateway_set = true;
 	return rc;
 }
 

@@ -23,6 +23,7 @@ struct podnet {
 	char *pod_ns_dir;
 	int ns_fd; /* -1: own */
 	struct net *net;
+	bool is_gateway_set; /* cfg.is_gateway is what the kernel has */
 	struct map places; /* MAC text -> struct podnet_place */
 };
 

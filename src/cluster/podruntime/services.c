@@ -25,6 +25,27 @@ static bool is_served(const struct service *s, const struct svc_port *p)
 	return !net_ip4_is_none(s->cluster_ip) && p->n_endpoints > 0;
 }
 
+/* The API keeps addresses and node ports unique; should two objects claim one all the same (a stale cache), the
+ * first has it, and the rest of the table is not held up by it. */
+static bool is_taken(const struct services *in, size_t i, size_t k, bool node_ports)
+{
+	const struct service *s = &in->items[i];
+	const struct svc_port *p = &s->ports[k];
+
+	for (size_t a = 0; a <= i; a++)
+		for (size_t b = 0; b < (a == i ? k : in->items[a].n_ports); b++) {
+			const struct service *o = &in->items[a];
+			const struct svc_port *q = &o->ports[b];
+
+			if (!is_served(o, q) || q->proto != p->proto)
+				continue;
+			if (node_ports ? q->node_port == p->node_port
+				       : q->port == p->port && o->cluster_ip.s_addr == s->cluster_ip.s_addr)
+				return true;
+		}
+	return false;
+}
+
 /* One endpoint of n, by hash of the client (affinity) or by chance; one map lookup whatever n. */
 static void render_chain(const struct service *s, const struct svc_port *p, struct sbuf *out)
 {
@@ -62,7 +83,7 @@ static void render_maps(const struct services *in, bool node_ports, struct sbuf 
 		for (size_t k = 0; k < s->n_ports; k++) {
 			const struct svc_port *p = &s->ports[k];
 
-			if (!is_served(s, p) || (node_ports && !p->node_port))
+			if (!is_served(s, p) || (node_ports && !p->node_port) || is_taken(in, i, k, node_ports))
 				continue;
 			chain_name(s, p, name);
 			sbuf_adds(out, any ? ",\n\t\t\t     " : "\t\telements = { ");
@@ -164,7 +185,7 @@ enum rc services_render(const struct services *in, struct sbuf *out, struct err 
 	sbuf_adds(out, "add table ip " TABLE "\ndelete table ip " TABLE "\ntable ip " TABLE " {\n");
 	for (size_t i = 0; i < in->n; i++)
 		for (size_t k = 0; k < in->items[i].n_ports; k++)
-			if (is_served(&in->items[i], &in->items[i].ports[k]))
+			if (is_served(&in->items[i], &in->items[i].ports[k]) && !is_taken(in, i, k, false))
 				render_chain(&in->items[i], &in->items[i].ports[k], out);
 	render_maps(in, false, out);
 	render_maps(in, true, out);

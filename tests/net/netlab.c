@@ -1,4 +1,4 @@
-/* tests/e2e/net/netlab.c - drives podnet and vmnet from a script: one command a line on stdin, one answer line on
+/* tests/net/netlab.c - drives podnet and vmnet from a script: one command a line on stdin, one answer line on
  * stdout ("ok ..." or "err RC message").  Test code: it makes the calls that ferry-node makes, and plays the guest by
  * pumping frames between the pod's tap and a tap in a namespace with a real network stack.
  */

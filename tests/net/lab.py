@@ -1,7 +1,7 @@
 """A laboratory for the network: nodes are network namespaces on a switch, guests are namespaces behind a tap.
 
 Everything is named PREFIX-*, and close() (also run at the start) leaves nothing.  Needs root, iproute2, and the
-program `netlab` from the build folder (NETLAB, or build/tests/e2e/net/netlab).
+program `netlab` from the build folder (NETLAB, or build/tests/net/netlab).
 """
 import contextlib
 import ctypes
@@ -15,7 +15,8 @@ import time
 
 PREFIX = os.environ.get("NETLAB_PREFIX", "fnt")
 HERE = os.path.dirname(os.path.abspath(__file__))
-NETLAB = os.environ.get("NETLAB", os.path.join(HERE, "../../../build/tests/e2e/net/netlab"))
+BUILD = os.path.join(os.environ["FERRY_BIN"], "../..") if "FERRY_BIN" in os.environ else os.path.join(HERE, "../../build")
+NETLAB = os.environ.get("NETLAB", os.path.join(BUILD, "tests/net/netlab"))
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNET = 0x40000000
 
