@@ -25,6 +25,14 @@ const char *verb_name(enum verb v)
 	return verb_names[v];
 }
 
+enum verb verb_of(const char *name)
+{
+	for (int v = 0; v < VERB__MAX; v++)
+		if (str_eq(verb_names[v], name))
+			return v;
+	return VERB__MAX;
+}
+
 /* ---- identity of things ----------------------------------------------------------------------- */
 
 static const char *const self_groups[] = {GROUP_MASTERS, GROUP_CONTROLLERS};
@@ -338,7 +346,7 @@ static void fail_no_resource(struct apisrv_call *c)
 		  "the server could not find the requested resource");
 }
 
-static bool parse_body(struct apisrv_call *c)
+bool parse_body(struct apisrv_call *c)
 {
 	struct err err = {0};
 
@@ -425,6 +433,8 @@ static void serve_resource(struct apisrv_call *c, const char **seg, size_t n, co
 	}
 	bool other_method = false;
 
+	if (serve_review(c))
+		return;
 	c->subres = subres_find(c, &other_method);
 	if (!c->subres && !c->res) {
 		if (other_method)

@@ -33,6 +33,7 @@ enum verb {
 	VERB__MAX
 };
 const char *verb_name(enum verb v);
+enum verb verb_of(const char *name); /* VERB__MAX: none */
 
 struct change;
 struct resource;
@@ -241,6 +242,7 @@ bool change_admit(struct change *ch);	/* false: answered */
 void change_commit(struct change *ch, enum store_op op, int status, struct json *reply);
 /* Takes the difference of ch->obj and ch->old through admission into the store. */
 void change_finish_update(struct change *ch);
+bool parse_body(struct apisrv_call *c); /* false: answered */
 bool has_finalizers(const struct json *obj);
 bool is_deleting(const struct json *obj);
 bool bump_generation(struct json *obj);
@@ -253,7 +255,15 @@ void serve_delete_with(struct apisrv_call *c, const struct json *options, struct
 
 /* ---- authz.c, discovery.c, hookcall.c --------------------------------------------------------- */
 
+struct authz_ask {
+	enum verb verb;
+	const struct resource *res; /* NULL: not a stored one */
+	const char *sub, *ns, *name; /* "" when absent */
+};
+bool authz_allows(struct apisrv *s, const struct apisrv_user *u, const struct authz_ask *ask);
 bool authorize(struct apisrv_call *c);		 /* false: answered 403 */
+/* SelfSubjectAccessReview, SelfSubjectReview: false when the address is neither. */
+bool serve_review(struct apisrv_call *c);
 /* Is this node (user) concerned by the object?  For writes; obj: the new version. */
 bool authorize_change(struct change *ch);
 void serve_discovery(struct apisrv_call *c, const char *accept); /* everything that is not a resource */

@@ -88,13 +88,25 @@ static bool takes_part(struct apisrv *s, const char *node, const struct json *ob
 	       str_eq(js_str(js_at(obj, "spec", "targetNode", NULL)), node);
 }
 
-static bool holds_volume(struct apisrv *s, const char *node, const struct json *obj)
+/* Depth is bounded by the parser. */
+static bool mentions(const struct json *j, const char *name);
+
+/* Only to let it go: the node that holds (or for shared storage, any that can reach) its data removes
+ * them and then its finalizer. */
+static bool releases_volume(struct apisrv *s, const char *node, const struct json *pv)
 {
-	const char *at = js_str(js_at(obj, "metadata", "annotations", "volume.kubernetes.io/selected-node", NULL));
+	const struct json *affinity = js_at(pv, "spec", "nodeAffinity", NULL);
 
 	(void)s;
-	return str_eq(at, node) ||
-	       str_eq(js_str(js_at(obj, "metadata", "annotations", "ferry.dev/node", NULL)), node);
+	return is_deleting(pv) && (!affinity || mentions(affinity, node));
+}
+
+static bool owns_allocation(struct apisrv *s, const char *node, const struct json *obj)
+{
+	const struct json *owner = js_at(obj, "spec", "owner", NULL);
+
+	(void)s;
+	return str_eq(js_get_str(owner, "kind"), "Node") && str_eq(js_get_str(owner, "name"), node);
 }
 
 static bool any_object(struct apisrv *s, const char *node, const struct json *obj)
@@ -123,8 +135,7 @@ static const struct node_rule node_rules[] = {
 	{"handovers.ferry.dev", "", R | CREATE | MODIFY | REMOVE, takes_part, "takes no part in this hand-over"},
 	{"handovers.ferry.dev", "status", GET | MODIFY, takes_part, "takes no part in this hand-over"},
 	{"events", "", GET | CREATE | MODIFY, any_object, NULL},
-	{"persistentvolumes", "", R | MODIFY, holds_volume, "does not hold this volume"},
-	{"persistentvolumes", "status", GET | MODIFY, holds_volume, "does not hold this volume"},
+	{"persistentvolumes", "", R | MODIFY, releases_volume, "may only release deleted volumes that it holds"},
 	{"persistentvolumeclaims", "", R, NULL, NULL},
 	{"storageclasses.storage.k8s.io", "", R, NULL, NULL},
 	{"services", "", R, NULL, NULL},
@@ -132,7 +143,7 @@ static const struct node_rule node_rules[] = {
 	{"namespaces", "", R, NULL, NULL},
 	{"kubevirts.kubevirt.io", "", R, NULL, NULL},
 	{"ferryconfigs.ferry.dev", "", R, NULL, NULL},
-	{"allocations.ferry.dev", "", R, NULL, NULL},
+	{"allocations.ferry.dev", "", R | CREATE | REMOVE, owns_allocation, "may only allocate for itself"},
 	/* Only what a VM or pod of this node names: see is_referenced(). */
 	{"secrets", "", GET, NULL, NULL},
 	{"configmaps", "", GET, NULL, NULL},
@@ -158,7 +169,7 @@ static const struct node_rule *node_rule(const char *table, const char *sub)
 	return NULL;
 }
 
-/* Does any string below j equal name?  Depth is bounded by the parser. */
+/* Does any string below j equal name? */
 static bool mentions(const struct json *j, const char *name)
 {
 	if (js_is_string(j))
@@ -192,23 +203,28 @@ static bool referenced_by(struct apisrv *s, const char *table, const char *ns, c
 }
 
 /* A secret or configmap is shown to the nodes that run something which names it. */
-static bool is_referenced(struct apisrv_call *c, const char *node)
+static bool is_referenced(struct apisrv *s, const char *ns, const char *name, const char *node)
 {
-	struct apisrv *s = c->srv;
-
-	return referenced_by(s, "pods", c->ns, c->name, node, runs_pod) ||
-	       referenced_by(s, "virtualmachineinstances.kubevirt.io", c->ns, c->name, node, runs_vmi);
+	return referenced_by(s, "pods", ns, name, node, runs_pod) ||
+	       referenced_by(s, "virtualmachineinstances.kubevirt.io", ns, name, node, runs_vmi);
 }
 
-static bool node_may(struct apisrv_call *c, const char *node)
+static bool node_may(struct apisrv *s, const char *node, const struct authz_ask *ask)
 {
-	const struct node_rule *r = c->res ? node_rule(c->res->table, c->sub) : NULL;
+	const struct node_rule *r = ask->res ? node_rule(ask->res->table, ask->sub) : NULL;
 
-	if (!r || !(r->verbs & 1u << c->verb))
+	if (!r || !(r->verbs & 1u << ask->verb))
 		return false;
-	if (strcmp(c->res->table, "secrets") == 0 || strcmp(c->res->table, "configmaps") == 0)
-		return is_referenced(c, node);
+	if (strcmp(ask->res->table, "secrets") == 0 || strcmp(ask->res->table, "configmaps") == 0)
+		return is_referenced(s, ask->ns, ask->name, node);
 	return true;
+}
+
+bool authz_allows(struct apisrv *s, const struct apisrv_user *u, const struct authz_ask *ask)
+{
+	const char *node = node_of(u);
+
+	return may_do_all(u) || (node && node_may(s, node, ask));
 }
 
 /* `cannot list resource "pods" in API group "" in the namespace "x"` */
@@ -235,11 +251,9 @@ static void refuse(struct apisrv_call *c)
 
 bool authorize(struct apisrv_call *c)
 {
-	const char *node = node_of(&c->user);
+	const struct authz_ask ask = {.verb = c->verb, .res = c->res, .sub = c->sub, .ns = c->ns, .name = c->name};
 
-	if (may_do_all(&c->user) || (c->subres && c->subres->is_public))
-		return true;
-	if (node && node_may(c, node))
+	if ((c->subres && c->subres->is_public) || authz_allows(c->srv, &c->user, &ask))
 		return true;
 	refuse(c);
 	return false;
