@@ -14,6 +14,7 @@
 #include "cluster/apiserver/store.h"
 #include "ctl/daemon.h"
 #include "ev/ev.h"
+#include "virt/admission/admission.h"
 
 #define DAY (86400 * USEC_PER_SEC)
 
@@ -244,7 +245,9 @@ static enum rc start(struct server *s, struct err *err)
 	if (!rc)
 		rc = open_store(s, err);
 	if (!rc) {
-		const struct apisrv_config config = {.store = s->store, .service_cidr = opt_service_cidr,
+		const struct apisrv_hooks hooks = {.n_admission = n_virt_admission, .admission = virt_admission};
+		const struct apisrv_config config = {.store = s->store, .hooks = &hooks,
+						     .service_cidr = opt_service_cidr,
 						     .node_port_range = opt_node_ports};
 
 		rc = apisrv_new(&s->srv, loop, &config, err);

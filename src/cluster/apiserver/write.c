@@ -217,9 +217,23 @@ static unsigned check_flags(const struct change *ch)
 	return flags;
 }
 
+/* The name of the webhook that KubeVirt would have asked; NULL: none is named. */
+static const char *denied_by(const struct change *ch)
+{
+	const struct admission_hook *h = ch->res->hook;
+
+	if (!h)
+		return NULL;
+	if (ch->op == HOOK_UPDATE && h->denied_by_update)
+		return h->denied_by_update;
+	if (ch->op == HOOK_DELETE && h->denied_by_delete)
+		return h->denied_by_delete;
+	return h->denied_by;
+}
+
 static void hook_denied(struct change *ch, enum rc rc, const struct err *err)
 {
-	const char *by = ch->res->hook->denied_by;
+	const char *by = denied_by(ch);
 
 	if (rc == RC_NOMEM)
 		call_nomem(ch->c);
@@ -313,7 +327,7 @@ static bool finish_validation(struct change *ch, size_t own_faults)
 		call_nomem(c);
 	else if (ch->fe.n)
 		call_invalid(c, ch->res, ch->name, &ch->fe,
-			     own_faults || !ch->res->hook ? NULL : ch->res->hook->denied_by);
+			     own_faults ? NULL : denied_by(ch));
 	return fe_is_ok(&ch->fe);
 }
 
