@@ -366,6 +366,7 @@ enum rc http_ws_send(struct http_ws *ws, bool is_text, const void *bytes, size_t
 	}
 	switch (wslay_event_queue_msg(ws->ctx, &m)) {
 	case 0:
+		ws->room_due |= waiting + n > HTTP_WS_BACKLOG / 2;
 		break;
 	case WSLAY_ERR_NO_MORE_MSG:
 		return RC_CLOSED;

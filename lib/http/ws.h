@@ -31,7 +31,8 @@ struct http_ws_ops {
 	void (*on_open)(struct http_ws *ws, const char *protocol, void *arg);
 	/* One whole message, at most LIMIT_WS_BYTES. */
 	void (*on_message)(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n, void *arg);
-	/* The backlog fell to half of HTTP_WS_BACKLOG or less after a send was refused with RC_BUSY. */
+	/* The backlog fell to half of HTTP_WS_BACKLOG or less after it had been above (or a send was
+	 * refused with RC_BUSY). */
 	void (*on_room)(struct http_ws *ws, void *arg);
 	/* why is set when there is more to say than the code: failed handshake (why->rc; status is the
 	 * HTTP status of a refused one, else 0), broken connection. */

@@ -208,7 +208,8 @@ static const struct row rows[] = {
 	 "spec.domain.devices.interfaces[1].name 'blue' not found."},
 	{"{'networks': [{'name': 'default', 'pod': {}}, {'name': 'blue', 'multus': {'networkName': 'b'}}]}",
 	 "spec.networks[1].name", "spec.networks[1].name 'blue' not found."},
-	{"{'networks': [{'name': 'default'}]}", "spec.networks[0]", "should have a network type"},
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'bridge': {}}]}},"
+	 " 'networks': [{'name': 'default'}]}", "spec.networks[0]", "should have a network type"},
 	{"{'networks': [{'name': 'default', 'pod': {}, 'multus': {'networkName': 'b'}}]}", "spec.networks[0]",
 	 "should have only one network type"},
 	{"{'domain': {'devices': {'interfaces': [{'name': 'default'}]}}}",

@@ -1,0 +1,233 @@
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "http/client.h"
+#include "http/server.h"
+#include "http/ws.h"
+#include "virt/subresources/subres_int.h"
+
+/* The serial console: a websocket to the client and one to the agent of the VMI's node, and bytes in
+ * both directions.  The client's handshake is answered only after the agent's came through, so that a
+ * refusal of the agent is an HTTP answer.  When one side is slow the other one is not read.
+ */
+static const char PROTOCOL[] = "plain.kubevirt.io";
+static const usec_t DIAL_TIMEOUT = 10 * USEC_PER_SEC;
+
+struct console {
+	struct list link;
+	struct hook_call *call; /* until the upgrade */
+	struct http_ws *agent;
+	struct http_ws *client;
+	bool agent_closed, client_closed;
+};
+
+static void console_free(struct console *k)
+{
+	list_remove(&k->link);
+	http_ws_free(k->agent);
+	http_ws_free(k->client);
+	mem_free(k);
+}
+
+static void forward(struct http_ws *from, struct http_ws *to, bool is_text, const uint8_t *bytes,
+		    size_t n)
+{
+	if (!to || is_text) /* text messages are no part of the stream */
+		return;
+	/* Busy cannot be: reading stops at half of the backlog, and what is already read is less. */
+	ignore_rc(http_ws_send(to, false, bytes, n));
+	if (http_ws_backlog(to) > HTTP_WS_BACKLOG / 2)
+		http_ws_pause(from, true);
+}
+
+/* One side ended: so does the other, with the same code. */
+static void pass_close(struct http_ws **other, uint16_t code, const char *reason)
+{
+	if (!*other)
+		return;
+	if (code == HTTP_WS_ABNORMAL)
+		*other = http_ws_free(*other); /* the client sees 1006 too */
+	else
+		http_ws_close(*other, code == HTTP_WS_NO_STATUS ? HTTP_WS_NORMAL : code, reason);
+}
+
+static void on_closed(struct console *k)
+{
+	if ((k->agent_closed || !k->agent) && (k->client_closed || !k->client))
+		console_free(k);
+}
+
+/* The client's side */
+
+static void client_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n, void *arg)
+{
+	struct console *k = arg;
+
+	forward(ws, k->agent_closed ? NULL : k->agent, is_text, bytes, n);
+}
+
+static void client_room(struct http_ws *ws, void *arg)
+{
+	struct console *k = arg;
+
+	(void)ws;
+	if (k->agent && !k->agent_closed)
+		http_ws_pause(k->agent, false);
+}
+
+static void client_close(struct http_ws *ws, uint16_t code, const char *reason, int status,
+			 const struct err *why, void *arg)
+{
+	struct console *k = arg;
+
+	(void)ws;
+	(void)status;
+	(void)why;
+	k->client_closed = true;
+	if (!k->agent_closed)
+		pass_close(&k->agent, code, reason);
+	on_closed(k);
+}
+
+static const struct http_ws_ops client_ops = {
+	.on_message = client_message, .on_room = client_room, .on_close = client_close};
+
+/* The agent's side */
+
+static void agent_open(struct http_ws *ws, const char *protocol, void *arg)
+{
+	static const char *const supported[] = {PROTOCOL, NULL};
+	struct console *k = arg;
+	struct hook_call *call = STEAL(k->call);
+	struct http_req *req = hook_call_http(call);
+	struct err err = {0};
+
+	(void)ws;
+	(void)protocol;
+	hook_call_on_cancel(call, NULL);
+	hook_call_set_data(call, NULL);
+	if (http_upgrade_ws(req, http_req_ws_protocol(req, supported), &client_ops, k, &k->client, &err)) {
+		fail_bad_request(call, "%s", err.msg);
+		console_free(k);
+		return;
+	}
+	hook_call_upgraded(call);
+}
+
+static void agent_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n, void *arg)
+{
+	struct console *k = arg;
+
+	forward(ws, k->client_closed ? NULL : k->client, is_text, bytes, n);
+}
+
+static void agent_room(struct http_ws *ws, void *arg)
+{
+	struct console *k = arg;
+
+	(void)ws;
+	if (k->client && !k->client_closed)
+		http_ws_pause(k->client, false);
+}
+
+static void refused(struct console *k, int status, const struct err *why)
+{
+	struct hook_call *call = STEAL(k->call);
+	const char *text = why ? why->msg : "the connection ended";
+
+	hook_call_on_cancel(call, NULL);
+	hook_call_set_data(call, NULL);
+	if (status == 409)
+		fail_conflict(call, "virtualmachineinstance", "%s", text);
+	else if (status == 400 || status == 404)
+		fail_bad_request(call, "%s", text); /* clients try again on 400 */
+	else
+		fail_internal(call, "the node's agent does not give a console: %s", text);
+	console_free(k);
+}
+
+static void agent_close(struct http_ws *ws, uint16_t code, const char *reason, int status,
+			const struct err *why, void *arg)
+{
+	struct console *k = arg;
+
+	(void)ws;
+	k->agent_closed = true;
+	if (k->call) {
+		refused(k, status, why);
+		return;
+	}
+	if (!k->client_closed)
+		pass_close(&k->client, code, reason);
+	on_closed(k);
+}
+
+static const struct http_ws_ops agent_ops = {.on_open = agent_open,
+					     .on_message = agent_message,
+					     .on_room = agent_room,
+					     .on_close = agent_close};
+
+static void on_cancel(struct hook_call *call)
+{
+	console_free(hook_call_data(call));
+	hook_call_set_data(call, NULL);
+}
+
+static void dial(struct hook_call *call, const struct json *vmi)
+{
+	struct virt_subres *s = hook_arg(hook_call_env(call));
+	CLEANUP(mem_freep) char *url = NULL;
+	struct console *k = s ? mem_alloc(sizeof(*k)) : NULL;
+	struct err err = {0};
+	enum rc rc;
+
+	if (!k) {
+		fail_internal(call, s ? "out of memory" : "this server has no connection to nodes");
+		return;
+	}
+	rc = agent_url(call, vmi, "console", &url, &err);
+	if (!rc)
+		rc = http_ws_connect(s->agents, &k->agent, url, PROTOCOL, DIAL_TIMEOUT, &agent_ops, k,
+				     &err);
+	if (rc) {
+		mem_free(k);
+		fail_internal(call, "%s", err.msg);
+		return;
+	}
+	k->call = call;
+	list_push_tail(&s->consoles, &k->link);
+	hook_call_set_data(call, k);
+	hook_call_on_cancel(call, on_cancel);
+}
+
+void vmi_console(struct hook_call *call)
+{
+	const struct json *vmi = get_vmi(call);
+	const char *phase = js_str(js_at(vmi, "status", "phase", NULL));
+	struct http_req *req = hook_call_http(call);
+
+	if (!vmi)
+		fail_not_found(call, "virtualmachineinstance", hook_call_name(call));
+	else if (!js_bool(js_at(vmi, "spec", "domain", "devices", "autoattachSerialConsole", NULL), true))
+		fail_bad_request(call, "No serial consoles are present.");
+	else if (str_eq(phase, "Failed"))
+		fail_conflict(call, "virtualmachineinstance", "VMI is in failed status");
+	else if (!vmi_is_running(vmi))
+		fail_bad_request(call, "VMI is not running");
+	else if (!req || !http_req_wants_upgrade(req))
+		fail_bad_request(call, "a console is a websocket: ask with Upgrade: websocket");
+	else
+		dial(call, vmi);
+}
+
+struct virt_subres *virt_subres_free(struct virt_subres *s)
+{
+	if (!s)
+		return NULL;
+	assert(list_is_empty(&s->pending));
+	while (!list_is_empty(&s->consoles))
+		console_free(LIST_ENTRY(s->consoles.next, struct console, link));
+	http_client_free(s->agents);
+	return mem_free(s);
+}

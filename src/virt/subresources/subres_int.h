@@ -1,0 +1,84 @@
+/* src/virt/subresources/subres_int.h - what the handlers share. */
+#ifndef VIRT_SUBRES_INT_H
+#define VIRT_SUBRES_INT_H
+
+#include "base/list.h"
+#include "base/str.h"
+#include "json/json.h"
+#include "virt/subresources/subresources.h"
+
+struct http_client;
+
+struct virt_subres {
+	struct loop *loop;
+	struct http_client *agents;
+	struct list consoles;
+	struct list pending; /* commands on their way to a node */
+};
+
+#define VM_RESOURCE "virtualmachines.kubevirt.io"
+#define VMI_RESOURCE "virtualmachineinstances.kubevirt.io"
+
+/* What a call remembers between its steps. */
+struct op {
+	unsigned tries;
+	bool grace_done; /* the VMI's grace period was patched */
+	bool had_grace;
+	int64_t old_grace;
+};
+
+/* The call's memory, made on first use; NULL: out of memory, and the call has been answered. */
+struct op *op_of(struct hook_call *call);
+
+/* Answers.  Each ends the call. */
+void reply_empty(struct hook_call *call, int status);
+void fail_not_found(struct hook_call *call, const char *kind, const char *name);
+void fail_conflict(struct hook_call *call, const char *kind, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void fail_bad_request(struct hook_call *call, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void fail_internal(struct hook_call *call, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void reply_as_is(struct hook_call *call, int status, const struct json *obj);
+/* "not supported by Ferry yet" */
+void refuse_unsupported(struct hook_call *call);
+
+/* The objects; NULL: absent. */
+const struct json *get_vm(struct hook_call *call);
+const struct json *get_vmi(struct hook_call *call);
+const struct json *condition_of(const struct json *obj, const char *type);
+bool condition_is_true(const struct json *obj, const char *type);
+bool vmi_is_final(const struct json *vmi);
+bool vmi_is_running(const struct json *vmi);
+
+/* The body as an object ({} when empty).  False: not JSON, and the call has been answered. */
+bool read_options(struct hook_call *call, struct json **out);
+bool is_dry_run(const struct json *options); /* dryRun: ["All"] */
+
+/* PATCH of kubevirt.io/v1 "<resource>/<name>[/<sub>]" in the call's namespace; body is consumed.
+ * A request that cannot be made answers the call. */
+void patch(struct hook_call *call, const char *resource, const char *sub, bool dry_run,
+	   struct json *merge, hook_then_fn then);
+void create(struct hook_call *call, const char *resource, bool dry_run, struct json *obj,
+	    hook_then_fn then);
+
+/* vm.c, vmi.c, console.c */
+void vm_start(struct hook_call *call);
+void vm_stop(struct hook_call *call);
+void vm_restart(struct hook_call *call);
+void vm_migrate(struct hook_call *call);
+void vm_expand_spec(struct hook_call *call);
+void ns_expand_vm_spec(struct hook_call *call);
+void vmi_pause(struct hook_call *call);
+void vmi_unpause(struct hook_call *call);
+void vmi_console(struct hook_call *call);
+void vmi_no_agent(struct hook_call *call);
+void vmi_no_graphics(struct hook_call *call);
+void vmi_no_usb(struct hook_call *call);
+void vmi_no_vsock(struct hook_call *call);
+void get_version(struct hook_call *call);
+void get_healthz(struct hook_call *call);
+
+/* "https://<address>:<port>/v1/namespaces/<ns>/virtualmachineinstances/<name>/<what>" of the node where
+ * the VMI runs; RC_CLOSED when its agent's address is not known. */
+MUST_CHECK enum rc agent_url(struct hook_call *call, const struct json *vmi, const char *what, char **out,
+			     struct err *err);
+
+#endif
