@@ -15,6 +15,7 @@
 #include "ctl/daemon.h"
 #include "ev/ev.h"
 #include "virt/admission/admission.h"
+#include "virt/subresources/subresources.h"
 
 #define DAY (86400 * USEC_PER_SEC)
 
@@ -97,6 +98,8 @@ struct server {
 	struct store *store;
 	struct apisrv *srv;
 	struct front *front;
+	struct virt_subres *subres;
+	struct apisrv_hooks hooks;
 	struct ev_src *daily;
 	char host[64];
 	uint16_t port;
@@ -230,6 +233,27 @@ static void on_metrics(struct sbuf *out, void *arg)
 	apisrv_metrics(s->srv, out);
 }
 
+/* What src/virt adds to the API: admission, and subresources that talk to the nodes. */
+static enum rc set_hooks(struct server *s, struct err *err)
+{
+	CLEANUP(mem_freep) char *cert = mem_printf("%s/server.crt", s->pki);
+	CLEANUP(mem_freep) char *key = mem_printf("%s/server.key", s->pki);
+	CLEANUP(mem_freep) char *ca = mem_printf("%s/ca.crt", s->pki);
+
+	if (!cert || !key || !ca)
+		return err_set(err, RC_NOMEM, "out of memory");
+	enum rc rc = virt_subres_new(&s->subres, daemon_loop(s->daemon), ca, cert, key, err);
+
+	s->hooks = (struct apisrv_hooks){
+		.n_admission = n_virt_admission,
+		.admission = virt_admission,
+		.n_subres = n_virt_subres,
+		.subres = virt_subres,
+		.arg = s->subres,
+	};
+	return rc;
+}
+
 static enum rc start(struct server *s, struct err *err)
 {
 	struct loop *loop = daemon_loop(s->daemon);
@@ -244,11 +268,12 @@ static enum rc start(struct server *s, struct err *err)
 		rc = prepare_identity(s, err);
 	if (!rc)
 		rc = open_store(s, err);
+	if (!rc)
+		rc = set_hooks(s, err);
 	if (!rc) {
-		const struct apisrv_hooks hooks = {.n_admission = n_virt_admission, .admission = virt_admission};
-		const struct apisrv_config config = {.store = s->store, .hooks = &hooks,
-						     .service_cidr = opt_service_cidr,
-						     .node_port_range = opt_node_ports};
+		const struct apisrv_config config = {.store = s->store, .service_cidr = opt_service_cidr,
+						     .node_port_range = opt_node_ports,
+						     .hooks = &s->hooks};
 
 		rc = apisrv_new(&s->srv, loop, &config, err);
 	}
@@ -298,6 +323,7 @@ int main(int argc, char **argv)
 	ev_src_free(s.daily);
 	front_free(s.front);
 	apisrv_free(s.srv);
+	virt_subres_free(s.subres);
 	store_close(s.store);
 	mem_free(s.pki);
 	daemon_free(s.daemon);
