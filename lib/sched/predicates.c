@@ -636,6 +636,100 @@ static enum rc check_others_anti_affinity(const struct sched_cluster *c, const s
 	return RC_OK;
 }
 
+/* ---- topology spread ---- */
+
+struct spread {
+	const struct sched_cluster *c;
+	const TopologySpreadConstraint *t;
+	const Pod *pod;
+	struct api_selector *selector;
+};
+
+static int64_t count_matching(const struct spread *s, const struct sched_node *n)
+{
+	int64_t count = 0;
+
+	for (size_t k = 0; k < n->n_pods; k++)
+		count += str_eq(n->pods[k]->metadata.namespace, s->pod->metadata.namespace) &&
+			 !n->pods[k]->metadata.deletionTimestamp &&
+			 api_selector_matches(s->selector, &n->pods[k]->metadata.labels);
+	return count;
+}
+
+static int64_t count_domain(const struct spread *s, const char *domain)
+{
+	int64_t count = 0;
+
+	for (size_t i = 0; i < s->c->n_nodes; i++)
+		if (str_eq(api_label(&s->c->nodes[i].node->metadata, s->t->topologyKey), domain))
+			count += count_matching(s, &s->c->nodes[i]);
+	return count;
+}
+
+/* The emptiest domain among nodes that the pod's own selectors allow; -1: none. */
+static enum rc emptiest(const struct spread *s, int64_t *out, struct err *err)
+{
+	*out = -1;
+	for (size_t i = 0; i < s->c->n_nodes; i++) {
+		const struct sched_node *n = &s->c->nodes[i];
+		const char *domain = api_label(&n->node->metadata, s->t->topologyKey);
+		struct sched_verdict v = {0};
+
+		if (!domain)
+			continue;
+		TRY(check_affinity(n, s->pod, &v, err));
+		if (v.n)
+			continue;
+		int64_t count = count_domain(s, domain);
+
+		if (*out < 0 || count < *out)
+			*out = count;
+	}
+	return RC_OK;
+}
+
+static enum rc check_one_spread(const struct spread *s, const struct sched_node *n,
+				struct sched_verdict *v, struct err *err)
+{
+	const char *domain = api_label(&n->node->metadata, s->t->topologyKey);
+	int64_t least, self = api_selector_matches(s->selector, &s->pod->metadata.labels);
+	char detail[256];
+
+	if (!domain) {
+		snprintf(detail, sizeof(detail), "the node has no label %s", s->t->topologyKey);
+		refuse(v, "PodTopologySpread", true,
+		       "node(s) didn't match pod topology spread constraints (missing required label)",
+		       detail);
+		return RC_OK;
+	}
+	TRY(emptiest(s, &least, err));
+	int64_t skew = count_domain(s, domain) + self - MAX(least, 0);
+
+	if (skew <= API_GET(s->t, maxSkew, 1))
+		return RC_OK;
+	snprintf(detail, sizeof(detail), "%s '%s' would have %lld more than the emptiest, at most %lld may be",
+		 s->t->topologyKey, domain, (long long)skew, (long long)API_GET(s->t, maxSkew, 1));
+	refuse(v, "PodTopologySpread", false, "node(s) didn't match pod topology spread constraints", detail);
+	return RC_OK;
+}
+
+static enum rc check_spread(const struct sched_cluster *c, const struct sched_node *n, const Pod *pod,
+			    struct sched_verdict *v, struct err *err)
+{
+	for (size_t i = 0; i < pod->spec.n_topologySpreadConstraints && !v->n; i++) {
+		const TopologySpreadConstraint *t = &pod->spec.topologySpreadConstraints[i];
+		CLEANUP(api_selector_freep) struct api_selector *sel = NULL;
+
+		if (str_eq(t->whenUnsatisfiable, "ScheduleAnyway"))
+			continue;
+		TRY(api_selector_from(t->labelSelector, &sel, err));
+		struct spread s = {c, t, pod, sel};
+
+		TRY(check_one_spread(&s, n, v, err));
+	}
+	return RC_OK;
+}
+
 /* ---- the whole check ---- */
 
 enum rc sched_check(const struct sched_cluster *c, const struct sched_node *n, const Pod *pod,
@@ -659,6 +753,8 @@ enum rc sched_check(const struct sched_cluster *c, const struct sched_node *n, c
 		TRY(check_own_affinity(c, n, pod, out, err));
 	if (!STOP())
 		TRY(check_own_anti_affinity(c, n, pod, out, err));
+	if (!STOP())
+		TRY(check_spread(c, n, pod, out, err));
 #undef STOP
 	return RC_OK;
 }

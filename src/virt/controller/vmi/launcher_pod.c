@@ -208,6 +208,19 @@ static enum rc set_tolerations(const VirtualMachineInstanceSpec *spec, Pod *pod)
 	return RC_OK;
 }
 
+static enum rc set_spread(const VirtualMachineInstanceSpec *spec, Pod *pod)
+{
+	for (size_t i = 0; i < spec->n_topologySpreadConstraints; i++) {
+		TopologySpreadConstraint *t = api_append(&pod->spec.topologySpreadConstraints,
+							 &pod->spec.n_topologySpreadConstraints, sizeof(*t));
+
+		if (!t)
+			return RC_NOMEM;
+		TRY(api_copy(&api_type_TopologySpreadConstraint, t, &spec->topologySpreadConstraints[i]));
+	}
+	return RC_OK;
+}
+
 /* ---- containers and volumes ---- */
 
 static enum rc add_claim(const struct launcher_pod_in *in, size_t i, Pod *pod, Container *c)
@@ -264,6 +277,26 @@ static enum rc add_image(const struct launcher_pod_in *in, size_t i, Pod *pod, C
 	return api_set_strf(&m->mountPath, IMAGES_DIR "/disk_%zu", i);
 }
 
+/* Ports of the guest's interfaces, so that Services can name them. */
+static enum rc add_ports(const VirtualMachineInstanceSpec *spec, Container *c)
+{
+	for (size_t i = 0; i < spec->domain.devices.n_interfaces; i++) {
+		const Interface *iface = &spec->domain.devices.interfaces[i];
+
+		for (size_t k = 0; k < iface->n_ports; k++) {
+			ContainerPort *p = api_append(&c->ports, &c->n_ports, sizeof(*p));
+
+			if (!p)
+				return RC_NOMEM;
+			TRY(api_set_str(&p->name, iface->ports[k].name));
+			TRY(api_set_str(&p->protocol,
+					iface->ports[k].protocol ? iface->ports[k].protocol : "TCP"));
+			API_SET(p, containerPort, API_GET(&iface->ports[k], port, 0));
+		}
+	}
+	return RC_OK;
+}
+
 static enum rc set_compute(const struct launcher_pod_in *in, Pod *pod)
 {
 	const VirtualMachineInstanceSpec *spec = &in->vmi->spec;
@@ -279,6 +312,7 @@ static enum rc set_compute(const struct launcher_pod_in *in, Pod *pod)
 	if (!c->resources)
 		return RC_NOMEM;
 	TRY(vmi_compute_resources(spec, in->cfg, &in->devices, c->resources));
+	TRY(add_ports(spec, c));
 	for (size_t i = 0; i < spec->n_volumes; i++) {
 		if (kit_volume_claim(&spec->volumes[i]))
 			TRY(add_claim(in, i, pod, c));
@@ -296,6 +330,7 @@ static enum rc set_spec(const struct launcher_pod_in *in, Pod *pod)
 	TRY(set_node_selector(in, pod));
 	TRY(set_affinity(spec, pod));
 	TRY(set_tolerations(spec, pod));
+	TRY(set_spread(spec, pod));
 	TRY(set_compute(in, pod));
 	TRY(api_set_str(&ps->restartPolicy, "Never"));
 	API_SET(ps, terminationGracePeriodSeconds,

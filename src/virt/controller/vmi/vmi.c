@@ -242,6 +242,20 @@ static const char *stamp_of(const VirtualMachineInstance *vmi, const char *phase
 	return NULL;
 }
 
+/* A migration target that was made just now: the hand-off is about to write about it. */
+static usec_t young_target(const struct vmi_ctx *c)
+{
+	usec_t left = 0;
+
+	for (size_t i = 0; i < c->pods.n; i++) {
+		const ObjectMeta *m = &c->pods.all[i]->metadata;
+
+		if (c->pods.all[i] != c->pods.current && api_label(m, LABEL_MIGRATION_UID))
+			left = MAX(left, kit_coalesce_left(c->v->now, m->creationTimestamp));
+	}
+	return left;
+}
+
 /* How long a change may wait for the facts that are about to join it; 0: write now. */
 static usec_t may_wait(const struct vmi_ctx *c)
 {
@@ -249,6 +263,8 @@ static usec_t may_wait(const struct vmi_ctx *c)
 
 	if (c->is_urgent)
 		return 0;
+	if (young_target(c))
+		return young_target(c);
 	if (str_is_empty(pod->spec.nodeName)) /* the scheduler answers at once, one way or the other */
 		return kit_coalesce_left(c->v->now, pod->metadata.creationTimestamp);
 	if (str_eq(c->next->status.phase, "Scheduled")) /* the agent is about to write Running */
