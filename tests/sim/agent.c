@@ -220,8 +220,9 @@ static enum rc look_at_target(struct look *l)
 {
 	const MigState *ms = move_of(l);
 
+	/* It may have moved on since. */
 	if (l->g->took_over)
-		return take_over(l);
+		return l->g->move == MOVE_DONE ? RC_OK : take_over(l);
 	if (l->g->state == G_INCOMING && ms && str_eq(ms->migrationUid, l->g->migration_uid) &&
 	    !API_GET(ms, failed, false) && !API_GET(ms, completed, false) && !ms->targetNodeAddress)
 		return listen_for_move(l);

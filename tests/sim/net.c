@@ -63,8 +63,11 @@ struct net_client {
 	void (*on_write)(struct sim *s);
 };
 
+enum { MAX_WRITES = 10000 };
+
 struct net {
 	struct sim *sim;
+	uint64_t writes;
 	struct list ops;
 	usec_t down_until;
 };
@@ -227,6 +230,8 @@ static void sink_answer(void *arg, const struct apisrv_answer *a)
 		sim_trace(s, "  api: %s %s -> %d", op->method, op->path, a->status);
 	if (is_write(op) && op->client && !op->is_twin && a->status < 300) {
 		op->client->writes++;
+		if (++op->net->writes > MAX_WRITES)
+			sim_fail(s, "more than %d writes in one run: somebody fights", MAX_WRITES);
 		if (op->client->on_write)
 			op->client->on_write(s);
 	}

@@ -201,7 +201,6 @@ static void set_strategy(struct user *u, struct vm *vm, const char *strategy)
 {
 	sim_trace(u->sim, "user: %s becomes %s", vm->name, strategy);
 	vm->stop_asked = now(u);
-	vm->may_flip = false;
 	patch_vm(u, vm, NULL, js_pack("{s:{s:s}}", "spec", "runStrategy", strategy));
 }
 
@@ -328,13 +327,28 @@ static void act_on(struct user *u, struct vm *vm)
 	}
 }
 
+/* A Start that was still queued turns a halted VM on again: then it is halted once more. */
+static void insist(struct user *u)
+{
+	for (unsigned i = 0; i < u->n_vms; i++) {
+		struct vm *vm = &u->vms[i];
+		const VirtualMachine *is = vm_of(u, vm);
+
+		if (vm->wish == WISH_STOPPED && is && !str_eq(is->spec.runStrategy, "Halted"))
+			set_strategy(u, vm, "Halted");
+	}
+	ev_timer_rearm(u->timer, 5 * USEC_PER_SEC);
+}
+
 static void on_timer(void *arg)
 {
 	struct user *u = arg;
 	struct vm *vm = &u->vms[sim_rand(u->sim) % u->n_vms];
 
-	if (u->is_settled)
+	if (u->is_settled) {
+		insist(u);
 		return;
+	}
 	if (!vm->exists)
 		create_vm(u, vm);
 	else
@@ -361,8 +375,6 @@ void user_settle(struct user *u)
 			break;
 		case 1:
 			set_strategy(u, vm, "Halted");
-			/* A Start that is still queued would turn it on again. */
-			patch_vm(u, vm, "status", js_pack("{s:{s:n}}", "status", "stateChangeRequests"));
 			vm->wish = WISH_STOPPED;
 			break;
 		case 2:
