@@ -5,6 +5,7 @@
 #include "api/gen/api_types.h"
 #include "api/meta.h"
 #include "base/file.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "ev/ev.h"
@@ -28,6 +29,7 @@ struct checker {
 	struct kcache *truth;
 	struct kcache_handler *handler;
 	usec_t last_change;
+	struct map moved; /* uids of migrations whose source gave the guest away */
 };
 
 static void on_change(const struct kobj *old, const struct kobj *new, void *arg);
@@ -45,6 +47,7 @@ enum rc checker_new(struct checker **out, struct sim *s)
 	if (!c)
 		return RC_NOMEM;
 	c->sim = s;
+	map_init(&c->moved, NULL);
 	*out = c;
 	rc = kube_new_over(&c->kube, s->loop, &net_transport,
 			   net_client_new(s->net, "checker", "system:masters", NET_PERFECT), NULL);
@@ -64,6 +67,7 @@ struct checker *checker_free(struct checker *c)
 	kcache_handler_free(c->handler);
 	kcache_free(c->truth);
 	kube_free(c->kube);
+	map_fini(&c->moved);
 	return mem_free(c);
 }
 
@@ -115,6 +119,12 @@ void checker_guests(struct checker *c)
 			}
 		}
 	}
+}
+
+void checker_moved(struct checker *c, const char *migration_uid)
+{
+	if (map_set(&c->moved, migration_uid, c))
+		sim_fail(c->sim, "out of memory in the checker");
 }
 
 static bool stop_was_asked(struct checker *c, const char *ns, const char *name, const char *uid)
@@ -245,18 +255,8 @@ static void check_outcome(struct checker *c, const VirtualMachineInstanceMigrati
 {
 	const VirtualMachineInstance *vmi = kobj_typed(kcache_get(
 		c->truth, &api_kind_VirtualMachineInstance, m->metadata.namespace, m->spec.vmiName));
-	bool moved = false;
+	bool moved = map_get(&c->moved, m->metadata.uid) != NULL;
 
-	for (unsigned i = 0; i < SIM_NODES; i++) {
-		LIST_FOREACH(l, machine_guests(c->sim->machines[i])) {
-			struct guest *g = LIST_ENTRY(l, struct guest, link);
-
-			if (str_eq(g->migration_uid, m->metadata.uid) && g->took_over)
-				moved = true;
-			if (g->move == MOVE_DONE && str_eq(g->move_uid, m->metadata.uid))
-				moved = true;
-		}
-	}
 	if (str_eq(m->status.phase, "Failed") && moved && vmi && !vmi->metadata.deletionTimestamp &&
 	    !vmi_is_final(vmi))
 		sim_fail(c->sim, "migration %s says Failed, but the guest moved", m->metadata.name);

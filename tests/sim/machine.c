@@ -248,8 +248,9 @@ static void commit(struct guest *g)
 		move_over(g, MOVE_FAILED);
 		return;
 	}
-	guest_set(g, G_RELEASED, "commit");
+	checker_moved(s->checker, g->move_uid);
 	g->move = MOVE_DONE;
+	guest_set(g, G_RELEASED, "commit");
 	/* The permission travels to the target. */
 	after(g, 100, 5 * USEC_PER_MSEC);
 }

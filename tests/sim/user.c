@@ -129,6 +129,8 @@ static void on_reply(const struct kube_reply *r, void *arg)
 		}
 		if (r->rc && c->is_create)
 			vm->exists = false; /* the old one was still there */
+		if (r->rc && r->rc != RC_NOT_FOUND && c->is_delete)
+			vm->exists = true;
 	}
 	mem_free(c);
 }
@@ -365,7 +367,9 @@ void user_settle(struct user *u)
 		struct vm *vm = &u->vms[i];
 
 		if (!vm->exists) {
-			vm->wish = vm_of(u, vm) ? WISH_GONE : WISH_ANY;
+			/* Also what a lost answer left without our knowing. */
+			delete_object(u, &api_kind_VirtualMachine, vm->name, vm);
+			vm->wish = WISH_GONE;
 			continue;
 		}
 		switch (sim_rand(u->sim) % 4) {

@@ -222,6 +222,9 @@ static enum rc advance(struct vmi_ctx *c, const Pod *pod)
 	const char *phase = c->next->status.phase;
 	bool early = str_is_empty(phase) || str_eq(phase, "Pending") || str_eq(phase, "Scheduling");
 
+	/* An end is final: a pod that ends later (a target that was never used) says nothing new. */
+	if (kit_vmi_is_final(c->next))
+		return RC_OK;
 	if (kit_pod_is_final(pod))
 		return end_with_pod(c, pod);
 	TRY(take_node(c, pod));
