@@ -15,18 +15,19 @@ static enum rc no_memory(struct err *err)
 /* Levels of nesting; stops counting above the limit.  The recursion is bounded by it. */
 static unsigned depth_of(const struct json *j, unsigned above)
 {
-	unsigned deepest = 0;
+	unsigned deepest = 0, d;
 
-	if (above > LIMIT_JSON_DEPTH)
+	if (above > LIMIT_JSON_DEPTH || (!js_is_object(j) && !js_is_array(j)))
 		return 0;
-	if (js_is_object(j)) {
-		JS_FOREACH(it, j)
-			deepest = MAX(deepest, depth_of(it.value, above + 1));
-		return deepest + 1;
+	JS_FOREACH(it, j) {
+		d = depth_of(it.value, above + 1);
+		deepest = MAX(deepest, d);
 	}
-	for (size_t i = 0; js_is_array(j) && i < js_len(j); i++)
-		deepest = MAX(deepest, depth_of(js_item(j, i), above + 1));
-	return js_is_array(j) ? deepest + 1 : 0;
+	for (size_t i = 0; js_is_array(j) && i < js_len(j); i++) {
+		d = depth_of(js_item(j, i), above + 1);
+		deepest = MAX(deepest, d);
+	}
+	return deepest + 1;
 }
 
 /* ---- RFC 6902 ---- */
@@ -196,6 +197,8 @@ static enum rc copy_within_budget(struct json_patch *p, const struct json *v, st
 	if (b.rc == RC_TOO_BIG || p->copied > LIMIT_BODY_BYTES)
 		return err_set(p->err, RC_TOO_BIG, "the patch copies more than %u bytes",
 			       LIMIT_BODY_BYTES);
+	if (sbuf_rc(&b))
+		return no_memory(p->err);
 	*out = js_copy(v);
 	return *out ? RC_OK : no_memory(p->err);
 }
