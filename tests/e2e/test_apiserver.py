@@ -1,0 +1,206 @@
+"""ferry-apiserver alone: its daemon over HTTPS with Python's client, curl and (where installed) kubectl."""
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+
+import pytest
+
+BIN = os.environ.get("FERRY_BIN", "build/release/src/main")
+CM = "/api/v1/namespaces/default/configmaps"
+
+
+class Server:
+    def __init__(self, state):
+        self.state = str(state)
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        self.pki = f"{self.state}/pki"
+        self.proc = None
+
+    def start(self):
+        self.proc = subprocess.Popen([f"{BIN}/ferry-apiserver", "--state", self.state, "--listen",
+                                      f"127.0.0.1:{self.port}"], stderr=open(f"{self.state}.log", "ab"))
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), 0.2):
+                    return self
+            except OSError:
+                assert self.proc.poll() is None, open(f"{self.state}.log").read()
+                assert time.monotonic() < deadline
+                time.sleep(0.005)
+
+    def stop(self, sig=signal.SIGTERM):
+        self.proc.send_signal(sig)
+        return self.proc.wait(10)
+
+    def connect(self, cert="admin", directory=None):
+        ctx = ssl.create_default_context(cafile=f"{self.pki}/ca.crt")
+        if cert:
+            d = directory or self.pki
+            ctx.load_cert_chain(f"{d}/{cert}.crt", f"{d}/{cert}.key")
+        return http.client.HTTPSConnection("127.0.0.1", self.port, context=ctx, timeout=10)
+
+    def call(self, method, path, body=None, conn=None, content_type="application/json"):
+        c = conn or self.connect()
+        c.request(method, path, None if body is None else json.dumps(body), {"Content-Type": content_type})
+        r = c.getresponse()
+        data = r.read()
+        return r.status, json.loads(data) if data[:1] == b"{" else data
+
+    def kubectl(self, *args, stdin=None, ok=True):
+        p = subprocess.run(["kubectl", "--kubeconfig", f"{self.pki}/admin.kubeconfig",
+                            "--cache-dir", f"{self.state}/kubectl", *args], input=stdin, text=True,
+                           capture_output=True, timeout=60)
+        assert not ok or p.returncode == 0, p.stderr
+        return p.stdout if ok else p.stdout + p.stderr
+
+
+@pytest.fixture
+def server(tmp_path):
+    s = Server(tmp_path / "state").start()
+    yield s
+    if s.proc.poll() is None:
+        assert s.stop() == 0
+
+
+def test_starts_quickly_and_serves(server):
+    assert server.call("GET", "/version")[1]["gitVersion"].startswith("v1.33.")
+    server.stop()
+    t0 = time.monotonic()
+    server.start()
+    assert time.monotonic() - t0 < 1.0
+    assert server.call("GET", "/readyz")[0] == 200
+
+
+def test_credentials_decide(server):
+    nobody = server.connect(cert=None)
+    assert server.call("GET", "/healthz", conn=nobody) == (200, b"ok")
+    status, body = server.call("GET", CM, conn=nobody)
+    assert status == 403 and "system:anonymous" in body["message"]
+    out = f"{server.state}/node"
+    subprocess.run([f"{BIN}/ferry-apiserver", "issue", "--state", server.state, "--cn", "system:node:n1", "--org",
+                    "system:nodes", "--san", "127.0.0.1", "--out", out], check=True)
+    node = server.connect("tls", out)
+    assert server.call("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}}, node)[0] == 201
+    assert server.call("POST", "/api/v1/nodes", {"metadata": {"name": "n2"}}, node)[0] == 403
+    # A certificate of another authority is not let in.
+    other = Server(f"{server.state}/other")
+    subprocess.run([f"{BIN}/ferry-apiserver", "issue", "--state", other.state, "--cn", "x", "--org",
+                    "system:masters", "--out", f"{other.state}/x"], check=True)
+    try:
+        status, _ = server.call("GET", CM, conn=server.connect("tls", f"{other.state}/x"))
+        assert status == 401
+    except (ssl.SSLError, ConnectionError):
+        pass
+
+
+def test_nothing_acknowledged_is_lost_when_killed(server):
+    acked = 0
+    for round_ in range(3):
+        stop = threading.Event()
+        names = []
+
+        def writer():
+            c = server.connect()
+            i = 0
+            while not stop.is_set():
+                name = f"r{round_}-{i}"
+                i += 1
+                try:
+                    if server.call("POST", CM, {"metadata": {"name": name}}, c)[0] == 201:
+                        names.append(name)
+                except OSError:
+                    return
+                except http.client.HTTPException:
+                    return
+
+        t = threading.Thread(target=writer)
+        t.start()
+        time.sleep(0.3)
+        server.stop(signal.SIGKILL)
+        stop.set()
+        t.join()
+        server.start()
+        have = {o["metadata"]["name"] for o in server.call("GET", CM)[1]["items"]}
+        assert set(names) <= have
+        acked += len(names)
+    assert acked > 50
+
+
+def test_watch_goes_on_over_a_restart(server):
+    def frames(conn, path, n):
+        conn.request("GET", path)
+        r = conn.getresponse()
+        return [json.loads(r.readline()) for _ in range(n)]
+
+    server.call("POST", CM, {"metadata": {"name": "a"}})
+    first = frames(server.connect(), f"{CM}?watch=1", 1)[0]
+    rv = first["object"]["metadata"]["resourceVersion"]
+    server.call("DELETE", f"{CM}/a")
+    server.call("POST", CM, {"metadata": {"name": "b"}})
+    server.stop()
+    server.start()
+    server.call("POST", CM, {"metadata": {"name": "c"}})
+    got = frames(server.connect(), f"{CM}?watch=1&resourceVersion={rv}", 3)
+    assert [(e["type"], e["object"]["metadata"]["name"]) for e in got] == [
+        ("DELETED", "a"), ("ADDED", "b"), ("ADDED", "c")]
+
+
+def test_curl_is_enough(server):
+    p = subprocess.run(["curl", "-sS", "--cacert", f"{server.pki}/ca.crt", "--cert", f"{server.pki}/admin.crt", "--key",
+                        f"{server.pki}/admin.key", f"https://localhost:{server.port}/api/v1/namespaces"],
+                       capture_output=True, text=True, timeout=20)
+    names = [o["metadata"]["name"] for o in json.loads(p.stdout)["items"]]
+    assert {"default", "kube-system", "kube-node-lease", "kubevirt"} <= set(names)
+
+
+VM = """
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: vm, labels: {app: x}}
+spec:
+  runStrategy: Halted
+  template:
+    metadata: {labels: {app: x}}
+    spec:
+      domain:
+        memory: {guest: 128Mi}
+        devices:
+          disks: [{name: root, disk: {bus: virtio}}]
+          interfaces: [{name: default, masquerade: {}}]
+      networks: [{name: default, pod: {}}]
+      volumes: [{name: root, containerDisk: {image: "oci:/x"}}]
+"""
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+def test_kubectl_does_its_daily_work(server):
+    k = server.kubectl
+    assert "created" in k("apply", "-f", "-", stdin=VM)
+    assert "unchanged" in k("apply", "-f", "-", stdin=VM)
+    assert "vm" in k("get", "vm", "-o", "wide")
+    assert k("get", "vm", "vm", "-o", "jsonpath={.spec.runStrategy}") == "Halted"
+    assert "patched" in k("patch", "vm", "vm", "--type=merge", "-p", '{"spec":{"runStrategy":"Always"}}')
+    assert "labeled" in k("label", "vm", "vm", "a=b")
+    assert "vm" in k("get", "vm", "-l", "a=b", "-o", "name")
+    assert "Run Strategy:  Always" in k("describe", "vm", "vm")
+    assert "virtualmachines" in k("api-resources")
+    assert "runStrategy" in k("explain", "vm.spec")
+    bad = k("apply", "-f", "-", stdin=VM.replace("runStrategy: Halted", "runStrategy: Halted\n  frog: 1"), ok=False)
+    assert "spec.frog" in bad
+    assert "created" in k("create", "namespace", "n")
+    assert "created" in k("create", "configmap", "c", "-n", "n", "--from-literal=a=b")
+    assert "created" in k("create", "secret", "generic", "s", "-n", "n", "--from-literal=a=b")
+    assert "deleted" in k("delete", "namespace", "n", "--wait")
+    assert "NotFound" in k("get", "configmap", "c", "-n", "n", ok=False)
+    assert "deleted" in k("delete", "vm", "vm", "--wait")
+    assert "NotFound" in k("get", "vm", "vm", ok=False)
