@@ -11,7 +11,7 @@ const struct admission_hook virt_admission[] = {
 	{
 		.resource = "virtualmachines.kubevirt.io",
 		.denied_by = "virtualmachine-validator.kubevirt.io",
-		/* No mutate: a user's spec belongs to the user. */
+		.mutate = vm_mutate, /* not its spec: that belongs to the user */
 		.validate = vm_validate,
 	},
 	{
@@ -37,6 +37,24 @@ const struct admission_hook virt_admission[] = {
 	},
 };
 const size_t n_virt_admission = ARRAY_SIZE(virt_admission);
+
+enum rc adm_add_finalizer(struct json *obj, const char *name, struct err *err)
+{
+	struct json *meta = js_ensure_object(obj, "metadata");
+	struct json *list = js_get(meta, "finalizers");
+	enum rc rc = RC_OK;
+
+	for (size_t i = 0; i < js_len(list); i++)
+		if (str_eq(js_str(js_item(list, i)), name))
+			return RC_OK;
+	if (!js_is_array(list)) {
+		rc = meta ? js_set(meta, "finalizers", js_new_array()) : RC_NOMEM;
+		list = js_get(meta, "finalizers");
+	}
+	if (!rc)
+		rc = js_append(list, js_new_str(name));
+	return rc ? err_set(err, RC_NOMEM, "cannot add the finalizer '%s'", name) : RC_OK;
+}
 
 enum rc adm_cluster_init(struct adm_cluster *c, struct hook_env *env, const struct json *config,
 			 struct err *err)

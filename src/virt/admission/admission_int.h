@@ -48,6 +48,9 @@ enum rc vmi_validate(struct hook_ctx *ctx, const void *obj, const void *old, str
 		     struct err *err);
 enum rc vm_validate(struct hook_ctx *ctx, const void *obj, const void *old, struct field_errs *fe,
 		    struct err *err);
+enum rc vm_mutate(struct hook_ctx *ctx, struct json *obj, struct err *err);
+/* metadata.finalizers gets name, once. */
+MUST_CHECK enum rc adm_add_finalizer(struct json *obj, const char *name, struct err *err);
 enum rc vmim_mutate(struct hook_ctx *ctx, struct json *obj, struct err *err);
 enum rc vmim_validate(struct hook_ctx *ctx, const void *obj, const void *old, struct field_errs *fe,
 		      struct err *err);

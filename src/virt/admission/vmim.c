@@ -16,7 +16,7 @@ static bool is_final(const char *phase)
 enum rc vmim_mutate(struct hook_ctx *ctx, struct json *obj, struct err *err)
 {
 	const char *vmi = js_str(js_at(obj, "spec", "vmiName", NULL));
-	struct json *meta, *labels, *finalizers;
+	struct json *meta, *labels;
 
 	if (ctx->op != HOOK_CREATE)
 		return RC_OK;
@@ -24,17 +24,7 @@ enum rc vmim_mutate(struct hook_ctx *ctx, struct json *obj, struct err *err)
 	labels = meta ? js_ensure_object(meta, "labels") : NULL;
 	if (!labels || (vmi && js_set(labels, LABEL_VMI_NAME, js_new_str(vmi))))
 		return err_set(err, RC_NOMEM, "cannot label a migration");
-	finalizers = js_get(meta, "finalizers");
-	for (size_t i = 0; i < js_len(finalizers); i++)
-		if (str_eq(js_str(js_item(finalizers, i)), FIN_VMIM))
-			return RC_OK;
-	if (!js_is_array(finalizers)) {
-		if (js_set(meta, "finalizers", js_new_array()))
-			return err_set(err, RC_NOMEM, "cannot add a migration's finalizer");
-		finalizers = js_get(meta, "finalizers");
-	}
-	return js_append(finalizers, js_new_str(FIN_VMIM))
-		       ? err_set(err, RC_NOMEM, "cannot add a migration's finalizer") : RC_OK;
+	return adm_add_finalizer(obj, FIN_VMIM, err);
 }
 
 /* Another migration of the same VMI that has not ended. */

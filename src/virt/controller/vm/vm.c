@@ -154,6 +154,20 @@ static enum rc plan_revision(struct vm_ctx *c, const char *name)
 	return plan_create(c->plan, &api_kind_ControllerRevision, STEAL(r));
 }
 
+/* Only the revision of the running VMI is of use. */
+static enum rc drop_old_revisions(struct vm_ctx *c, const char *keep)
+{
+	struct kiter it;
+
+	view_children(c->v, &api_kind_ControllerRevision, c->vm->metadata.uid, &it);
+	for (const ControllerRevision *r; (r = view_next(&it));)
+		if (str_has_prefix(r->metadata.name, "revision-start-vm-") &&
+		    !str_eq(r->metadata.name, keep))
+			TRY(plan_delete(c->plan, &api_kind_ControllerRevision, r->metadata.namespace,
+					r->metadata.name, r->metadata.uid, -1, NULL));
+	return RC_OK;
+}
+
 /* What a VM's guest keeps over restarts is resolved here, into the VMI: the VM's spec stays the user's. */
 static enum rc set_firmware(VirtualMachineInstance *vmi, const VirtualMachine *vm)
 {
@@ -192,7 +206,7 @@ static bool wants_paused(const struct vm_ctx *c)
 	return r && str_eq(r->action, "Start") && str_eq(api_map_get(&r->data, "paused"), "true");
 }
 
-static enum rc plan_vmi(struct vm_ctx *c, const char *revision, int64_t generation)
+static enum rc plan_vmi(struct vm_ctx *c, int64_t generation)
 {
 	CLEANUP(VirtualMachineInstance_freep) VirtualMachineInstance *vmi = VirtualMachineInstance_new();
 
@@ -204,7 +218,6 @@ static enum rc plan_vmi(struct vm_ctx *c, const char *revision, int64_t generati
 	TRY(set_firmware(vmi, c->vm));
 	if (wants_paused(c))
 		TRY(api_set_str(&vmi->spec.startStrategy, "Paused"));
-	TRY(api_set_str(&vmi->status.virtualMachineRevisionName, revision));
 	TRY(plan_create(c->plan, VMI, STEAL(vmi)));
 	return plan_event(c->plan, VM, c->vm, "Normal", "SuccessfulCreate",
 			  "Started the virtual machine by creating the new virtual machine instance %s",
@@ -218,7 +231,8 @@ static enum rc start(struct vm_ctx *c)
 
 	TRY(revision_name(c->vm, generation, &name));
 	TRY(plan_revision(c, name));
-	return plan_vmi(c, name, generation);
+	TRY(drop_old_revisions(c, name));
+	return plan_vmi(c, generation);
 }
 
 /* ---- stop ---- */

@@ -274,6 +274,19 @@ static usec_t may_wait(const struct vmi_ctx *c)
 	return 0;
 }
 
+/* The spec that its VM had when it was created; the server drops what a create says about status. */
+static enum rc name_revision(struct vmi_ctx *c)
+{
+	const OwnerReference *o = api_controller_of(&c->vmi->metadata);
+	const char *generation = api_annotation(&c->vmi->metadata, ANN_VM_GENERATION);
+
+	if (c->next->status.virtualMachineRevisionName || !generation || !o ||
+	    !str_eq(o->kind, "VirtualMachine"))
+		return RC_OK;
+	return api_set_strf(&c->next->status.virtualMachineRevisionName, "revision-start-vm-%s-%s", o->uid,
+			    generation);
+}
+
 static enum rc keep(struct vmi_ctx *c)
 {
 	const Pod *pod = c->pods.current;
@@ -282,6 +295,7 @@ static enum rc keep(struct vmi_ctx *c)
 
 	TRY(vmi_status_from_pod(c));
 	TRY(vmi_status_common(c));
+	TRY(name_revision(c));
 	if (!str_is_empty(c->next->status.nodeName)) {
 		TRY(vmi_claims(c->v, c->vmi, &claims, &missing));
 		TRY(vmi_volume_status(c, claims));
