@@ -434,10 +434,14 @@ static enum rc open_folder(struct pull *p, struct err *err)
 		return err_set(err, RC_FORBIDDEN, "'oci:' images are not allowed on this node");
 	size_t n = strlen(root);
 
+	while (n && root[n - 1] == '/')
+		n--;
 	if (*path == '/') {
 		if (strncmp(path, root, n) != 0 || path[n] != '/')
 			return err_set(err, RC_FORBIDDEN, "'oci:' images must lie below '%s'", root);
-		path += n + 1;
+		while (path[n] == '/')
+			path++;
+		path += n;
 	}
 	CLEANUP(fd_closep) int root_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 

@@ -1,0 +1,758 @@
+/* ferry-node: runs the pods of one machine, and the VMs in them.
+ *
+ * Composition only: options, then the API client and its caches, the CPU probe, the node's network, the
+ * pod runtime with VMs as its workload, and the HTTPS port.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api/api.h"
+#include "api/gen/api_types.h"
+#include "api/meta.h"
+#include "api/quantity.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "base/try.h"
+#include "cluster/podruntime/netsync.h"
+#include "cluster/podruntime/nodereg.h"
+#include "cluster/podruntime/podnet.h"
+#include "cluster/podruntime/podruntime.h"
+#include "virt/node/pvdata.h"
+#include "ctl/daemon.h"
+#include "ctl/exec.h"
+#include "ev/ev.h"
+#include "http/client.h"
+#include "json/json.h"
+#include "kube/kcache.h"
+#include "kube/kube.h"
+#include "virt/launcher/kvm_probe.h"
+#include "virt/names.h"
+#include "virt/node/agent_http.h"
+#include "virt/node/cpulabels.h"
+#include "virt/node/cpuprobe.h"
+#include "virt/node/images.h"
+#include "virt/node/imgunpack.h"
+#include "virt/node/vm.h"
+#include "virt/node/volumes.h"
+
+#define PROBE_DEADLINE (30 * USEC_PER_SEC)
+#define PULL_DEADLINE (30 * 60 * USEC_PER_SEC)
+#define IMAGE_BYTES_MAX ((uint64_t)1 << 40)
+#define DEVICES "1000"
+
+enum { NET_QUEUE = 1, WORDS_MAX = 32, PREFIX = 16 };
+
+static const char *opt_name, *opt_server, *opt_pki, *opt_state = "/var/lib/ferry", *opt_run = "/run/ferry";
+static const char *opt_shared, *opt_address, *opt_qemu = "/usr/bin/qemu-system-x86_64", *opt_launcher;
+static const char *opt_agent_port = "8186", *opt_accel = "auto", *opt_oci_root = "/";
+static const char *opt_insecure, *opt_registries;
+
+struct node {
+	struct daemon *daemon;
+	struct loop *loop;
+	char *ca, *cert, *key, *launcher, *self, *images_dir, *probe_file, *kvm_file, *netns_dir, *dns_dir,
+		*local_dir;
+	const char *insecure[WORDS_MAX], *registries[WORDS_MAX];
+	char *insecure_text, *registries_text;
+	struct kvm_verdict kvm;
+	const char *accel;
+	struct image_store images;
+	struct in_addr underlay, network, gateway, services, dns, segment;
+	uint16_t agent_port;
+	struct kube *kube;
+	struct http_client *http;
+	struct kcache *cache;
+	struct exec *pod_exec, *vm_exec;
+	struct cpuprobe *cpuprobe;
+	struct json *probe;
+	struct nodereg *reg;
+	struct podnet *net;
+	struct podnet_config net_cfg;
+	struct netsync *netsync;
+	struct vmhost *vms;
+	struct podrt *pods;
+	struct pvdata *pvdata;
+	struct agent_http *https;
+	bool is_synced, is_net_up;
+	enum rc net_rc;
+	struct err net_err;
+};
+
+/* --- pods as the VM side sees them --- */
+
+static const char *pod_ns(const struct podrt_pod *p)
+{
+	return podrt_pod_obj(p)->metadata.namespace;
+}
+
+static const char *pod_name(const struct podrt_pod *p)
+{
+	return podrt_pod_obj(p)->metadata.name;
+}
+
+static const char *pod_label(const struct podrt_pod *p, const char *key)
+{
+	return api_label(&podrt_pod_obj(p)->metadata, key);
+}
+
+static const char *pod_annotation(const struct podrt_pod *p, const char *key)
+{
+	return api_annotation(&podrt_pod_obj(p)->metadata, key);
+}
+
+static const char *pod_image_of(const struct podrt_pod *p, const char *volume)
+{
+	const PodSpec *s = &podrt_pod_obj(p)->spec;
+
+	for (size_t i = 0; i < s->n_volumes; i++)
+		if (s->volumes[i].image && str_eq(s->volumes[i].name, volume))
+			return s->volumes[i].image->reference;
+	return NULL;
+}
+
+static int64_t pod_memory_limit(const struct podrt_pod *p)
+{
+	const PodSpec *s = &podrt_pod_obj(p)->spec;
+
+	for (size_t i = 0; i < s->n_containers; i++)
+		if (s->containers[i].resources && str_eq(s->containers[i].name, CONTAINER_COMPUTE))
+			return api_quantity_bytes(
+				api_map_get(&s->containers[i].resources->limits, "memory"), 0);
+	return 0;
+}
+
+static void pod_net(const struct podrt_pod *p, struct vm_pod_net *out)
+{
+	const struct podnet_attached *a = podrt_pod_net(p);
+
+	const char *address = pod_annotation(p, ANN_ADDRESS);
+	struct in_addr at = {0};
+
+	*out = (struct vm_pod_net){.ns_name = a->ns_name, .host_if = a->host_if};
+	if (address && !net_ip4_parse(address, &at, NULL))
+		out->mig_address = podnet_mig_address(at);
+}
+
+static struct vm *pod_get(struct podrt_pod *p)
+{
+	return *podrt_pod_data(p);
+}
+
+static void pod_set(struct podrt_pod *p, struct vm *vm)
+{
+	*podrt_pod_data(p) = vm;
+}
+
+static void pod_unpaused(struct podrt_pod *p, bool is_unpaused)
+{
+	struct pod_facts *f = podrt_pod_facts(p);
+
+	if (f->is_unpaused == is_unpaused)
+		return;
+	f->is_unpaused = is_unpaused;
+	/* Before it runs nothing is to be told: the report of the start will say it. */
+	if (podrt_pod_state(p) == POD_RUNNING)
+		podrt_report(p);
+}
+
+static void pod_image(struct podrt_pod *p, const char *name, const char *image, const char *id)
+{
+	ignore_rc(pod_facts_add_image(podrt_pod_facts(p), name, image, id)); /* shown only */
+}
+
+static const struct vm_pod_ops pod_ops = {
+	.ns = pod_ns,
+	.name = pod_name,
+	.uid = podrt_pod_uid,
+	.label = pod_label,
+	.annotation = pod_annotation,
+	.image_of = pod_image_of,
+	.memory_limit = pod_memory_limit,
+	.state_dir = podrt_pod_state_dir,
+	.run_dir = podrt_pod_run_dir,
+	.net = pod_net,
+	.is_deleted = podrt_pod_is_deleted,
+	.get = pod_get,
+	.set = pod_set,
+	.prepared = podrt_prepared,
+	.started = podrt_started,
+	.exited = podrt_exited,
+	.cleaned = podrt_cleaned,
+	.unpaused = pod_unpaused,
+	.image = pod_image,
+};
+
+/* --- VMs as the pod runtime sees them --- */
+
+static const char *wl_refuse(const Pod *pod, void *arg)
+{
+	(void)arg;
+	if (!str_eq(api_label(&pod->metadata, LABEL_ROLE), ROLE_LAUNCHER) ||
+	    !api_label(&pod->metadata, LABEL_CREATED_BY))
+		return "this node runs virt-launcher pods only: ordinary containers need a kubelet";
+	if (!api_annotation(&pod->metadata, ANN_UID))
+		return "the pod has no annotation " ANN_UID ", so there is no user to run it as";
+	return NULL;
+}
+
+static void wl_prepare(struct podrt_pod *p, void *arg)
+{
+	vmhost_prepare(((struct node *)arg)->vms, p);
+}
+
+static void wl_start(struct podrt_pod *p, void *arg)
+{
+	vmhost_start(((struct node *)arg)->vms, p);
+}
+
+static void wl_adopt(struct podrt_pod *p, void *arg)
+{
+	vmhost_adopt(((struct node *)arg)->vms, p);
+}
+
+static void wl_stop(struct podrt_pod *p, int64_t grace, void *arg)
+{
+	vmhost_stop(((struct node *)arg)->vms, p, grace);
+}
+
+static void wl_cleanup(struct podrt_pod *p, void *arg)
+{
+	vmhost_cleanup(((struct node *)arg)->vms, p);
+}
+
+static void wl_forget(struct podrt_pod *p, void *arg)
+{
+	vmhost_forget(((struct node *)arg)->vms, p);
+}
+
+static enum rc wl_sweep(const char *uid, const char *run_dir, void *arg, struct err *err)
+{
+	(void)uid;
+	(void)arg;
+	return vmhost_sweep(run_dir, err);
+}
+
+static const struct podrt_workload workload = {
+	.refuse = wl_refuse,
+	.prepare = wl_prepare,
+	.start = wl_start,
+	.adopt = wl_adopt,
+	.stop = wl_stop,
+	.cleanup = wl_cleanup,
+	.forget = wl_forget,
+	.sweep = wl_sweep,
+};
+
+/* --- the migration link, as the VM side sees it --- */
+
+static enum rc net_listen(struct in_addr pod, struct in_addr peer, const uint16_t *ports, size_t n, void *arg,
+			  struct err *err)
+{
+	return podnet_mig_listen(((struct node *)arg)->net, pod, peer, ports, n, err);
+}
+
+static enum rc net_connect(struct in_addr pod, struct in_addr peer, const uint16_t *ports, size_t n, void *arg,
+			   struct err *err)
+{
+	return podnet_mig_connect(((struct node *)arg)->net, pod, peer, ports, n, err);
+}
+
+static enum rc net_close(struct in_addr pod, void *arg, struct err *err)
+{
+	return podnet_mig_close(((struct node *)arg)->net, pod, err);
+}
+
+static enum rc net_place(struct net_mac mac, struct in_addr underlay, int64_t epoch, void *arg,
+			 struct err *err)
+{
+	return podnet_place(((struct node *)arg)->net, mac, underlay, epoch, err);
+}
+
+/* --- start-up --- */
+
+static void give_up(struct node *n, const struct err *err)
+{
+	log_error("%s", err->msg);
+	daemon_quit(n->daemon, 1);
+}
+
+/* Both the cache and the network are there: pods may be taken up. */
+static void start_pods(struct node *n)
+{
+	struct err err;
+
+	if (!n->is_synced || !n->is_net_up)
+		return;
+	if (podrt_start(n->pods, &err)) {
+		give_up(n, &err);
+		return;
+	}
+	nodereg_set_ready(n->reg, true, "FerryReady", "ferry-node is ready");
+	daemon_set_unready(n->daemon, NULL);
+}
+
+static void on_net_ready(void *arg)
+{
+	struct node *n = arg;
+
+	n->is_net_up = true;
+	start_pods(n);
+}
+
+static enum rc make_vms(struct node *n, struct err *err)
+{
+	struct vmhost_config vc = {.loop = n->loop,
+				   .kube = n->kube,
+				   .cache = n->cache,
+				   .exec = n->vm_exec,
+				   .http = n->http,
+				   .pods = &pod_ops,
+				   .node_name = opt_name,
+				   .state_dir = opt_state,
+				   .run_dir = opt_run,
+				   .shared_dir = opt_shared,
+				   .launcher = n->launcher,
+				   .qemu = opt_qemu,
+				   .kvm_file = n->kvm_file,
+				   .images = &n->images,
+				   .probe = n->probe,
+				   .accel = n->accel,
+				   .accel_reason = n->kvm.reason,
+				   .net = {net_listen, net_connect, net_close, net_place, n, PODNET_BRIDGE,
+					   PODNET_VXLAN},
+				   .net_queue = NET_QUEUE,
+				   .mtu = podnet_mtu(n->net),
+				   .underlay = n->underlay,
+				   .segment_net = n->network,
+				   .segment_prefix = PREFIX,
+				   .gateway = n->gateway,
+				   .agent_port = n->agent_port};
+	struct podrt_config pc = {.loop = n->loop,
+				  .exec = n->pod_exec,
+				  .cache = n->cache,
+				  .node_name = opt_name,
+				  .host_ip = opt_address,
+				  .state_dir = opt_state,
+				  .run_dir = opt_run,
+				  .net = n->net,
+				  .net_queue = NET_QUEUE,
+				  .workload = &workload,
+				  .arg = n};
+
+	TRY(vmhost_new(&n->vms, &vc, err));
+	return podrt_new(&n->pods, &pc, err);
+}
+
+static void on_metrics(struct sbuf *out, void *arg)
+{
+	struct node *n = arg;
+
+	if (n->pods)
+		podrt_metrics(n->pods, out);
+	if (n->vms)
+		vmhost_metrics(n->vms, out);
+	exec_metrics(n->pod_exec, out);
+}
+
+static enum rc make_https(struct node *n, struct err *err)
+{
+	struct agent_http_config hc = {.loop = n->loop,
+				       .host = n->vms,
+				       .address = opt_address,
+				       .port = n->agent_port,
+				       .cert_file = n->cert,
+				       .key_file = n->key,
+				       .ca_file = n->ca,
+				       .metrics = on_metrics,
+				       .arg = n};
+
+	return agent_http_new(&n->https, &hc, err);
+}
+
+static enum rc make_netsync(struct node *n, struct err *err)
+{
+	struct netsync_config sc = {.loop = n->loop,
+				    .cache = n->cache,
+				    .net = n->net,
+				    .queue = NET_QUEUE,
+				    .node_name = opt_name,
+				    .network = n->network,
+				    .gateway = n->gateway,
+				    .service_network = n->services,
+				    .dns = n->dns,
+				    .prefix = PREFIX,
+				    .service_prefix = PREFIX,
+				    .dns_dir = n->dns_dir,
+				    .dns_dev = PODNET_GATEWAY_IF,
+				    .on_ready = on_net_ready,
+				    .arg = n};
+
+	return netsync_new(&n->netsync, &sc, err);
+}
+
+static enum rc make_pvdata(struct node *n, struct err *err)
+{
+	struct pvdata_config pc = {.loop = n->loop,
+				   .cache = n->cache,
+				   .exec = n->pod_exec,
+				   .node_name = opt_name,
+				   .shared_dir = opt_shared,
+				   .local_dir = n->local_dir};
+
+	return pvdata_new(&n->pvdata, &pc, err);
+}
+
+static void net_work(void *arg)
+{
+	struct node *n = arg;
+
+	n->net_rc = podnet_up(&n->net, &n->net_cfg, &n->net_err);
+}
+
+static void net_after(void *arg)
+{
+	struct node *n = arg;
+	struct err err = {0};
+
+	if (n->net_rc) {
+		give_up(n, &n->net_err);
+		return;
+	}
+	enum rc rc = make_vms(n, &err);
+
+	if (!rc)
+		rc = make_https(n, &err);
+	if (!rc)
+		rc = make_netsync(n, &err);
+	if (!rc)
+		rc = make_pvdata(n, &err);
+	if (rc)
+		give_up(n, &err);
+}
+
+/* The node's address on the segment is known. */
+static void on_registered(struct in_addr segment, void *arg)
+{
+	struct node *n = arg;
+	struct err err;
+
+	n->net_cfg = (struct podnet_config){.ns_fd = -1,
+					    .pod_ns_dir = n->netns_dir,
+					    .underlay = n->underlay,
+					    .segment = segment,
+					    .network = n->network,
+					    .prefix = PREFIX,
+					    .gateway = n->gateway,
+					    .service_network = n->services,
+					    .service_prefix = PREFIX};
+	if (pool_run_ordered(n->loop, NET_QUEUE, net_work, net_after, n, &err))
+		give_up(n, &err);
+}
+
+static enum rc list_resources(const struct node *n, struct api_map *out)
+{
+	if (n->kvm.works)
+		TRY(api_map_set(out, "devices.kubevirt.io/kvm", DEVICES));
+	if (access("/dev/net/tun", F_OK) == 0)
+		TRY(api_map_set(out, "devices.kubevirt.io/tun", DEVICES));
+	if (access("/dev/vhost-net", F_OK) == 0)
+		TRY(api_map_set(out, "devices.kubevirt.io/vhost-net", DEVICES));
+	return RC_OK;
+}
+
+static enum rc register_node(struct node *n, struct err *err)
+{
+	CLEANUP(api_map_fini) struct api_map labels = {0};
+	CLEANUP(api_map_fini) struct api_map resources = {0};
+	struct nodereg_config rc = {.loop = n->loop,
+				    .kube = n->kube,
+				    .name = opt_name,
+				    .address = opt_address,
+				    .agent_port = n->agent_port,
+				    .labels = &labels,
+				    .owns_label = cpu_label_is_ours,
+				    .resources = &resources,
+				    .segment_net = n->network,
+				    .segment_prefix = PREFIX};
+
+	TRY(cpu_labels(n->probe, &labels, err));
+	if (list_resources(n, &resources))
+		return err_set(err, RC_NOMEM, "out of memory");
+	return nodereg_new(&n->reg, &rc, on_registered, n, err);
+}
+
+static void on_probe(enum rc rc, const struct json *probe, const struct err *why, void *arg)
+{
+	struct node *n = arg;
+	struct err err = {0};
+
+	if (rc) {
+		give_up(n, why);
+		return;
+	}
+	n->probe = js_ref(probe);
+	if (register_node(n, &err))
+		give_up(n, &err);
+}
+
+static void on_synced(void *arg)
+{
+	struct node *n = arg;
+
+	n->is_synced = true;
+	start_pods(n);
+}
+
+static enum rc make_cache(struct node *n, struct err *err)
+{
+	char mine[300];
+	const struct kcache_source sources[] = {
+		{.kind = &api_kind_Pod, .field_selector = mine},
+		{.kind = &api_kind_VirtualMachineInstance},
+		{.kind = &api_kind_PortBinding},
+		{.kind = &api_kind_Node},
+		{.kind = &api_kind_Service},
+		{.kind = &api_kind_EndpointSlice},
+		{.kind = &api_kind_PersistentVolume},
+	};
+
+	(void)snprintf(mine, sizeof(mine), "spec.nodeName=%s", opt_name);
+	TRY(kcache_new(&n->cache, n->loop, n->kube, NULL, err));
+	for (size_t i = 0; i < ARRAY_SIZE(sources); i++)
+		TRY(kcache_add(n->cache, &sources[i], err));
+	kcache_on_synced(n->cache, on_synced, n);
+	return kcache_start(n->cache, err);
+}
+
+static enum rc make_clients(struct node *n, struct err *err)
+{
+	struct kube_config kc = {
+		.server = opt_server, .ca_file = n->ca, .cert_file = n->cert, .key_file = n->key};
+	struct http_client_config hc = {.ca_file = n->ca, .cert_file = n->cert, .key_file = n->key};
+	struct exec_opts po = {.component = "ferry-node", .host = opt_name};
+	struct exec_opts vo = {.component = "virt-handler", .host = opt_name};
+
+	TRY(kube_new(&n->kube, n->loop, &kc, err));
+	TRY(http_client_new(&n->http, n->loop, &hc, err));
+	TRY(make_cache(n, err));
+	TRY(exec_new(&n->pod_exec, n->loop, n->kube, n->cache, &po, err));
+	return exec_new(&n->vm_exec, n->loop, n->kube, n->cache, &vo, err);
+}
+
+static enum rc choose_accel(struct node *n, struct err *err)
+{
+	if (str_eq(opt_accel, "tcg")) {
+		(void)snprintf(n->kvm.reason, sizeof(n->kvm.reason), "emulation was chosen for this node");
+	} else if (str_eq(opt_accel, "auto") || str_eq(opt_accel, "kvm")) {
+		kvm_probe_cached(n->kvm_file, &n->kvm);
+	} else {
+		return err_set(err, RC_INVALID, "--accel is auto, kvm or tcg");
+	}
+	if (str_eq(opt_accel, "kvm") && !n->kvm.works)
+		return err_set(err, RC_UNSUPPORTED, "KVM does not work here: %s", n->kvm.reason);
+	n->accel = n->kvm.works ? "kvm" : "tcg";
+	log_info("accelerator: %s (%s)", n->accel, n->kvm.reason);
+	return RC_OK;
+}
+
+static void split_words(char *text, const char *out[WORDS_MAX])
+{
+	size_t n = 0;
+
+	out[0] = NULL;
+	if (!text)
+		return;
+	for (char *save = NULL, *w = strtok_r(text, ",", &save); w && n + 1 < WORDS_MAX;
+	     w = strtok_r(NULL, ",", &save))
+		out[n++] = w;
+	out[n] = NULL;
+}
+
+/* The launcher lies beside this program unless told otherwise. */
+static enum rc find_programs(struct node *n, struct err *err)
+{
+	char self[4096];
+	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (len < 0)
+		return err_set_sys(err, errno, "cannot find this program's file");
+	self[len] = '\0';
+	n->self = mem_strdup(self);
+	*strrchr(self, '/') = '\0';
+	n->launcher = opt_launcher ? mem_strdup(opt_launcher) : mem_printf("%s/ferry-launcher", self);
+	if (!n->self || !n->launcher)
+		return err_set(err, RC_NOMEM, "out of memory");
+	if (access(n->launcher, X_OK) < 0)
+		return err_set_sys(err, errno, "cannot run '%s' (--launcher)", n->launcher);
+	if (access(opt_qemu, X_OK) < 0)
+		return err_set_sys(err, errno, "cannot run '%s': install qemu-system-x86", opt_qemu);
+	return RC_OK;
+}
+
+static enum rc make_paths(struct node *n, struct err *err)
+{
+	n->ca = mem_printf("%s/ca.crt", opt_pki);
+	n->cert = mem_printf("%s/tls.crt", opt_pki);
+	n->key = mem_printf("%s/tls.key", opt_pki);
+	n->images_dir = mem_printf("%s/images", opt_state);
+	n->probe_file = mem_printf("%s/cpu-probe.json", opt_state);
+	n->kvm_file = mem_printf("%s/kvm-probe.json", opt_state);
+	n->local_dir = mem_printf("%s/local", opt_state);
+	n->netns_dir = mem_printf("%s/netns", opt_run);
+	n->dns_dir = mem_printf("%s/dns", opt_run);
+	n->insecure_text = mem_strdup(opt_insecure);
+	n->registries_text = mem_strdup(opt_registries);
+	if (!n->ca || !n->cert || !n->key || !n->images_dir || !n->probe_file || !n->kvm_file ||
+	    !n->local_dir || !n->netns_dir || !n->dns_dir)
+		return err_set(err, RC_NOMEM, "out of memory");
+	split_words(n->insecure_text, n->insecure);
+	split_words(n->registries_text, n->registries);
+	TRY(file_mkdir_p(opt_state, 0711, err));
+	TRY(file_mkdir_p(opt_run, 0755, err));
+	return find_programs(n, err);
+}
+
+static enum rc make_addresses(struct node *n, struct err *err)
+{
+	int64_t port;
+
+	TRY(str_to_i64(opt_agent_port, 1, 65535, &port, err));
+	n->agent_port = (uint16_t)port;
+	TRY(net_ip4_parse(opt_address, &n->underlay, err));
+	TRY(net_ip4_parse("10.244.0.0", &n->network, err));
+	TRY(net_ip4_parse("10.244.0.1", &n->gateway, err));
+	TRY(net_ip4_parse("10.96.0.0", &n->services, err));
+	return net_ip4_parse("10.96.0.10", &n->dns, err);
+}
+
+static enum rc start(struct node *n, struct err *err)
+{
+	if (geteuid() != 0)
+		return err_set(err, RC_FORBIDDEN, "ferry-node must run as root: it makes namespaces and links");
+	if (!str_is_dns_subdomain(opt_name))
+		return err_set(err, RC_INVALID, "--name '%s' is not a node's name", opt_name);
+	umask(022);
+	TRY(make_paths(n, err));
+	TRY(make_addresses(n, err));
+	TRY(choose_accel(n, err));
+	n->images = (struct image_store){.dir = n->images_dir,
+					 .self_exe = n->self,
+					 .oci_root = (char *)opt_oci_root,
+					 .insecure = n->insecure,
+					 .allowed = opt_registries ? n->registries : NULL,
+					 .bytes_max = IMAGE_BYTES_MAX,
+					 .timeout = PULL_DEADLINE};
+	TRY(image_store_open(&n->images, err));
+	struct cpuprobe_config pc = {
+		.qemu = opt_qemu, .accel = n->accel, .cache_file = n->probe_file, .timeout = PROBE_DEADLINE};
+
+	TRY(cpuprobe_start(&n->cpuprobe, n->loop, &pc, on_probe, n, err));
+	return make_clients(n, err);
+}
+
+static void on_deregistered(void *arg)
+{
+	daemon_quit(((struct node *)arg)->daemon, 0);
+}
+
+/* VMs go on: the next agent finds them. */
+static void on_stop(void *arg)
+{
+	struct node *n = arg;
+
+	if (n->reg)
+		nodereg_stop(n->reg, on_deregistered, n);
+	else
+		daemon_quit(n->daemon, 0);
+}
+
+static void on_reload(void *arg)
+{
+	struct node *n = arg;
+	struct err err;
+
+	if (n->https && agent_http_reload_tls(n->https, &err))
+		log_warn("the certificates stay as they are: %s", err.msg);
+}
+
+static void fini(struct node *n)
+{
+	n->https = agent_http_free(n->https);
+	n->pvdata = pvdata_free(n->pvdata);
+	n->pods = podrt_free(n->pods);
+	n->vms = vmhost_free(n->vms);
+	n->netsync = netsync_free(n->netsync);
+	n->net = podnet_free(n->net);
+	n->reg = nodereg_free(n->reg);
+	n->cpuprobe = cpuprobe_free(n->cpuprobe);
+	n->pod_exec = exec_free(n->pod_exec);
+	n->vm_exec = exec_free(n->vm_exec);
+	n->cache = kcache_free(n->cache);
+	n->kube = kube_free(n->kube);
+	n->http = http_client_free(n->http);
+	n->probe = js_unref(n->probe);
+	char **texts[] = {&n->ca, &n->cert, &n->key, &n->launcher, &n->self, &n->images_dir, &n->probe_file,
+			  &n->kvm_file, &n->netns_dir, &n->dns_dir, &n->local_dir, &n->insecure_text,
+			  &n->registries_text};
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		*texts[i] = mem_free(*texts[i]);
+}
+
+static const struct daemon_option options[] = {
+	{"name", "NAME", "name of this node", .text = &opt_name, .is_required = true},
+	{"server", "URL", "address of the API server", .text = &opt_server, .is_required = true},
+	{"pki", "DIR", "ca.crt, tls.crt and tls.key of this node", .text = &opt_pki, .is_required = true},
+	{"address", "IP", "this node's address; other nodes and the API server reach it there",
+	 .text = &opt_address, .is_required = true},
+	{"state", "DIR", "what outlives a reboot (default /var/lib/ferry)", .text = &opt_state},
+	{"run", "DIR", "sockets, namespaces (default /run/ferry)", .text = &opt_run},
+	{"shared", "DIR", "folder of the storage class 'shared': the same on every node", .text = &opt_shared},
+	{"agent-port", "PORT", "HTTPS port of this node (default 8186)", .text = &opt_agent_port},
+	{"accel", "KIND", "auto, kvm or tcg (default auto: kvm once a guest program has run)",
+	 .text = &opt_accel},
+	{"qemu", "FILE", "QEMU's system emulator (default /usr/bin/qemu-system-x86_64)", .text = &opt_qemu},
+	{"launcher", "FILE", "ferry-launcher (default: beside this program)", .text = &opt_launcher},
+	{"oci-root", "DIR", "'oci:' images must lie below it (default /); they are read without following "
+			    "links and checked against their digests", .text = &opt_oci_root},
+	{"registries", "HOSTS", "registries that images may come from, comma-separated (default: all)",
+	 .text = &opt_registries},
+	{"insecure-registry", "HOSTS", "registries that need no TLS, comma-separated (default: none)",
+	 .text = &opt_insecure},
+	{NULL},
+};
+
+static const struct daemon_def def = {
+	"ferry-node", "runs the pods of one machine, and the VMs in them", options, .health = "none",
+	.more = "Ending it ends no VM: the next ferry-node with the same --state and --run finds them.\n",
+};
+
+int main(int argc, char **argv)
+{
+	struct node n = {0};
+	struct err err = {0};
+
+	if (argc > 1 && strcmp(argv[1], IMAGE_UNPACK_ARG) == 0) {
+		js_use_mem();
+		return imgunpack_main(argc - 1, argv + 1);
+	}
+	int code = daemon_new(&n.daemon, &def, argc, argv);
+
+	if (!n.daemon)
+		return code;
+	n.loop = daemon_loop(n.daemon);
+	daemon_set_unready(n.daemon, "starting");
+	daemon_on_stop(n.daemon, on_stop, &n);
+	daemon_on_reload(n.daemon, on_reload, &n);
+	daemon_on_metrics(n.daemon, on_metrics, &n);
+	code = start(&n, &err) ? daemon_fail(&err) : daemon_run(n.daemon);
+	fini(&n);
+	daemon_free(n.daemon);
+	return code;
+}

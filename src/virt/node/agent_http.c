@@ -1,0 +1,449 @@
+#include "virt/node/agent_http.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/sbuf.h"
+#include "base/str.h"
+#include "ev/ev.h"
+#include "http/server.h"
+#include "json/json.h"
+#include "virt/node/migration.h"
+#include "virt/node/vm.h"
+
+#define PROTOCOL "plain.kubevirt.io"
+
+enum { SEGMENTS_MAX = 8, CONSOLE_CHUNK = 16 * 1024, CONSOLE_IN_MAX = 256 * 1024 };
+
+struct agent_http {
+	struct agent_http_config cfg;
+	struct http_server *server;
+	struct list consoles;
+	struct list waits;
+};
+
+/* One console session: websocket on one side, the guest's serial line on the other. */
+struct console {
+	struct list link;
+	struct agent_http *a;
+	char *vm; /* "ns/name" */
+	struct http_ws *ws;
+	int fd;
+	struct ev_src *io;
+	struct sbuf to_guest;
+	bool is_blocked; /* the client does not read */
+};
+
+/* A request that waits for the launcher. */
+struct wait {
+	struct list link;
+	struct agent_http *a;
+	struct http_req *req; /* NULL: the client has left */
+	char *vm;
+	bool wants_console;
+};
+
+/* --- answers --- */
+
+static void answer_error(struct http_req *r, int status, const char *reason, const char *fmt, ...)
+	PRINTF_LIKE(4, 5);
+
+static void answer_error(struct http_req *r, int status, const char *reason, const char *fmt, ...)
+{
+	char text[600];
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	CLEANUP(js_unrefp) struct json *j =
+		js_pack("{s:s, s:s, s:{}, s:s, s:s, s:s, s:i}", "kind", "Status", "apiVersion", "v1", "metadata",
+			"status", "Failure", "message", text, "reason", reason, "code", status);
+	char *body = js_to_text(j);
+
+	if (body)
+		http_respond_take(r, status, "application/json", body, strlen(body), NULL, 0);
+	else
+		http_respond(r, status, NULL, "", 0, NULL, 0);
+}
+
+static void answer_rc(struct http_req *r, enum rc rc, const char *message)
+{
+	answer_error(r, rc_http(rc), rc_reason(rc), "%s", message ? message : rc_name(rc));
+}
+
+static bool is_in_group(const struct http_peer *p, const char *group)
+{
+	for (size_t i = 0; p->has_cert && i < p->n_orgs; i++)
+		if (strcmp(p->orgs[i], group) == 0)
+			return true;
+	return false;
+}
+
+/* --- console --- */
+
+static void console_free(struct console *c)
+{
+	list_remove(&c->link);
+	c->io = ev_src_free(c->io);
+	c->fd = fd_close(c->fd);
+	c->ws = http_ws_free(c->ws);
+	sbuf_fini(&c->to_guest);
+	mem_free(c->vm);
+	mem_free(c);
+}
+
+static void console_watch(struct console *c)
+{
+	ev_io_set(c->io, (c->is_blocked ? 0 : EPOLLIN) | (c->to_guest.n ? EPOLLOUT : 0));
+}
+
+static void on_guest(uint32_t revents, void *arg)
+{
+	struct console *c = arg;
+	char chunk[CONSOLE_CHUNK];
+
+	if ((revents & EPOLLOUT) && c->to_guest.n) {
+		ssize_t n = write(c->fd, c->to_guest.p, c->to_guest.n);
+
+		if (n > 0)
+			sbuf_drop(&c->to_guest, (size_t)n);
+	}
+	if (revents & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
+		ssize_t n = read(c->fd, chunk, sizeof(chunk));
+
+		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+			http_ws_close(c->ws, HTTP_WS_NORMAL, "the console has ended");
+			c->io = ev_src_free(c->io);
+			return;
+		}
+		/* What a slow client does not take is lost to it, as on any serial line. */
+		if (n > 0 && http_ws_send(c->ws, false, chunk, (size_t)n) == RC_BUSY)
+			c->is_blocked = true;
+	}
+	console_watch(c);
+}
+
+static void on_ws_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n, void *arg)
+{
+	struct console *c = arg;
+
+	(void)ws;
+	(void)is_text;
+	if (!c->io || c->to_guest.n + n > CONSOLE_IN_MAX)
+		return;
+	sbuf_add(&c->to_guest, bytes, n);
+	console_watch(c);
+}
+
+static void on_ws_room(struct http_ws *ws, void *arg)
+{
+	struct console *c = arg;
+
+	(void)ws;
+	c->is_blocked = false;
+	if (c->io)
+		console_watch(c);
+}
+
+static void on_ws_close(struct http_ws *ws, uint16_t code, const char *reason, int status,
+			const struct err *why, void *arg)
+{
+	(void)ws;
+	(void)code;
+	(void)reason;
+	(void)status;
+	(void)why;
+	console_free(arg);
+}
+
+static void replace_old(struct agent_http *a, const char *vm)
+{
+	LIST_FOREACH_SAFE(it, tmp, &a->consoles) {
+		struct console *c = LIST_ENTRY(it, struct console, link);
+
+		if (strcmp(c->vm, vm) == 0 && http_ws_is_open(c->ws)) {
+			log_info("console of '%s': a new session replaces the old one", vm);
+			c->io = ev_src_free(c->io);
+			http_ws_close(c->ws, HTTP_WS_NORMAL, "replaced by another session");
+		}
+	}
+}
+
+static void open_console(struct agent_http *a, struct http_req *req, const char *vm, int fd)
+{
+	static const char *const protocols[] = {PROTOCOL, NULL};
+	static const struct http_ws_ops ops = {
+		.on_message = on_ws_message, .on_room = on_ws_room, .on_close = on_ws_close};
+	struct console *c = mem_alloc(sizeof(*c));
+	struct err err = {0};
+
+	if (!c) {
+		fd_close(fd);
+		answer_rc(req, RC_NOMEM, "out of memory");
+		return;
+	}
+	c->a = a;
+	c->fd = fd;
+	sbuf_init(&c->to_guest, 2 * CONSOLE_IN_MAX);
+	c->vm = mem_strdup(vm);
+	list_push_tail(&a->consoles, &c->link);
+	enum rc rc = c->vm && fcntl(fd, F_SETFL, O_NONBLOCK) == 0 ?
+			     ev_io(a->cfg.loop, &c->io, fd, EPOLLIN, on_guest, c, &err) :
+			     err_set(&err, RC_NOMEM, "cannot set up the console");
+
+	if (!rc) {
+		list_remove(&c->link);
+		replace_old(a, vm);
+		list_push_tail(&a->consoles, &c->link);
+		rc = http_upgrade_ws(req, http_req_ws_protocol(req, protocols), &ops, c, &c->ws, &err);
+	}
+	if (rc) {
+		console_free(c);
+		answer_rc(req, rc, err.msg);
+	}
+}
+
+/* --- requests that wait --- */
+
+static void wait_free(struct wait *w)
+{
+	list_remove(&w->link);
+	mem_free(w->vm);
+	mem_free(w);
+}
+
+static void on_cancel(struct http_req *req, void *arg)
+{
+	struct wait *w = arg;
+
+	(void)req;
+	w->req = NULL;
+}
+
+static void on_done(enum rc rc, const char *message, int fd, void *arg)
+{
+	struct wait *w = arg;
+
+	if (!w->req || !w->a) {
+		fd_close(fd);
+	} else if (rc) {
+		http_req_on_cancel(w->req, NULL, NULL);
+		answer_rc(w->req, rc, message);
+	} else if (w->wants_console && fd >= 0) {
+		http_req_on_cancel(w->req, NULL, NULL);
+		open_console(w->a, w->req, w->vm, fd);
+	} else {
+		http_req_on_cancel(w->req, NULL, NULL);
+		http_respond(w->req, 200, NULL, "", 0, NULL, 0);
+	}
+	wait_free(w);
+}
+
+static void command(struct agent_http *a, struct http_req *req, const char *ns, const char *name,
+		    const char *method)
+{
+	struct vm *vm = vmhost_find(a->cfg.host, ns, name);
+	struct wait *w;
+	struct err err = {0};
+
+	if (!vm) {
+		answer_error(req, 404, "NotFound",
+			     "virtualmachineinstances.kubevirt.io \"%s\" does not run on this node", name);
+		return;
+	}
+	w = mem_alloc(sizeof(*w));
+	if (w)
+		w->vm = mem_printf("%s/%s", ns, name);
+	if (!w || !w->vm) {
+		mem_free(w);
+		answer_rc(req, RC_NOMEM, "out of memory");
+		return;
+	}
+	w->a = a;
+	w->req = req;
+	w->wants_console = strcmp(method, "console") == 0;
+	list_push_tail(&a->waits, &w->link);
+	http_req_on_cancel(req, on_cancel, w);
+	if (vm_command(vm, method, on_done, w, &err)) {
+		http_req_on_cancel(req, NULL, NULL);
+		wait_free(w);
+		answer_rc(req, err.rc, err.msg);
+	}
+}
+
+/* --- moves --- */
+
+static void on_move(enum rc rc, const char *message, struct json *body, void *arg)
+{
+	struct wait *w = arg;
+
+	if (w->req && w->a) {
+		http_req_on_cancel(w->req, NULL, NULL);
+		char *text = rc ? NULL : js_to_text(body);
+
+		if (rc || !text)
+			answer_rc(w->req, rc ? rc : RC_NOMEM, message);
+		else
+			http_respond_take(w->req, 200, "application/json", text, strlen(text), NULL, 0);
+	}
+	js_unref(body);
+	wait_free(w);
+}
+
+static void move(struct agent_http *a, struct http_req *req, const char *vmi_uid, const char *what)
+{
+	CLEANUP(js_unrefp) struct json *body = NULL;
+	struct wait *w;
+	struct err err = {0};
+	size_t n = 0;
+	const char *text = http_req_body(req, &n);
+	const char *cn = http_req_peer(req)->cn;
+
+	if (!str_has_prefix(cn, "system:node:")) {
+		answer_error(req, 403, "Forbidden", "only nodes may take part in moves");
+		return;
+	}
+	if (js_parse(text, n, &body, &err)) {
+		answer_rc(req, err.rc, err.msg);
+		return;
+	}
+	w = mem_alloc(sizeof(*w));
+	if (!w) {
+		answer_rc(req, RC_NOMEM, "out of memory");
+		return;
+	}
+	w->a = a;
+	w->req = req;
+	list_push_tail(&a->waits, &w->link);
+	http_req_on_cancel(req, on_cancel, w);
+	mig_target_request(a->cfg.host, vmi_uid, what, cn + strlen("system:node:"), body, on_move, w);
+}
+
+/* --- routing --- */
+
+static size_t split_path(char *path, char *seg[SEGMENTS_MAX])
+{
+	size_t n = 0;
+
+	for (char *save = NULL, *s = strtok_r(path, "/", &save); s && n < SEGMENTS_MAX;
+	     s = strtok_r(NULL, "/", &save))
+		seg[n++] = s;
+	return n;
+}
+
+static void serve_metrics(struct agent_http *a, struct http_req *req)
+{
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(MIB);
+
+	a->cfg.metrics(&b, a->cfg.arg);
+	if (sbuf_rc(&b))
+		answer_rc(req, sbuf_rc(&b), "the metrics are too large");
+	else
+		http_respond(req, 200, "text/plain; version=0.0.4", sbuf_str(&b), b.n, NULL, 0);
+}
+
+static void route(struct agent_http *a, struct http_req *req, char *seg[SEGMENTS_MAX], size_t n)
+{
+	const char *method = http_req_method(req);
+	bool master = is_in_group(http_req_peer(req), "system:masters");
+
+	if (n == 6 && strcmp(seg[0], "v1") == 0 && strcmp(seg[1], "namespaces") == 0 &&
+	    strcmp(seg[3], "virtualmachineinstances") == 0) {
+		bool is_console = strcmp(seg[5], "console") == 0 && http_req_wants_upgrade(req);
+		bool is_put = strcmp(method, "PUT") == 0 &&
+			      (strcmp(seg[5], "pause") == 0 || strcmp(seg[5], "unpause") == 0);
+
+		if (!master)
+			answer_error(req, 403, "Forbidden", "only the API server may do this");
+		else if (is_console || is_put)
+			command(a, req, seg[2], seg[4], seg[5]);
+		else
+			answer_error(req, 404, "NotFound", "the node has no such path");
+	} else if (n == 4 && strcmp(seg[0], "v1") == 0 && strcmp(seg[1], "moves") == 0 &&
+		   strcmp(method, "POST") == 0) {
+		move(a, req, seg[2], seg[3]);
+	} else if (n == 1 && strcmp(seg[0], "metrics") == 0 && master) {
+		serve_metrics(a, req);
+	} else {
+		answer_error(req, 404, "NotFound", "the node has no such path");
+	}
+}
+
+static void on_request(struct http_req *req, void *arg)
+{
+	struct agent_http *a = arg;
+	char *seg[SEGMENTS_MAX];
+
+	if (strcmp(http_req_path(req), "/healthz") == 0) {
+		http_respond(req, 200, "text/plain", "ok", 2, NULL, 0);
+		return;
+	}
+	if (!http_req_peer(req)->has_cert) {
+		answer_error(req, 401, "Unauthorized", "a client certificate of this cluster is needed");
+		return;
+	}
+	CLEANUP(mem_freep) char *path = mem_strdup(http_req_path(req));
+
+	if (path)
+		route(a, req, seg, split_path(path, seg));
+	else
+		answer_rc(req, RC_NOMEM, "out of memory");
+}
+
+enum rc agent_http_new(struct agent_http **out, const struct agent_http_config *config, struct err *err)
+{
+	CLEANUP(agent_http_freep) struct agent_http *a = mem_alloc(sizeof(*a));
+	struct http_server_config sc = {.address = config->address,
+					.port = config->port,
+					.cert_file = config->cert_file,
+					.key_file = config->key_file,
+					.ca_file = config->ca_file,
+					.connections_max = 256,
+					.handler = on_request};
+
+	if (!a)
+		return err_set(err, RC_NOMEM, "out of memory");
+	a->cfg = *config;
+	list_init(&a->consoles);
+	list_init(&a->waits);
+	sc.arg = a;
+	enum rc rc = http_server_new(&a->server, config->loop, &sc, err);
+
+	if (rc)
+		return rc;
+	*out = STEAL(a);
+	return RC_OK;
+}
+
+enum rc agent_http_reload_tls(struct agent_http *a, struct err *err)
+{
+	return http_server_reload_tls(a->server, err);
+}
+
+struct agent_http *agent_http_free(struct agent_http *a)
+{
+	if (!a)
+		return NULL;
+	while (!list_is_empty(&a->consoles))
+		console_free(LIST_ENTRY(a->consoles.next, struct console, link));
+	http_server_free(a->server);
+	/* Answers of launchers that are still to come find nobody. */
+	LIST_FOREACH_SAFE(it, tmp, &a->waits) {
+		struct wait *w = LIST_ENTRY(it, struct wait, link);
+
+		list_remove(&w->link);
+		w->a = NULL;
+		w->req = NULL;
+	}
+	return mem_free(a);
+}

@@ -1,0 +1,701 @@
+#include "virt/node/vm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "api/api.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/sbuf.h"
+#include "base/str.h"
+#include "base/try.h"
+#include "ctl/exec.h"
+#include "ctl/plan.h"
+#include "json/json.h"
+#include "kube/kcache.h"
+#include "kube/kobj.h"
+#include "virt/migration/migratable.h"
+#include "virt/names.h"
+#include "virt/node/vm_int.h"
+
+#define WRITE_RETRY_MIN (100 * USEC_PER_MSEC)
+#define WRITE_RETRY_MAX (10 * USEC_PER_SEC)
+#define GRACE_DEFAULT 30
+
+static const struct vm_pod_ops *pods(const struct vm *vm)
+{
+	return vm->host->cfg.pods;
+}
+
+void vm_log_failed(const struct vm *vm, const char *what, const char *why)
+{
+	log_error("VM '%s/%s': %s: %s", vm->ns, vm->name, what, why ? why : "");
+}
+
+const VirtualMachineInstance *vm_vmi(const struct vm *vm)
+{
+	const VirtualMachineInstance *vmi = kobj_typed(
+		kcache_get(vm->host->cfg.cache, &api_kind_VirtualMachineInstance, vm->ns, vm->name));
+
+	return vmi && (!vm->vmi_uid || str_eq(vmi->metadata.uid, vm->vmi_uid)) ? vmi : NULL;
+}
+
+/* --- life of the struct --- */
+
+static struct vm *vm_new(struct vmhost *h, struct podrt_pod *p)
+{
+	const struct vm_pod_ops *o = h->cfg.pods;
+	struct vm *vm = mem_alloc(sizeof(*vm));
+	const char *name = o->annotation(p, ANN_DOMAIN);
+	const char *uid = o->annotation(p, ANN_UID);
+
+	if (!vm)
+		return NULL;
+	vm->host = h;
+	vm->pod = p;
+	vm->kernel_fd = vm->initrd_fd = vm->tap_fd = vm->netns_fd = -1;
+	vm->stop_grace = -1;
+	vm->ns = mem_strdup(o->ns(p));
+	vm->name = mem_strdup(name ? name : o->name(p));
+	vm->vmi_uid = mem_strdup(o->label(p, LABEL_CREATED_BY));
+	vm->migration_uid = mem_strdup(o->label(p, LABEL_MIGRATION_UID));
+	vm->is_target = vm->migration_uid != NULL;
+	vm->address = mem_strdup(o->annotation(p, ANN_ADDRESS));
+	vm->mac = mem_strdup(o->annotation(p, ANN_MAC));
+	if (uid)
+		ignore_rc(str_to_i64(uid, 1, UINT32_MAX - 1, &vm->uid, NULL)); /* 0: refused later */
+	list_push_tail(&h->vms, &vm->link);
+	o->set(p, vm);
+	return vm;
+}
+
+static struct vm *vm_of(struct vmhost *h, struct podrt_pod *p)
+{
+	struct vm *vm = h->cfg.pods->get(p);
+
+	return vm ? vm : vm_new(h, p);
+}
+
+static void vm_destroy(struct vm *vm)
+{
+	vm_close_disks(vm);
+	fd_close(vm->tap_fd);
+	fd_close(vm->netns_fd);
+	launch_spec_free(vm->spec);
+	mem_free(vm->ns);
+	mem_free(vm->name);
+	mem_free(vm->vmi_uid);
+	mem_free(vm->migration_uid);
+	mem_free(vm->address);
+	mem_free(vm->mac);
+	mem_free(vm->reason);
+	mem_free(vm->accel);
+	mem_free(vm->accel_reason);
+	mem_free(vm->machine);
+	mem_free(vm->qemu_version);
+	mem_free(vm->sync_error);
+	mem_free(vm);
+}
+
+void vm_free(struct vm *vm)
+{
+	if (!vm)
+		return;
+	list_remove(&vm->link);
+	vm->prep = vm_prep_free(vm->prep);
+	vm->source = mig_source_free(vm->source);
+	vm->target = mig_target_free(vm->target);
+	vm->ipc = ipc_client_free(vm->ipc);
+	vm->connect_timer = ev_src_free(vm->connect_timer);
+	vm->launcher_child = ev_src_free(vm->launcher_child);
+	vm->write = exec_run_free(vm->write);
+	vm->write_timer = ev_src_free(vm->write_timer);
+	vm->pod = NULL;
+	if (!vm->jobs)
+		vm_destroy(vm);
+}
+
+bool vm_job_done(struct vm *vm)
+{
+	vm->jobs--;
+	if (vm->pod)
+		return true;
+	if (!vm->jobs)
+		vm_destroy(vm);
+	return false;
+}
+
+/* --- the VMI's status --- */
+
+static enum rc add_migratable(VirtualMachineInstance *vmi, void *arg)
+{
+	const struct vm *vm = arg;
+	struct migratable_in in = {.vmi = vmi, .node_name = vm->host->cfg.node_name, .has_host_model = true};
+
+	return migratable_apply(&in, vmi, loop_realtime(vm->host->cfg.loop));
+}
+
+static void fill_facts(struct vm *vm, struct vm_facts *f, struct vm_volume_fact *vols)
+{
+	*f = (struct vm_facts){
+		.state = vm->state,
+		.reason = vm->reason,
+		.node = vm->host->cfg.node_name,
+		.is_source_done = vm->is_source_done,
+		.is_target = vm->is_target,
+		.accel = vm->accel,
+		.accel_reason = str_is_empty(vm->accel_reason) ? vm->host->cfg.accel_reason :
+								 vm->accel_reason,
+		.qemu_version = vm->qemu_version,
+		.spec = vm->spec,
+		.machine = vm->machine,
+		.runtime_uid = vm->uid,
+		.exit_code = vm->exit_code,
+		.pod_ip = vm->address,
+		.mac = vm->mac,
+		.volumes = vols,
+		.n_volumes = vm->n_volumes,
+		.images = vm->images,
+		.n_images = vm->n_images,
+		.epoch = vm->epoch,
+		.sync_error = vm->sync_error,
+		.migratable = add_migratable,
+		.migratable_arg = vm,
+	};
+	for (size_t i = 0; i < vm->n_volumes; i++) {
+		const struct vm_volume *v = &vm->volumes[i];
+
+		vols[i] = (struct vm_volume_fact){.name = v->v.name,
+						  .bytes = (int64_t)v->v.virtual_bytes,
+						  .is_container_disk = v->v.kind == VOL_CONTAINER_DISK,
+						  .claim = kobj_typed(v->claim),
+						  .small_expected = v->v.small_expected,
+						  .small_found = v->v.small_found};
+	}
+}
+
+static void on_write_timer(void *arg)
+{
+	struct vm *vm = arg;
+
+	vm->write_timer = ev_src_free(vm->write_timer);
+	vm_sync(vm);
+}
+
+static void on_written(enum rc rc, const struct err *err, void *arg)
+{
+	struct vm *vm = arg;
+	struct err why;
+
+	vm->write = exec_run_free(vm->write);
+	if (rc && rc != RC_NOT_FOUND) {
+		if (rc != RC_CONFLICT)
+			log_warn("VM '%s/%s': cannot write its status, retrying: %s", vm->ns, vm->name,
+				 err ? err->msg : rc_name(rc));
+		vm->write_backoff = MIN(MAX(vm->write_backoff * 2, WRITE_RETRY_MIN), WRITE_RETRY_MAX);
+		if (ev_timer_after(vm->host->cfg.loop, &vm->write_timer,
+				   rc == RC_CONFLICT ? USEC_PER_MSEC : vm->write_backoff, on_write_timer, vm,
+				   &why))
+			vm_log_failed(vm, "its status cannot be written", why.msg);
+		return;
+	}
+	vm->write_backoff = 0;
+	if (vm->wants_write)
+		vm_sync(vm);
+}
+
+void vm_sync(struct vm *vm)
+{
+	CLEANUP(plan_fini) struct plan plan = {0};
+	const VirtualMachineInstance *vmi = vm_vmi(vm);
+	struct vm_volume_fact vols[VM_VOLUMES_MAX];
+	struct vm_facts f;
+	struct err err = {0};
+
+	if (vm->write || vm->write_timer) {
+		vm->wants_write = true;
+		return;
+	}
+	vm->wants_write = false;
+	if (!vmi)
+		return;
+	plan_init(&plan);
+	fill_facts(vm, &f, vols);
+	enum rc rc = vmsync_plan(vmi, &f, loop_realtime(vm->host->cfg.loop), &plan, &err);
+
+	if (!rc && plan_is_empty(&plan))
+		return;
+	if (!rc)
+		rc = exec_plan(vm->host->cfg.exec, &vm->write, &plan, on_written, vm, &err);
+	if (rc)
+		on_written(rc, &err, vm);
+}
+
+/* --- what is due --- */
+
+static void tell(struct vm *vm, const char *reason, const char *text)
+{
+	const VirtualMachineInstance *vmi = vm_vmi(vm);
+
+	if (vmi)
+		exec_event(vm->host->cfg.exec, &api_kind_VirtualMachineInstance, vmi, "Normal", reason, "%s",
+			   text);
+}
+
+static bool is_up(const struct vm *vm)
+{
+	return vm->ipc && vm->has_answered && vm->state != VM_NONE && vm->state != VM_GONE;
+}
+
+/* Shut down within grace seconds; a later call may only shorten it. */
+static void stop_within(struct vm *vm, int64_t grace)
+{
+	struct err err;
+
+	if (vm->stop_grace >= 0 && grace >= vm->stop_grace)
+		return;
+	if (!is_up(vm))
+		return; /* asked again when the launcher has answered */
+	if (vm->stop_grace < 0)
+		tell(vm, grace ? "ShuttingDown" : "Deleted",
+		     grace ? "Signaled Graceful Shutdown" : "VirtualMachineInstance stopping");
+	vm->stop_grace = grace;
+	/* A target that never ran has no guest to ask. */
+	const char *method = vm->is_target || vm->is_source_done ? "kill" : "shutdown";
+	struct json *params = vm->is_target || vm->is_source_done ? NULL :
+								    js_pack("{s:I}", "graceSeconds", grace);
+
+	if (vm_call(vm, method, params, 0, NULL, NULL, &err)) {
+		vm->stop_grace = -1;
+		vm_log_failed(vm, "cannot be shut down", err.msg);
+	}
+}
+
+static void on_go(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+
+	if (!r->rc)
+		return; /* the state event follows */
+	vm->go_asked = false;
+	vm_log_failed(vm, "the guest could not be started", r->message);
+	ignore_rc(api_set_str(&vm->sync_error, r->message));
+	vm_sync(vm);
+}
+
+/* The controller has handed the VMI over: QEMU stands ready, the guest may run. */
+static void go_if_due(struct vm *vm, const VirtualMachineInstance *vmi)
+{
+	struct err err;
+
+	if (vm->is_target || vm->go_asked || vm->stop_grace >= 0 ||
+	    (vm->state != VM_PRELAUNCH && vm->state != VM_PAUSED) || !str_eq(vm->reason, "StartedPaused") || str_eq(vmi->spec.startStrategy, "Paused"))
+		return;
+	if (!str_eq(vmi->status.nodeName, vm->host->cfg.node_name) ||
+	    !(str_eq(vmi->status.phase, "Scheduled") || str_eq(vmi->status.phase, "Running")))
+		return;
+	vm->go_asked = true;
+	if (vm_call(vm, "unpause", NULL, 0, on_go, vm, &err)) {
+		vm->go_asked = false;
+		vm_log_failed(vm, "the guest could not be started", err.msg);
+	}
+}
+
+static bool is_unpaused(const struct vm *vm)
+{
+	const VirtualMachineInstance *vmi = vm_vmi(vm);
+
+	if (vm->state == VM_PRELAUNCH && vmi && str_eq(vmi->spec.startStrategy, "Paused"))
+		return false;
+	return !vm->is_target && !vm->is_source_done && vm->state != VM_PAUSED && vm->state != VM_GONE &&
+	       vm->state != VM_SHUTDOWN && vm->state != VM_CRASHED && vm->state != VM_NONE;
+}
+
+/* How the pod ends: a guest that shut down, or was moved away, is a success. */
+static void report_exit(struct vm *vm)
+{
+	const VirtualMachineInstance *vmi = vm_vmi(vm);
+	struct vm_volume_fact vols[VM_VOLUMES_MAX];
+	struct vm_facts f;
+
+	if (vm->has_exited)
+		return;
+	vm->has_exited = true;
+	if (vm->is_source_done) {
+		pods(vm)->exited(vm->pod, 0, NULL, NULL);
+		return;
+	}
+	fill_facts(vm, &f, vols);
+	const char *phase = vmi ? vmsync_phase(vmi, &f) : NULL;
+	bool ok = phase ? str_eq(phase, "Succeeded") :
+			  vmi && str_eq(vmi->status.phase, "Succeeded");
+
+	/* The VMI's last word is written from what is known here: before the pod is cleaned up. */
+	pods(vm)->exited(vm->pod, ok ? 0 : 1, ok ? NULL : "GuestFailed",
+			 ok ? NULL : vm->reason ? vm->reason : "the guest has ended");
+}
+
+void vm_kick(struct vm *vm)
+{
+	const VirtualMachineInstance *vmi = vm_vmi(vm);
+
+	if (!vm->pod)
+		return;
+	if (vmi && is_up(vm)) {
+		if (vmi->metadata.deletionTimestamp && !vm->is_target)
+			stop_within(vm, API_GET(&vmi->spec, terminationGracePeriodSeconds, GRACE_DEFAULT));
+		go_if_due(vm, vmi);
+	}
+	mig_source_kick(vm);
+	mig_target_kick(vm);
+	pods(vm)->unpaused(vm->pod, is_unpaused(vm));
+	vm_sync(vm);
+	if (vm->state == VM_GONE)
+		report_exit(vm);
+}
+
+/* --- the pod runtime's steps --- */
+
+void vmhost_prepare(struct vmhost *h, struct podrt_pod *p)
+{
+	struct vm *vm = vm_of(h, p);
+
+	if (!vm) {
+		log_error("pod '%s': out of memory", h->cfg.pods->name(p));
+		return;
+	}
+	vm_prepare(vm);
+}
+
+void vmhost_start(struct vmhost *h, struct podrt_pod *p)
+{
+	vm_start(h->cfg.pods->get(p));
+}
+
+void vmhost_adopt(struct vmhost *h, struct podrt_pod *p)
+{
+	struct vm *vm = vm_of(h, p);
+
+	if (vm)
+		vm_adopt(vm);
+	else
+		log_error("pod '%s': out of memory", h->cfg.pods->name(p));
+}
+
+struct kill_job {
+	struct vm *vm;
+	char *run_dir;
+	enum rc rc;
+	struct err err;
+};
+
+static void kill_work(void *arg)
+{
+	struct kill_job *j = arg;
+
+	j->rc = vmhost_sweep(j->run_dir, &j->err);
+}
+
+/* The launcher has nothing left to look after. */
+static void on_launcher_left(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+	char text[256];
+
+	(void)snprintf(text, sizeof(text), "%s", r->message ? r->message : "");
+	/* RC_CONFLICT: it has not noticed yet that QEMU is gone; asked again after a back-off. */
+	enum rc rc = r->rc == RC_CONFLICT ? r->rc : RC_OK;
+
+	if (rc == RC_OK || !vm->launcher_pid)
+		vm->ipc = rc ? vm->ipc : ipc_client_free(vm->ipc);
+	pods(vm)->cleaned(vm->pod, rc, text);
+}
+
+static void kill_after(void *arg)
+{
+	struct kill_job *j = arg;
+	struct vm *vm = j->vm;
+	struct err err;
+
+	if (vm_job_done(vm)) {
+		if (j->rc || !vm->ipc)
+			pods(vm)->cleaned(vm->pod, j->rc, j->err.msg);
+		else if (vm_call(vm, "exit", NULL, 2 * USEC_PER_SEC, on_launcher_left, vm, &err))
+			pods(vm)->cleaned(vm->pod, err.rc, err.msg);
+	}
+	mem_free(j->run_dir);
+	mem_free(j);
+}
+
+void vmhost_stop(struct vmhost *h, struct podrt_pod *p, int64_t grace)
+{
+	struct vm *vm = h->cfg.pods->get(p);
+
+	(void)h;
+	if (is_up(vm)) {
+		stop_within(vm, grace);
+	} else if (vm->state == VM_GONE) {
+		report_exit(vm);
+	} else if (!vm->is_starting) {
+		/* No launcher answers: cleaning up ends whatever is left. */
+		vm->has_exited = true;
+		pods(vm)->exited(p, 1, "Killed", "its launcher did not answer");
+	}
+	/* While it starts: the answer of the start comes first, then this is asked again. */
+}
+
+void vmhost_cleanup(struct vmhost *h, struct podrt_pod *p)
+{
+	struct vm *vm = vm_of(h, p);
+	struct kill_job *j = mem_alloc(sizeof(*j));
+	struct err err = {0};
+
+	if (j)
+		j->run_dir = mem_strdup(h->cfg.pods->run_dir(p));
+	if (vm) {
+		vm->state = vm->state == VM_NONE ? VM_NONE : VM_GONE;
+		vm->has_exited = true;
+		vm->connect_timer = ev_src_free(vm->connect_timer);
+		vm->prep = vm_prep_free(vm->prep);
+	}
+	if (!vm || !j || !j->run_dir || pool_run(h->cfg.loop, kill_work, kill_after, j, &err)) {
+		if (j)
+			mem_free(j->run_dir);
+		mem_free(j);
+		h->cfg.pods->cleaned(p, RC_NOMEM, "out of memory");
+		return;
+	}
+	j->vm = vm;
+	vm->jobs++;
+}
+
+void vmhost_forget(struct vmhost *h, struct podrt_pod *p)
+{
+	struct vm *vm = h->cfg.pods->get(p);
+
+	if (!vm)
+		return;
+	h->cfg.pods->set(p, NULL);
+	vm_free(vm);
+}
+
+/* --- ending what is left of a pod, without its launcher's help --- */
+
+/* vm.json names the processes: "pid" and "reaperPid" with their start times, so that a number that was
+ * given to another process is not killed. */
+static bool start_time_is(pid_t pid, int64_t wanted)
+{
+	char path[64];
+	CLEANUP(mem_freep) char *text = NULL;
+	size_t n = 0;
+	int64_t got = 0;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	if (file_read(path, 4096, &text, &n, NULL))
+		return false;
+	char *p = strrchr(text, ')');
+
+	for (int field = 2; p && field < 22; field++)
+		p = strchr(p + 1, ' ');
+	if (!p)
+		return false;
+	char *end = strchr(p + 1, ' ');
+
+	if (end)
+		*end = '\0';
+	return !str_to_i64(p + 1, 0, INT64_MAX, &got, NULL) && got == wanted;
+}
+
+static void kill_if_same(int64_t pid, int64_t start)
+{
+	if (pid <= 1 || pid > INT32_MAX)
+		return;
+	int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+
+	if (fd < 0)
+		return;
+	if (start_time_is((pid_t)pid, start)) {
+		log_info("process %lld of a VM that is not wanted any more is ended", (long long)pid);
+		(void)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+	}
+	close(fd);
+}
+
+/* After a reboot the numbers mean nothing. */
+static bool is_this_boot(const struct json *j)
+{
+	CLEANUP(mem_freep) char *boot = NULL;
+	const char *was = js_get_str(j, "bootId");
+	size_t n = 0;
+
+	if (!was || file_read("/proc/sys/kernel/random/boot_id", 256, &boot, &n, NULL))
+		return false;
+	return strncmp(boot, was, strcspn(boot, "\n")) == 0;
+}
+
+static void kill_recorded(const struct json *j)
+{
+	static const char *const names[] = {"qemu", "reaper"};
+
+	for (size_t i = 0; is_this_boot(j) && i < ARRAY_SIZE(names); i++) {
+		const struct json *p = js_get(j, names[i]);
+
+		kill_if_same(js_get_int(p, "pid", 0), js_get_int(p, "start", -1));
+	}
+}
+
+enum rc vmhost_sweep(const char *run_dir, struct err *err)
+{
+	CLEANUP(mem_freep) char *path = mem_printf("%s/vm.json", run_dir);
+	CLEANUP(mem_freep) char *text = NULL;
+	CLEANUP(js_unrefp) struct json *j = NULL;
+	size_t n = 0;
+
+	if (!path)
+		return err_set(err, RC_NOMEM, "out of memory");
+	if (file_read(path, LIMIT_FILE_BYTES, &text, &n, NULL) || js_parse(text, n, &j, NULL))
+		return RC_OK; /* nothing was started */
+	kill_recorded(j);
+	return RC_OK;
+}
+
+/* --- the host --- */
+
+static void on_vmi(const struct kobj *old, const struct kobj *new, void *arg)
+{
+	struct vmhost *h = arg;
+	const struct kobj *o = new ? new : old;
+
+	LIST_FOREACH_SAFE(it, tmp, &h->vms) {
+		struct vm *vm = LIST_ENTRY(it, struct vm, link);
+
+		if (strcmp(vm->ns, kobj_ns(o)) != 0 || strcmp(vm->name, kobj_name(o)) != 0)
+			continue;
+		if (vm->prep)
+			vm_poke_prepare(vm);
+		else
+			vm_kick(vm);
+	}
+}
+
+struct vm *vmhost_find(const struct vmhost *h, const char *ns, const char *name)
+{
+	LIST_FOREACH(it, &h->vms) {
+		struct vm *vm = LIST_ENTRY(it, struct vm, link);
+
+		if (!vm->is_target && !vm->is_source_done && !vm->has_exited && strcmp(vm->ns, ns) == 0 &&
+		    strcmp(vm->name, name) == 0)
+			return vm;
+	}
+	return NULL;
+}
+
+struct vm *vmhost_find_target(const struct vmhost *h, const char *vmi_uid)
+{
+	LIST_FOREACH(it, &h->vms) {
+		struct vm *vm = LIST_ENTRY(it, struct vm, link);
+
+		if (vm->target && str_eq(vm->vmi_uid, vmi_uid))
+			return vm;
+	}
+	return NULL;
+}
+
+enum rc vmhost_new(struct vmhost **out, const struct vmhost_config *config, struct err *err)
+{
+	CLEANUP(vmhost_freep) struct vmhost *h = mem_alloc(sizeof(*h));
+
+	if (!h)
+		return err_set(err, RC_NOMEM, "out of memory");
+	h->cfg = *config;
+	list_init(&h->vms);
+	h->local_dir = mem_printf("%s/local", config->state_dir);
+	if (!h->local_dir)
+		return err_set(err, RC_NOMEM, "out of memory");
+	TRY(file_mkdir_p(h->local_dir, 0711, err));
+	TRY(kcache_on(config->cache, &h->on_vmi, &api_kind_VirtualMachineInstance, on_vmi, h, err));
+	*out = STEAL(h);
+	return RC_OK;
+}
+
+struct vmhost *vmhost_free(struct vmhost *h)
+{
+	if (!h)
+		return NULL;
+	kcache_handler_free(h->on_vmi);
+	kcache_handler_free(h->on_binding);
+	mem_free(h->local_dir);
+	return mem_free(h);
+}
+
+void vmhost_metrics(const struct vmhost *h, struct sbuf *out)
+{
+	size_t n[VM__STATES] = {0};
+
+	LIST_FOREACH(it, &h->vms)
+		n[LIST_ENTRY(it, struct vm, link)->state]++;
+	sbuf_adds(out, "# TYPE ferry_vms gauge\n");
+	for (int s = 0; s < VM__STATES; s++)
+		if (n[s])
+			sbuf_addf(out, "ferry_vms{state=\"%s\"} %zu\n", vm_state_name((enum vm_state)s), n[s]);
+	sbuf_addf(out,
+		  "# TYPE ferry_moves_total counter\nferry_moves_total{side=\"source\"} %llu\n"
+		  "ferry_moves_total{side=\"target\"} %llu\nferry_moves_failed_total %llu\n"
+		  "ferry_vms_adopted_total %llu\nferry_launcher_deaths_total %llu\n",
+		  (unsigned long long)h->n_moves_out, (unsigned long long)h->n_moves_in,
+		  (unsigned long long)h->n_moves_failed, (unsigned long long)h->n_adopted,
+		  (unsigned long long)h->n_launcher_deaths);
+}
+
+/* --- commands from outside --- */
+
+struct command {
+	vm_done_fn fn;
+	void *arg;
+	char method[16];
+	struct vmhost *host;
+	char *ns, *name;
+};
+
+static void on_command(const struct ipc_reply *r, void *arg)
+{
+	struct command *c = arg;
+	struct vm *vm = vmhost_find(c->host, c->ns, c->name);
+	int fd = r->rc ? -1 : ipc_fds_take(r->fds, 0);
+
+	if (!r->rc && vm && strcmp(c->method, "pause") == 0)
+		tell(vm, "Paused", "VirtualMachineInstance paused");
+	if (!r->rc && vm && strcmp(c->method, "unpause") == 0)
+		tell(vm, "Unpaused", "VirtualMachineInstance unpaused");
+	c->fn(r->rc, r->message, fd, c->arg);
+	mem_free(c->ns);
+	mem_free(c->name);
+	mem_free(c);
+}
+
+enum rc vm_command(struct vm *vm, const char *method, vm_done_fn fn, void *arg, struct err *err)
+{
+	struct command *c = mem_alloc(sizeof(*c));
+
+	if (!c)
+		return err_set(err, RC_NOMEM, "out of memory");
+	*c = (struct command){.fn = fn, .arg = arg, .host = vm->host, .ns = mem_strdup(vm->ns),
+			      .name = mem_strdup(vm->name)};
+	(void)snprintf(c->method, sizeof(c->method), "%s", method);
+	enum rc rc = c->ns && c->name ? vm_call(vm, method, NULL, 0, on_command, c, err) :
+					err_set(err, RC_NOMEM, "out of memory");
+
+	if (rc) {
+		mem_free(c->ns);
+		mem_free(c->name);
+		mem_free(c);
+	}
+	return rc;
+}

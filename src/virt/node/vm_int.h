@@ -1,0 +1,138 @@
+/* src/virt/node/vm_int.h - the parts of one VM, shared by vm*.c and migration_*.c. */
+#ifndef NODE_VM_INT_H
+#define NODE_VM_INT_H
+
+#include "api/gen/api_types.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "ev/ev.h"
+#include "ipc/ipc.h"
+#include "virt/launcher/launch_spec.h"
+#include "virt/node/images.h"
+#include "virt/node/vm.h"
+#include "virt/node/vmsync.h"
+#include "virt/node/volumes.h"
+
+struct exec_run;
+struct kcache_handler;
+struct kobj;
+struct kube_call;
+
+enum { VM_VOLUMES_MAX = 32, VM_FDS_MAX = 80 };
+
+struct vmhost {
+	struct vmhost_config cfg;
+	char *local_dir;
+	struct list vms;
+	struct kcache_handler *on_vmi;
+	struct kcache_handler *on_binding;
+	uint64_t n_moves_out, n_moves_in, n_moves_failed, n_adopted, n_launcher_deaths;
+};
+
+/* Something to fetch from the API before disks can be made. */
+enum need_kind { NEED_CLAIM, NEED_PV, NEED_SECRET };
+
+struct vm_volume {
+	struct volume v;
+	const Volume *spec;  /* in the VMI that prep holds */
+	struct kobj *claim;
+	struct kobj *pv;
+	struct kobj *secret, *network_secret;
+};
+
+struct vm_prep; /* vm_prepare.c */
+struct mig_source;
+struct mig_target;
+
+struct vm {
+	struct list link;
+	struct vmhost *host;
+	struct podrt_pod *pod; /* NULL: forgotten, only jobs hold it */
+	char *ns, *name, *vmi_uid; /* of the VMI */
+	bool is_target;	       /* came here by a move that is not over */
+	char *migration_uid;   /* of that move */
+	char *address, *mac;
+	int64_t uid;	       /* unix */
+
+	/* Preparation. */
+	struct vm_prep *prep;
+	struct vm_volume volumes[VM_VOLUMES_MAX];
+	size_t n_volumes;
+	int kernel_fd, initrd_fd;
+	FerryImage images[VM_VOLUMES_MAX];
+	size_t n_images;
+
+	/* Launcher. */
+	pid_t launcher_pid;
+	struct ev_src *launcher_child;
+	struct ipc_client *ipc;
+	struct ev_src *connect_timer;
+	usec_t connect_until;
+	usec_t connect_wait;
+	bool is_starting;  /* podrt waits for started() */
+	bool is_adopting;
+	bool has_answered; /* query was answered on this connection */
+	struct launch_spec *spec;
+	int tap_fd, netns_fd;
+	unsigned jobs;
+
+	/* Facts. */
+	enum vm_state state;
+	char *reason, *accel, *accel_reason, *machine, *qemu_version;
+	int64_t exit_code;
+	bool has_exited;     /* told the pod runtime */
+	bool is_source_done; /* moved away */
+	bool go_asked;	     /* unpause was sent */
+	int64_t stop_grace;  /* -1: not asked to stop */
+	char *sync_error;
+	int64_t epoch;
+
+	/* VMI. */
+	struct exec_run *write;
+	struct ev_src *write_timer;
+	usec_t write_backoff;
+	bool wants_write;
+	bool said_migratable;
+
+	struct mig_source *source;
+	struct mig_target *target;
+};
+
+/* The VMI of this VM; NULL: not there, or another one of the same name. Borrowed. */
+const VirtualMachineInstance *vm_vmi(const struct vm *vm);
+/* Look at everything again: commands that are due, the VMI's status. */
+void vm_kick(struct vm *vm);
+/* Only the status. */
+void vm_sync(struct vm *vm);
+void vm_free(struct vm *vm);
+/* A pool job ends: false when the VM is gone (and now freed if this was the last). */
+bool vm_job_done(struct vm *vm);
+void vm_log_failed(const struct vm *vm, const char *what, const char *why);
+
+/* vm_prepare.c */
+void vm_prepare(struct vm *vm);
+struct vm_prep *vm_prep_free(struct vm_prep *p);
+void vm_close_disks(struct vm *vm);
+void vm_poke_prepare(struct vm *vm); /* the VMI has come */
+
+/* vm_launch.c */
+void vm_start(struct vm *vm);
+void vm_adopt(struct vm *vm);
+void vm_launcher_gone(struct vm *vm);
+/* One call to the launcher; consumes params. fn may be NULL (failures are logged). */
+MUST_CHECK enum rc vm_call(struct vm *vm, const char *method, struct json *params, usec_t timeout,
+			   ipc_reply_fn fn, void *arg, struct err *err);
+void vm_take_state(struct vm *vm, const struct json *data);
+void vm_set_state(struct vm *vm, enum vm_state state, const char *reason);
+struct vmnet_config;
+MUST_CHECK enum rc vm_net_config(const struct vm *vm, struct vmnet_config *out, struct err *err);
+
+/* migration_source.c, migration_target.c */
+void mig_source_kick(struct vm *vm);
+void mig_source_event(struct vm *vm, const char *name, const struct json *data);
+struct mig_source *mig_source_free(struct mig_source *m);
+void mig_target_kick(struct vm *vm);
+void mig_target_event(struct vm *vm, const char *name, const struct json *data);
+struct mig_target *mig_target_free(struct mig_target *m);
+
+#endif

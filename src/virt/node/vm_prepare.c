@@ -1,0 +1,676 @@
+/* Making a VM's disks: fetch what the API knows of them, pull images, create and open files. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "api/meta.h"
+#include "api/quantity.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "base/try.h"
+#include "json/json.h"
+#include "kube/kcache.h"
+#include "kube/kobj.h"
+#include "kube/kube.h"
+#include "virt/names.h"
+#include "virt/node/imgref.h"
+#include "virt/node/pvdata.h"
+#include "virt/node/vm_int.h"
+
+#define VMI_WAIT (10 * USEC_PER_SEC)
+#define KERNEL_VOLUME "kernel-boot"
+
+enum { NEEDS_MAX = 4 * VM_VOLUMES_MAX, IMAGES_MAX = VM_VOLUMES_MAX };
+
+/* One object that must be read first. */
+struct need {
+	enum need_kind kind;
+	char *name;
+	struct kobj **into;
+	size_t volume;
+	bool is_secret_key; /* of an image pull secret */
+};
+
+/* One image that must be here first. */
+struct need_image {
+	char *name;    /* of the volume, or KERNEL_VOLUME */
+	char *ref;
+	char *path;    /* containerDisk.path; NULL: the only file below /disk */
+	char *kernel, *initrd;
+	enum image_policy policy;
+	char *secret;  /* imagePullSecret; NULL: none */
+	struct kobj *secret_obj;
+	struct vm_volume *volume; /* NULL: kernel boot */
+};
+
+struct vm_prep {
+	struct vm *vm; /* NULL: dropped, the job that runs frees it */
+	struct kobj *vmi;
+	struct need needs[NEEDS_MAX];
+	size_t n_needs, next_need;
+	struct need_image images[IMAGES_MAX];
+	size_t n_images, next_image;
+	struct kube_call *call;
+	struct ev_src *timer;
+	/* The job that runs in the pool. */
+	bool in_job;
+	struct image_store *store;
+	const char *wanted[3];
+	char *wanted_text[2];
+	char *auth;
+	struct image_got got;
+	struct vol_places places;
+	char *disks_dir;
+	enum rc rc;
+	struct err err;
+	const char *reason;
+};
+
+static void gather(struct vm_prep *p);
+
+struct vm_prep *vm_prep_free(struct vm_prep *p)
+{
+	if (!p)
+		return NULL;
+	p->call = kube_call_free(p->call);
+	p->timer = ev_src_free(p->timer);
+	if (p->in_job) {
+		p->vm = NULL; /* its after-function frees it */
+		return NULL;
+	}
+	for (size_t i = 0; i < p->n_needs; i++)
+		mem_free(p->needs[i].name);
+	for (size_t i = 0; i < p->n_images; i++) {
+		struct need_image *m = &p->images[i];
+
+		mem_free(m->name);
+		mem_free(m->ref);
+		mem_free(m->path);
+		mem_free(m->kernel);
+		mem_free(m->initrd);
+		mem_free(m->secret);
+		kobj_unref(m->secret_obj);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(p->wanted_text); i++)
+		mem_free(p->wanted_text[i]);
+	mem_free(p->auth);
+	image_got_fini(&p->got);
+	mem_free(p->disks_dir);
+	kobj_unref(p->vmi);
+	return mem_free(p);
+}
+
+static void volume_clear(struct vm_volume *v)
+{
+	volume_fini(&v->v);
+	v->claim = kobj_unref(v->claim);
+	v->pv = kobj_unref(v->pv);
+	v->secret = kobj_unref(v->secret);
+	v->network_secret = kobj_unref(v->network_secret);
+	v->spec = NULL;
+}
+
+void vm_close_disks(struct vm *vm)
+{
+	for (size_t i = 0; i < vm->n_volumes; i++)
+		volume_clear(&vm->volumes[i]);
+	vm->n_volumes = 0;
+	for (size_t i = 0; i < vm->n_images; i++)
+		api_fini(&api_type_FerryImage, &vm->images[i]);
+	vm->n_images = 0;
+	vm->kernel_fd = fd_close(vm->kernel_fd);
+	vm->initrd_fd = fd_close(vm->initrd_fd);
+}
+
+static void end(struct vm_prep *p, enum rc rc, bool is_final, const char *reason, const char *message)
+{
+	struct vm *vm = p->vm;
+	char text[600];
+
+	(void)snprintf(text, sizeof(text), "%s", message ? message : "");
+	vm->prep = vm_prep_free(p);
+	if (rc)
+		vm_close_disks(vm);
+	vm->host->cfg.pods->prepared(vm->pod, rc, is_final, reason, text);
+}
+
+static void end_err(struct vm_prep *p, const char *reason, const struct err *err)
+{
+	end(p, err->rc, false, reason, err->msg);
+}
+
+/* --- the last step: files --- */
+
+static enum rc open_kernel(struct vm *vm, const struct image_got *g, const struct need_image *m,
+			   struct err *err)
+{
+	for (size_t i = 0; i < g->n_files; i++) {
+		int *into = str_eq(g->files[i].path, m->kernel) ? &vm->kernel_fd :
+			    str_eq(g->files[i].path, m->initrd) ? &vm->initrd_fd :
+								  NULL;
+
+		if (!into)
+			continue;
+		fd_close(*into);
+		*into = open(g->files[i].local, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+		if (*into < 0)
+			return err_set_sys(err, errno, "cannot open '%s'", g->files[i].path);
+	}
+	if (m->kernel && vm->kernel_fd < 0)
+		return err_set(err, RC_INVALID, "the image has no kernel at '/%s'", m->kernel);
+	if (m->initrd && vm->initrd_fd < 0)
+		return err_set(err, RC_INVALID, "the image has no initrd at '/%s'", m->initrd);
+	return RC_OK;
+}
+
+static void open_work(void *arg)
+{
+	struct vm_prep *p = arg;
+	struct vm *vm = p->vm; /* stays: the VM is freed after its jobs */
+
+	for (size_t i = 0; !p->rc && i < vm->n_volumes; i++)
+		p->rc = volume_open(&vm->volumes[i].v, &p->places, &p->err);
+}
+
+static void open_after(void *arg)
+{
+	struct vm_prep *p = arg;
+	struct vm *vm = p->vm;
+
+	p->in_job = false;
+	if (!vm_job_done(vm))
+		return;
+	if (p->rc)
+		end(p, p->rc, false, "CreateContainerError", p->err.msg);
+	else
+		end(p, RC_OK, false, NULL, NULL);
+}
+
+static void open_files(struct vm_prep *p)
+{
+	struct vm *vm = p->vm;
+
+	p->disks_dir = mem_printf("%s/disks", vm->host->cfg.pods->state_dir(vm->pod));
+	p->places = (struct vol_places){.shared = vm->host->cfg.shared_dir,
+					.local = vm->host->local_dir,
+					.disks = p->disks_dir};
+	p->rc = p->disks_dir ? pool_run(vm->host->cfg.loop, open_work, open_after, p, &p->err) :
+			       err_set(&p->err, RC_NOMEM, "out of memory");
+	if (p->rc) {
+		end_err(p, "CreateContainerError", &p->err);
+		return;
+	}
+	p->in_job = true;
+	vm->jobs++;
+}
+
+/* --- images --- */
+
+static enum rc take_image(struct vm_prep *p, const struct need_image *m)
+{
+	struct vm *vm = p->vm;
+	const struct image_file *f;
+
+	if (!m->volume)
+		TRY(open_kernel(vm, &p->got, m, &p->err));
+	if (m->volume) {
+		TRY(image_pick_disk(&p->got, m->path, &f, &p->err));
+		m->volume->v.base_path = mem_strdup(f->local);
+		if (!m->volume->v.base_path)
+			return err_set(&p->err, RC_NOMEM, "out of memory");
+	}
+	FerryImage *im = &vm->images[vm->n_images];
+
+	*im = (FerryImage){0};
+	vm->n_images++;
+	enum rc rc = api_set_str(&im->volumeName, m->name);
+
+	if (!rc)
+		rc = api_set_str(&im->image, m->ref);
+	if (!rc)
+		rc = api_set_str(&im->digest, p->got.digest);
+	CLEANUP(mem_freep) char *name = mem_printf("volume%s", m->name);
+
+	if (rc || !name)
+		return err_set(&p->err, RC_NOMEM, "out of memory");
+	vm->host->cfg.pods->image(vm->pod, name, m->ref, p->got.id);
+	return RC_OK;
+}
+
+static void next_image(struct vm_prep *p);
+
+static void image_work(void *arg)
+{
+	struct vm_prep *p = arg;
+	const struct need_image *m = &p->images[p->next_image];
+	struct image_want w = {.ref = m->ref, .policy = m->policy, .wanted = p->wanted,
+			       .auth_json = p->auth};
+
+	p->rc = image_fetch(p->store, &w, &p->got, &p->err);
+}
+
+static void image_after(void *arg)
+{
+	struct vm_prep *p = arg;
+	struct vm *vm = p->vm;
+	const struct need_image *m = &p->images[p->next_image];
+
+	p->in_job = false;
+	if (!vm_job_done(vm))
+		return;
+	if (!p->rc)
+		p->rc = take_image(p, m);
+	image_got_fini(&p->got);
+	if (p->rc) {
+		struct err why = {0};
+
+		err_set(&why, p->rc, "failed to pull image \"%s\": %s", m->ref, p->err.msg);
+		end_err(p, "ErrImagePull", &why);
+		return;
+	}
+	p->next_image++;
+	next_image(p);
+}
+
+static const char *strip(const char *path)
+{
+	while (path && *path == '/')
+		path++;
+	return path;
+}
+
+/* The docker config of a Secret of type kubernetes.io/dockerconfigjson. */
+static enum rc pull_auth(struct vm_prep *p, const struct need_image *m)
+{
+	const Secret *s = kobj_typed(m->secret_obj);
+	const char *text = s ? api_map_get(&s->data, ".dockerconfigjson") : NULL;
+	size_t n;
+
+	p->auth = mem_free(p->auth);
+	if (!s)
+		return RC_OK;
+	if (!text)
+		return err_set(&p->err, RC_INVALID, "Secret '%s' has no .dockerconfigjson", m->secret);
+	return seed_base64(text, &p->auth, &n, &p->err);
+}
+
+static void set_wanted(struct vm_prep *p, const struct need_image *m)
+{
+	size_t n = 0;
+
+	if (!m->volume) {
+		if (m->kernel)
+			p->wanted[n++] = m->kernel;
+		if (m->initrd)
+			p->wanted[n++] = m->initrd;
+	} else {
+		p->wanted[n++] = m->path ? m->path : "disk/";
+	}
+	p->wanted[n] = NULL;
+}
+
+static void next_image(struct vm_prep *p)
+{
+	struct vm *vm = p->vm;
+
+	if (p->next_image == p->n_images) {
+		open_files(p);
+		return;
+	}
+	const struct need_image *m = &p->images[p->next_image];
+
+	set_wanted(p, m);
+	p->rc = pull_auth(p, m);
+	if (!p->rc)
+		p->rc = pool_run_ordered(vm->host->cfg.loop, image_queue(m->ref), image_work, image_after, p,
+					 &p->err);
+	if (p->rc) {
+		end_err(p, "ErrImagePull", &p->err);
+		return;
+	}
+	p->in_job = true;
+	vm->jobs++;
+}
+
+/* --- volumes: what they are, once everything was read --- */
+
+static int64_t capacity_of(const PersistentVolumeClaim *c, const PersistentVolume *pv)
+{
+	int64_t have = api_quantity_bytes(api_map_get(&pv->spec.capacity, "storage"), 0);
+	int64_t asked = c->spec.resources ?
+				api_quantity_bytes(api_map_get(&c->spec.resources->requests, "storage"), 0) :
+				0;
+
+	return have && asked ? MIN(have, asked) : have ? have : asked;
+}
+
+static enum rc set_claim(struct vm_volume *v, struct err *err)
+{
+	const PersistentVolumeClaim *c = kobj_typed(v->claim);
+	const PersistentVolume *pv = kobj_typed(v->pv);
+
+	const char *folder;
+
+	TRY(pvdata_place(pv, &v->v.is_local, &folder, err));
+	v->v.kind = VOL_CLAIM;
+	v->v.is_block = str_eq(pv->spec.volumeMode, "Block");
+	v->v.capacity = (uint64_t)MAX(capacity_of(c, pv), 0);
+	v->v.read_only = v->spec->persistentVolumeClaim &&
+			 API_GET(v->spec->persistentVolumeClaim, readOnly, false);
+	v->v.pv = mem_strdup(folder);
+	return v->v.pv ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
+}
+
+/* KubeVirt takes both spellings of the keys. */
+static const char *secret_key(const struct kobj *secret, const char *lower, const char *camel)
+{
+	const Secret *s = kobj_typed(secret);
+
+	if (!s)
+		return NULL;
+	const char *v = api_map_get(&s->data, lower);
+
+	return v ? v : api_map_get(&s->data, camel);
+}
+
+static const char *keep(struct volume *v, size_t i, const char *text, enum rc *rc)
+{
+	v->seed_texts[i] = mem_strdup(text);
+	if (text && !v->seed_texts[i])
+		*rc = RC_NOMEM;
+	return v->seed_texts[i];
+}
+
+static enum rc set_seed(struct vm_prep *p, struct vm_volume *v, struct err *err)
+{
+	const VirtualMachineInstance *vmi = kobj_typed(p->vmi);
+	const CloudInitNoCloudSource *c = v->spec->cloudInitNoCloud;
+	struct volume *o = &v->v;
+	char host[64];
+	enum rc rc = RC_OK;
+
+	vmspec_hostname(vmi, host);
+	o->kind = VOL_CLOUD_INIT;
+	o->seed = (struct seed_source){
+		.instance_id = keep(o, 0, vmspec_uuid(vmi), &rc),
+		.hostname = keep(o, 1, host, &rc),
+		.user_data = keep(o, 2, c->userData, &rc),
+		.user_data_base64 = keep(o, 3, c->userDataBase64, &rc),
+		.network_data = keep(o, 4, c->networkData, &rc),
+		.network_data_base64 = keep(o, 5, c->networkDataBase64, &rc),
+		.secret_user_data = keep(o, 6, secret_key(v->secret, "userdata", "userData"), &rc),
+		.secret_network_data = keep(
+			o, 7, secret_key(v->network_secret, "networkdata", "networkData"), &rc),
+	};
+	/* A guest that moves here brings the seed it was started with: only the size must be right. */
+	for (size_t i = 0; p->vm->is_target && i < vmi->status.n_volumeStatus; i++)
+		if (str_eq(vmi->status.volumeStatus[i].name, v->spec->name))
+			o->seed_bytes = (uint64_t)API_GET(&vmi->status.volumeStatus[i], size, 0);
+	return rc ? err_set(err, rc, "out of memory") : RC_OK;
+}
+
+static enum rc set_volume(struct vm_prep *p, struct vm_volume *v, struct err *err)
+{
+	if (v->claim)
+		return set_claim(v, err);
+	if (v->spec->cloudInitNoCloud)
+		return set_seed(p, v, err);
+	if (v->spec->emptyDisk) {
+		v->v.kind = VOL_EMPTY_DISK;
+		v->v.capacity = (uint64_t)MAX(api_quantity_bytes(v->spec->emptyDisk->capacity, 0), 0);
+		return RC_OK;
+	}
+	v->v.kind = VOL_CONTAINER_DISK;
+	return RC_OK;
+}
+
+static void have_objects(struct vm_prep *p)
+{
+	struct vm *vm = p->vm;
+	struct err err = {0};
+
+	for (size_t i = 0; i < vm->n_volumes; i++)
+		if (set_volume(p, &vm->volumes[i], &err)) {
+			ignore_rc(err_prepend(&err, "volume '%s'", vm->volumes[i].spec->name));
+			end_err(p, "CreateContainerConfigError", &err);
+			return;
+		}
+	next_image(p);
+}
+
+/* --- reading objects --- */
+
+static const struct api_kind *kind_of(enum need_kind k)
+{
+	return k == NEED_CLAIM ? &api_kind_PersistentVolumeClaim :
+	       k == NEED_PV ? &api_kind_PersistentVolume :
+			      &api_kind_Secret;
+}
+
+static enum rc add_need(struct vm_prep *p, enum need_kind kind, const char *name, size_t volume,
+			struct kobj **into)
+{
+	if (p->n_needs == NEEDS_MAX)
+		return RC_TOO_BIG;
+	struct need *n = &p->needs[p->n_needs++];
+
+	*n = (struct need){.kind = kind, .name = mem_strdup(name), .into = into, .volume = volume};
+	return n->name ? RC_OK : RC_NOMEM;
+}
+
+static enum rc took_object(struct vm_prep *p, const struct need *n, struct err *err)
+{
+	const PersistentVolumeClaim *c = kobj_typed(*n->into);
+
+	if (n->kind != NEED_CLAIM)
+		return RC_OK;
+	if (str_is_empty(c->spec.volumeName))
+		return err_set(err, RC_BUSY, "PersistentVolumeClaim '%s' is not bound yet", n->name);
+	return add_need(p, NEED_PV, c->spec.volumeName, n->volume, &p->vm->volumes[n->volume].pv);
+}
+
+static void on_object(const struct kube_reply *r, void *arg)
+{
+	struct vm_prep *p = arg;
+	const struct need *n = &p->needs[p->next_need];
+	const struct api_kind *kind = kind_of(n->kind);
+	struct err err = {0};
+
+	p->call = kube_call_free(p->call);
+	enum rc rc = r->rc;
+
+	if (rc == RC_NOT_FOUND && n->kind == NEED_CLAIM)
+		err_set(&err, rc, "didn't find PVC %s", n->name);
+	else if (rc)
+		err_copy(&err, &r->err);
+	else
+		rc = kobj_decode(n->into, kind, r->body, &err);
+	if (!rc)
+		rc = took_object(p, n, &err);
+	if (rc) {
+		err.rc = rc;
+		end_err(p, n->kind == NEED_SECRET ? "FailedMount" : "FailedPvcNotFound", &err);
+		return;
+	}
+	p->next_need++;
+	gather(p);
+}
+
+static void gather(struct vm_prep *p)
+{
+	struct vm *vm = p->vm;
+	struct err err = {0};
+
+	if (p->next_need == p->n_needs) {
+		have_objects(p);
+		return;
+	}
+	const struct need *n = &p->needs[p->next_need];
+
+	if (kube_get(vm->host->cfg.kube, &p->call, kind_of(n->kind), vm->ns, n->name, on_object, p, &err))
+		end_err(p, "FailedMount", &err);
+}
+
+/* The digest that this VM's image was resolved to when it started. */
+static const char *pinned(const VirtualMachineInstance *vmi, const char *volume, const char *image)
+{
+	const FerryVMIStatus *fs = vmi->status.ferry;
+
+	for (size_t i = 0; fs && i < fs->n_images; i++)
+		if (str_eq(fs->images[i].volumeName, volume) && str_eq(fs->images[i].image, image))
+			return fs->images[i].digest;
+	return NULL;
+}
+
+static enum rc set_ref(struct vm_prep *p, struct need_image *m, const char *image)
+{
+	const VirtualMachineInstance *vmi = kobj_typed(p->vmi);
+	const char *from_pod = p->vm->host->cfg.pods->image_of(p->vm->pod, m->name);
+	const char *digest = pinned(vmi, m->name, image);
+	struct imgref r;
+	struct err err;
+
+	if (digest && !imgref_parse(image, &r, &err)) {
+		m->ref = imgref_pinned(&r, digest);
+		imgref_fini(&r);
+	} else {
+		m->ref = mem_strdup(from_pod ? from_pod : image);
+	}
+	return m->ref ? RC_OK : RC_NOMEM;
+}
+
+static enum rc add_image(struct vm_prep *p, const char *name, const char *image, const char *policy,
+			 const char *secret, struct need_image **out)
+{
+	if (p->n_images == IMAGES_MAX)
+		return RC_TOO_BIG;
+	struct need_image *m = &p->images[p->n_images++];
+
+	m->name = mem_strdup(name);
+	m->secret = mem_strdup(secret);
+	m->policy = image_policy_of(policy, image);
+	*out = m;
+	TRY(m->name && (!secret || m->secret) ? RC_OK : RC_NOMEM);
+	TRY(set_ref(p, m, image));
+	return secret ? add_need(p, NEED_SECRET, secret, 0, &m->secret_obj) : RC_OK;
+}
+
+static enum rc list_volume(struct vm_prep *p, const Volume *spec, struct err *err)
+{
+	struct vm *vm = p->vm;
+	const CloudInitNoCloudSource *ci = spec->cloudInitNoCloud;
+	const char *claim = spec->persistentVolumeClaim ? spec->persistentVolumeClaim->claimName :
+			    spec->dataVolume ? spec->dataVolume->name :
+					       NULL;
+	size_t i = vm->n_volumes;
+	struct need_image *m;
+
+	if (!claim && !ci && !spec->emptyDisk && !spec->containerDisk)
+		return err_set(err, RC_UNSUPPORTED, "volume '%s': its source is not supported", spec->name);
+	if (i == VM_VOLUMES_MAX)
+		return err_set(err, RC_TOO_BIG, "more than %d volumes", VM_VOLUMES_MAX);
+	struct vm_volume *v = &vm->volumes[vm->n_volumes++];
+
+	*v = (struct vm_volume){.spec = spec};
+	volume_init(&v->v);
+	TRY(api_set_str(&v->v.name, spec->name));
+	if (claim)
+		return add_need(p, NEED_CLAIM, claim, i, &v->claim);
+	if (ci && ci->secretRef)
+		TRY(add_need(p, NEED_SECRET, ci->secretRef->name, i, &v->secret));
+	if (ci && ci->networkDataSecretRef)
+		TRY(add_need(p, NEED_SECRET, ci->networkDataSecretRef->name, i, &v->network_secret));
+	if (!spec->containerDisk)
+		return RC_OK;
+	const ContainerDiskSource *cd = spec->containerDisk;
+
+	TRY(add_image(p, spec->name, cd->image, cd->imagePullPolicy, cd->imagePullSecret, &m));
+	m->volume = v;
+	return cd->path ? api_set_str(&m->path, strip(cd->path)) : RC_OK;
+}
+
+static enum rc list_needs(struct vm_prep *p, struct err *err)
+{
+	const VirtualMachineInstance *vmi = kobj_typed(p->vmi);
+	const Firmware *fw = vmi->spec.domain.firmware;
+	const KernelBootContainer *kc = fw && fw->kernelBoot ? fw->kernelBoot->container : NULL;
+	struct need_image *m;
+
+	for (size_t i = 0; i < vmi->spec.n_volumes; i++)
+		TRY(list_volume(p, &vmi->spec.volumes[i], err));
+	if (!kc)
+		return RC_OK;
+	TRY(add_image(p, KERNEL_VOLUME, kc->image, kc->imagePullPolicy, kc->imagePullSecret, &m));
+	TRY(api_set_str(&m->kernel, strip(kc->kernelPath)));
+	return api_set_str(&m->initrd, strip(kc->initrdPath));
+}
+
+static void on_no_vmi(void *arg)
+{
+	struct vm_prep *p = arg;
+
+	end(p, RC_NOT_FOUND, true, "VMINotFound", "the VirtualMachineInstance of this pod does not exist");
+}
+
+static void have_vmi(struct vm_prep *p, const struct kobj *o)
+{
+	struct err err = {0};
+
+	p->timer = ev_src_free(p->timer);
+	p->vmi = kobj_ref(o);
+	enum rc rc = list_needs(p, &err);
+
+	if (rc) {
+		if (!err.rc)
+			err_set(&err, rc, "out of memory");
+		end(p, rc, rc == RC_UNSUPPORTED, "CreateContainerConfigError", err.msg);
+		return;
+	}
+	gather(p);
+}
+
+void vm_poke_prepare(struct vm *vm)
+{
+	struct vm_prep *p = vm->prep;
+	const struct kobj *o;
+
+	if (!p || p->vmi || !vm_vmi(vm))
+		return;
+	o = kcache_get(vm->host->cfg.cache, &api_kind_VirtualMachineInstance, vm->ns, vm->name);
+	have_vmi(p, o);
+}
+
+static void start_prepare(void *arg)
+{
+	struct vm_prep *p = arg;
+	struct err err;
+
+	p->timer = ev_src_free(p->timer);
+	if (vm_vmi(p->vm)) {
+		vm_poke_prepare(p->vm);
+		return;
+	}
+	/* The watch of VMIs may lag behind that of pods: wait for it. */
+	if (ev_timer_after(p->vm->host->cfg.loop, &p->timer, VMI_WAIT, on_no_vmi, p, &err))
+		end_err(p, "CreateContainerError", &err);
+}
+
+void vm_prepare(struct vm *vm)
+{
+	struct vm_prep *p = mem_alloc(sizeof(*p));
+	struct err err = {0};
+
+	vm_close_disks(vm);
+	if (!p || ev_defer(vm->host->cfg.loop, &p->timer, start_prepare, p, &err)) {
+		mem_free(p);
+		log_error("VM '%s/%s': out of memory", vm->ns, vm->name);
+		return;
+	}
+	p->vm = vm;
+	p->store = (struct image_store *)vm->host->cfg.images;
+	vm->prep = p;
+}

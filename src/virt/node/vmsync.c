@@ -1,0 +1,408 @@
+#include "virt/node/vmsync.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "api/meta.h"
+#include "api/quantity.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "base/try.h"
+#include "ctl/plan.h"
+#include "virt/names.h"
+
+#define SHUT_DOWN "The VirtualMachineInstance was shut down."
+#define CRASHED "The VirtualMachineInstance crashed."
+
+static const char *const state_names[] = {
+	"none",	     "starting",       "prelaunch",   "incoming", "running", "paused",
+	"migrating", "pre-switchover", "postmigrate", "shutdown", "crashed", "gone",
+};
+static_assert(ARRAY_SIZE(state_names) == VM__STATES, "name every state");
+
+enum vm_state vm_state_parse(const char *s)
+{
+	for (int i = 0; i < VM__STATES; i++)
+		if (str_eq(state_names[i], s))
+			return (enum vm_state)i;
+	return VM_NONE;
+}
+
+const char *vm_state_name(enum vm_state s)
+{
+	return s < VM__STATES ? state_names[s] : "none";
+}
+
+static bool is_alive(enum vm_state s)
+{
+	return s == VM_PRELAUNCH || s == VM_RUNNING || s == VM_PAUSED || s == VM_MIGRATING ||
+	       s == VM_PRE_SWITCHOVER;
+}
+
+static bool is_final(const VirtualMachineInstance *vmi)
+{
+	return str_eq(vmi->status.phase, "Succeeded") || str_eq(vmi->status.phase, "Failed");
+}
+
+/* Paused from the start although it should run: the moment between QEMU's start and the go. */
+static bool waits_for_go(const VirtualMachineInstance *vmi, const struct vm_facts *f)
+{
+	return (f->state == VM_PAUSED || f->state == VM_PRELAUNCH) && str_eq(f->reason, "StartedPaused") &&
+	       !str_eq(vmi->spec.startStrategy, "Paused");
+}
+
+static bool was_forced_off(const struct vm_facts *f)
+{
+	return str_eq(f->reason, "Killed") || str_eq(f->reason, "GraceExpired");
+}
+
+const char *vmsync_phase(const VirtualMachineInstance *vmi, const struct vm_facts *f)
+{
+	if (is_final(vmi) || f->is_source_done || f->is_target)
+		return NULL;
+	if (is_alive(f->state))
+		return waits_for_go(vmi, f) || !(str_eq(vmi->status.phase, "Scheduled") ||
+						 str_eq(vmi->status.phase, "Running")) ?
+			       NULL :
+			       "Running";
+	if (f->state == VM_CRASHED)
+		return "Failed";
+	if (f->state != VM_GONE)
+		return NULL;
+	if (str_eq(f->reason, "GuestShutdown") || str_eq(f->reason, "HostShutdown") ||
+	    str_eq(f->reason, "GuestReset"))
+		return "Succeeded";
+	/* Forced off: a success only where the guest has no way to shut down by itself. */
+	const Features *ft = vmi->spec.domain.features;
+
+	if (was_forced_off(f) && ft && ft->acpi && !API_GET(ft->acpi, enabled, true))
+		return "Succeeded";
+	return "Failed";
+}
+
+static const char *bus_name(const Disk *d)
+{
+	const char *bus = d->disk ? d->disk->bus : d->cdrom ? d->cdrom->bus : d->lun ? d->lun->bus : NULL;
+
+	return bus ? bus : "sata";
+}
+
+void vmsync_disk_target(const VirtualMachineInstance *vmi, const char *volume, char out[16])
+{
+	const Devices *dev = &vmi->spec.domain.devices;
+	int n[2] = {0, 0};
+
+	out[0] = '\0';
+	for (size_t i = 0; i < dev->n_disks; i++) {
+		bool virtio = strcmp(bus_name(&dev->disks[i]), "virtio") == 0;
+		int at = n[virtio]++;
+
+		if (str_eq(dev->disks[i].name, volume)) {
+			(void)snprintf(out, 16, "%s%c", virtio ? "vd" : "sd", 'a' + at % 26);
+			return;
+		}
+	}
+}
+
+static enum rc cond(VirtualMachineInstance *vmi, const char *type, const char *status, const char *reason,
+		    const char *message, usec_t now)
+{
+	return API_COND_SET(&vmi->status, VirtualMachineInstanceCondition, now, .type = type,
+			    .status = status, .reason = reason, .message = message);
+}
+
+static enum rc set_phase(VirtualMachineInstance *vmi, const char *phase, usec_t now)
+{
+	VirtualMachineInstanceStatus *s = &vmi->status;
+	char text[32];
+
+	if (!phase || str_eq(s->phase, phase))
+		return RC_OK;
+	TRY(api_set_str(&s->phase, phase));
+	for (size_t i = 0; i < s->n_phaseTransitionTimestamps; i++)
+		if (str_eq(s->phaseTransitionTimestamps[i].phase, phase))
+			return RC_OK;
+	VirtualMachineInstancePhaseTransitionTimestamp *t =
+		api_append(&s->phaseTransitionTimestamps, &s->n_phaseTransitionTimestamps, sizeof(*t));
+
+	if (!t)
+		return RC_NOMEM;
+	time_rfc3339(now, text);
+	TRY(api_set_str(&t->phase, phase));
+	return api_set_str(&t->phaseTransitionTimestamp, text);
+}
+
+static enum rc set_paused(VirtualMachineInstance *vmi, const struct vm_facts *f, usec_t now)
+{
+	if (f->state != VM_PAUSED && f->state != VM_PRELAUNCH) {
+		/* While it moves it may stand for a moment: that is no pause of the user's. */
+		if (f->state == VM_RUNNING)
+			(void)API_COND_DEL(&vmi->status, VirtualMachineInstanceCondition, "Paused");
+		return RC_OK;
+	}
+	if (str_eq(f->reason, "PausedIOError"))
+		return cond(vmi, "Paused", "True", "PausedIOError",
+			    "VMI was paused, low-level IO error detected", now);
+	return cond(vmi, "Paused", "True", "PausedByUser", "VMI was paused by user", now);
+}
+
+static enum rc set_accel(VirtualMachineInstance *vmi, const struct vm_facts *f, usec_t now)
+{
+	if (!f->accel)
+		return RC_OK;
+	if (str_eq(f->accel, "tcg"))
+		return cond(vmi, "SoftwareEmulation", "True", "NoKVM",
+			    str_is_empty(f->accel_reason) ?
+				    "the node cannot run guests with KVM, so this one is emulated" :
+				    f->accel_reason,
+			    now);
+	(void)API_COND_DEL(&vmi->status, VirtualMachineInstanceCondition, "SoftwareEmulation");
+	return RC_OK;
+}
+
+static enum rc set_sync_error(VirtualMachineInstance *vmi, const struct vm_facts *f, usec_t now)
+{
+	if (f->sync_error)
+		return cond(vmi, "Synchronized", "False", "Synchronizing with the Domain failed.",
+			    f->sync_error, now);
+	struct api_cond c;
+
+	if (API_COND_GET(&vmi->status, VirtualMachineInstanceCondition, "Synchronized", &c) &&
+	    str_eq(c.reason, "Synchronizing with the Domain failed."))
+		(void)API_COND_DEL(&vmi->status, VirtualMachineInstanceCondition, "Synchronized");
+	return RC_OK;
+}
+
+/* --- interfaces, volumes, machine --- */
+
+static enum rc set_interface(VirtualMachineInstance *vmi, const struct vm_facts *f)
+{
+	VirtualMachineInstanceStatus *s = &vmi->status;
+	const Interface *iface;
+	const Network *net;
+
+	vmspec_pod_interface(vmi, &iface, &net);
+	if (!iface || !f->pod_ip)
+		return RC_OK;
+	if (!s->n_interfaces && !api_append(&s->interfaces, &s->n_interfaces, sizeof(*s->interfaces)))
+		return RC_NOMEM;
+	VirtualMachineInstanceNetworkInterface *n = &s->interfaces[0];
+
+	TRY(api_set_str(&n->name, net->name));
+	TRY(api_set_str(&n->ipAddress, f->pod_ip));
+	if (n->n_ipAddresses != 1 || !str_eq(n->ipAddresses[0], f->pod_ip)) {
+		for (size_t i = 0; i < n->n_ipAddresses; i++)
+			mem_free(n->ipAddresses[i]);
+		n->n_ipAddresses = 0;
+		TRY(api_append_str(&n->ipAddresses, &n->n_ipAddresses, f->pod_ip));
+	}
+	TRY(api_set_str(&n->mac, vmspec_mac(iface, f->mac)));
+	TRY(api_set_str(&n->podInterfaceName, "eth0"));
+	TRY(api_set_str(&n->infoSource, "domain"));
+	TRY(api_set_str(&n->linkState, "up"));
+	API_SET(n, queueCount, 1);
+	return RC_OK;
+}
+
+static VolumeStatus *volume_status(VirtualMachineInstanceStatus *s, const char *name)
+{
+	for (size_t i = 0; i < s->n_volumeStatus; i++)
+		if (str_eq(s->volumeStatus[i].name, name))
+			return &s->volumeStatus[i];
+	VolumeStatus *v = api_append(&s->volumeStatus, &s->n_volumeStatus, sizeof(*v));
+
+	if (!v || api_set_str(&v->name, name))
+		return NULL;
+	/* Sorted by name, as KubeVirt has it. */
+	for (size_t i = s->n_volumeStatus - 1;
+	     i > 0 && strcmp(s->volumeStatus[i - 1].name, s->volumeStatus[i].name) > 0; i--) {
+		VolumeStatus t = s->volumeStatus[i];
+
+		s->volumeStatus[i] = s->volumeStatus[i - 1];
+		s->volumeStatus[i - 1] = t;
+		v = &s->volumeStatus[i - 1];
+	}
+	return v;
+}
+
+static enum rc set_claim_info(VolumeStatus *v, const PersistentVolumeClaim *c)
+{
+	if (v->persistentVolumeClaimInfo)
+		return RC_OK; /* the controller has written it */
+	PersistentVolumeClaimInfo *i =
+		api_ensure(&api_type_PersistentVolumeClaimInfo, &v->persistentVolumeClaimInfo);
+	bool is_block = str_eq(c->spec.volumeMode, "Block");
+
+	if (!i)
+		return RC_NOMEM;
+	TRY(api_set_str(&i->claimName, c->metadata.name));
+	TRY(api_set_str(&i->volumeMode, is_block ? "Block" : "Filesystem"));
+	TRY(api_set_str(&i->filesystemOverhead, is_block ? "0" : "0.055"));
+	for (size_t k = 0; k < c->spec.n_accessModes; k++)
+		TRY(api_append_str(&i->accessModes, &i->n_accessModes, c->spec.accessModes[k]));
+	TRY(api_map_merge(&i->capacity, &c->status.capacity));
+	return c->spec.resources ? api_map_merge(&i->requests, &c->spec.resources->requests) : RC_OK;
+}
+
+static enum rc set_volumes(VirtualMachineInstance *vmi, const struct vm_facts *f)
+{
+	for (size_t i = 0; i < f->n_volumes; i++) {
+		const struct vm_volume_fact *in = &f->volumes[i];
+		VolumeStatus *v = volume_status(&vmi->status, in->name);
+		char target[16];
+
+		if (!v)
+			return RC_NOMEM;
+		vmsync_disk_target(vmi, in->name, target);
+		TRY(api_set_str(&v->target, target));
+		if (in->bytes && !in->claim)
+			API_SET(v, size, in->bytes);
+		if (in->claim)
+			TRY(set_claim_info(v, in->claim));
+	}
+	return RC_OK;
+}
+
+static enum rc set_machine(VirtualMachineInstance *vmi, const struct vm_facts *f)
+{
+	VirtualMachineInstanceStatus *s = &vmi->status;
+	const char *type = f->machine ? f->machine : f->spec ? f->spec->machine : NULL;
+
+	if (type) {
+		Machine *m = api_ensure(&api_type_Machine, &s->machine);
+
+		TRY(m ? api_set_str(&m->type, type) : RC_NOMEM);
+	}
+	API_SET(s, runtimeUser, f->runtime_uid);
+	TRY(api_set_str(&s->selinuxContext, "none"));
+	if (!f->spec)
+		return RC_OK;
+	CPUTopology *t = api_ensure(&api_type_CPUTopology, &s->currentCPUTopology);
+	MemoryStatus *mem = t ? api_ensure(&api_type_MemoryStatus, &s->memory) : NULL;
+	CLEANUP(mem_freep) char *text = api_quantity_text_bytes(f->spec->memory_bytes);
+
+	if (!t || !mem || !text)
+		return RC_NOMEM;
+	API_SET(t, cores, f->spec->cores);
+	API_SET(t, sockets, f->spec->sockets);
+	API_SET(t, threads, f->spec->threads);
+	TRY(api_set_str(&mem->guestAtBoot, text));
+	TRY(api_set_str(&mem->guestCurrent, text));
+	return api_set_str(&mem->guestRequested, text);
+}
+
+static enum rc set_images(FerryVMIStatus *fs, const struct vm_facts *f)
+{
+	for (size_t i = 0; i < f->n_images; i++) {
+		FerryImage *im = NULL;
+
+		for (size_t k = 0; k < fs->n_images; k++)
+			if (str_eq(fs->images[k].volumeName, f->images[i].volumeName))
+				im = &fs->images[k];
+		if (!im)
+			im = api_append(&fs->images, &fs->n_images, sizeof(*im));
+		if (!im)
+			return RC_NOMEM;
+		TRY(api_set_str(&im->volumeName, f->images[i].volumeName));
+		TRY(api_set_str(&im->image, f->images[i].image));
+		TRY(api_set_str(&im->digest, f->images[i].digest));
+	}
+	return RC_OK;
+}
+
+static enum rc set_ferry(VirtualMachineInstance *vmi, const struct vm_facts *f)
+{
+	FerryVMIStatus *fs = api_ensure(&api_type_FerryVMIStatus, &vmi->status.ferry);
+
+	if (!fs)
+		return RC_NOMEM;
+	if (f->accel)
+		TRY(api_set_str(&fs->accelerator, f->accel));
+	if (f->qemu_version)
+		TRY(api_set_str(&fs->qemuVersion, f->qemu_version));
+	if (f->spec && !fs->cpuModel) {
+		fs->cpuModel = vmspec_cpu_text(f->spec);
+		if (!fs->cpuModel)
+			return RC_NOMEM;
+	}
+	if (f->epoch && f->epoch > API_GET(fs, epoch, 0))
+		API_SET(fs, epoch, f->epoch);
+	return set_images(fs, f);
+}
+
+static enum rc apply(VirtualMachineInstance *vmi, const struct vm_facts *f, usec_t now)
+{
+	TRY(set_phase(vmi, vmsync_phase(vmi, f), now));
+	TRY(set_sync_error(vmi, f, now));
+	if (!is_alive(f->state) || !str_eq(vmi->status.phase, "Running"))
+		return RC_OK;
+	TRY(set_paused(vmi, f, now));
+	TRY(set_accel(vmi, f, now));
+	TRY(set_interface(vmi, f));
+	TRY(set_volumes(vmi, f));
+	TRY(set_machine(vmi, f));
+	TRY(set_ferry(vmi, f));
+	return f->migratable ? f->migratable(vmi, f->migratable_arg) : RC_OK;
+}
+
+/* --- events --- */
+
+static enum rc tell(struct plan *p, const VirtualMachineInstance *vmi, const char *type, const char *reason,
+		    const char *text)
+{
+	return plan_event(p, &api_kind_VirtualMachineInstance, vmi, type, reason, "%s", text);
+}
+
+static enum rc tell_start(struct plan *p, const VirtualMachineInstance *vmi, const struct vm_facts *f)
+{
+	TRY(tell(p, vmi, "Normal", "Created", "VirtualMachineInstance defined."));
+	TRY(tell(p, vmi, "Normal", "Started", "VirtualMachineInstance started."));
+	if (str_eq(f->accel, "tcg"))
+		TRY(plan_event(p, &api_kind_VirtualMachineInstance, vmi, "Warning", "SoftwareEmulation",
+			       "The guest is emulated (TCG): %s",
+			       str_is_empty(f->accel_reason) ? "KVM is not usable on this node" :
+							       f->accel_reason));
+	for (size_t i = 0; i < f->n_volumes; i++)
+		if (f->volumes[i].small_expected)
+			TRY(plan_event(p, &api_kind_VirtualMachineInstance, vmi, "Normal", "ToleratedSmallPV",
+				       "PV size too small: expected %llu B, found %llu B. Using it anyway, it "
+				       "is within 10 %% toleration",
+				       (unsigned long long)f->volumes[i].small_expected,
+				       (unsigned long long)f->volumes[i].small_found));
+	return RC_OK;
+}
+
+static enum rc tell_end(struct plan *p, const VirtualMachineInstance *vmi, const char *phase)
+{
+	bool ok = strcmp(phase, "Succeeded") == 0;
+
+	return tell(p, vmi, ok ? "Normal" : "Warning", "Stopped", ok ? SHUT_DOWN : CRASHED);
+}
+
+enum rc vmsync_plan(const VirtualMachineInstance *vmi, const struct vm_facts *f, usec_t now,
+		    struct plan *plan, struct err *err)
+{
+	const char *phase = vmsync_phase(vmi, f);
+	bool changes = phase && !str_eq(vmi->status.phase, phase);
+
+	if (f->is_source_done || f->is_target || is_final(vmi))
+		return RC_OK;
+	VirtualMachineInstance *wanted = VirtualMachineInstance_clone(vmi);
+
+	if (!wanted)
+		return err_set(err, RC_NOMEM, "out of memory");
+	enum rc rc = apply(wanted, f, now);
+
+	if (rc) {
+		VirtualMachineInstance_free(wanted);
+		return err_set(err, rc, "cannot compute the status of '%s'", vmi->metadata.name);
+	}
+	rc = plan_update(plan, &api_kind_VirtualMachineInstance, vmi, wanted, NULL);
+	if (!rc && changes && strcmp(phase, "Running") == 0)
+		rc = tell_start(plan, vmi, f);
+	else if (!rc && changes)
+		rc = tell_end(plan, vmi, phase);
+	return rc ? err_set(err, rc, "cannot plan the status of '%s'", vmi->metadata.name) : RC_OK;
+}
