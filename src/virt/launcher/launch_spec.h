@@ -29,7 +29,7 @@ enum launch_firmware { LAUNCH_FIRMWARE_BIOS, LAUNCH_FIRMWARE_EFI, LAUNCH_FIRMWAR
 /* One file of a backing chain.  QEMU is told format and backing explicitly and never reads either
  * from the image's header. */
 struct launch_image {
-	char *fd;		   /* name of the descriptor, opened O_RDWR unless the disk or layer is read-only */
+	char *fd;		   /* opened O_RDWR if the disk is writable and this is [0], else O_RDONLY */
 	enum launch_format format; /* "raw", "qcow2" */
 };
 

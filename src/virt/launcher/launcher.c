@@ -53,7 +53,7 @@ struct launcher *launcher_free(struct launcher *l)
 	l->jail = jail_start_free(l->jail);
 	console_free(l);
 	struct ev_src **sources[] = {&l->reaper_io,  &l->qmp_retry, &l->start_deadline, &l->grace_timer,
-				     &l->kill_timer, &l->log_timer, &l->exit_defer,	&l->idle_timer};
+				     &l->kill_timer, &l->log_timer, &l->exit_defer};
 
 	for (size_t i = 0; i < ARRAY_SIZE(sources); i++)
 		*sources[i] = ev_src_free(*sources[i]);

@@ -60,12 +60,11 @@ struct launcher {
 	struct ev_src *qmp_retry;
 	bool adopting;
 	struct qmp_seq *seq;	  /* query after connecting */
-	bool schema_known, has_exit_on_error;
 	/* requests that wait */
 	struct ipc_call *start_call, *pause_call, *unpause_call;
-	struct qmp_slot *pause_slot, *unpause_slot, *powerdown_slot, *reset_slot;
+	struct qmp_slot *pause_slot, *unpause_slot;
 	struct ev_src *start_deadline;
-	bool pause_asked, io_error;
+	bool io_error; /* the next STOP is QEMU's, after a failed read or write */
 	/* shutdown */
 	usec_t grace_end; /* monotonic; 0: no shutdown asked */
 	struct ev_src *grace_timer, *kill_timer;
@@ -78,7 +77,6 @@ struct launcher {
 	int serial_log_fd;
 	struct move *move; /* the last or current migration; NULL: none so far */
 	struct ev_src *exit_defer;
-	struct ev_src *idle_timer;
 };
 
 /* vm.c: life of the VM */

@@ -198,26 +198,48 @@ void move_load(struct launcher *l)
 
 /* --- one-time keys --- */
 
+/* The group ffdhe2048 of RFC 7919.  Without this file QEMU makes a group of its own for each server
+ * credential, which took from 0.2 to 2.3 seconds of a move.  TLS 1.3 does not use it. */
+static const char dh_params[] =
+	"-----BEGIN DH PARAMETERS-----\n"
+	"MIIBCAKCAQEA//////////+t+FRYortKmq/cViAnPTzx2LnFg84tNpWp4TZBFGQz\n"
+	"+8yTnc4kmz75fS/jY2MMddj2gbICrsRhetPfHtXV/WVhJDP1H18GbtCFY2VVPe0a\n"
+	"87VXE15/V8k1mE8McODmi3fipona8+/och3xWKE2rec1MKzKT0g6eXq8CrGCsyT7\n"
+	"YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi\n"
+	"7MA0BM0oNC9hkXL+nOmFg/+OTxIy7vKBg8P+OxtMb61zO7X8vC7CIAXFjvGDfRaD\n"
+	"ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==\n"
+	"-----END DH PARAMETERS-----\n";
+
+static enum rc write_cred(const struct move *m, const char *file, const char *text, struct err *err)
+{
+	char name[100], path[PATH_LEN];
+
+	snprintf(name, sizeof(name), "creds/%s/%s", m->uid, file);
+	path_in(m->l, name, path);
+	enum rc rc = file_write_durable(path, text, strlen(text), 0640, err);
+
+	if (!rc && chown(path, 0, (gid_t)m->l->spec->gid) < 0)
+		rc = err_set_sys(err, errno, "cannot own '%s'", path);
+	return rc;
+}
+
 /* <dir>/creds/<uid>/keys.psk, readable by the VM's gid; QEMU sees it below /creds. */
 enum rc move_write_key(struct move *m, char dir_in_jail[80], struct err *err)
 {
 	char name[100], path[PATH_LEN], line[256];
-	gid_t gid = (gid_t)m->l->spec->gid;
 
 	snprintf(name, sizeof(name), "creds/%s", m->uid);
 	path_in(m->l, name, path);
 	if (mkdir(path, 0750) < 0 && errno != EEXIST)
 		return err_set_sys(err, errno, "cannot make '%s'", path);
-	if (chown(path, 0, gid) < 0)
+	if (chown(path, 0, (gid_t)m->l->spec->gid) < 0)
 		return err_set_sys(err, errno, "cannot own '%s'", path);
-	snprintf(name, sizeof(name), "creds/%s/keys.psk", m->uid);
-	path_in(m->l, name, path);
-	int n = snprintf(line, sizeof(line), "%s:%s\n", m->tls.user, m->tls.key);
-	enum rc rc = file_write_durable(path, line, (size_t)n, 0640, err);
+	snprintf(line, sizeof(line), "%s:%s\n", m->tls.user, m->tls.key);
+	enum rc rc = write_cred(m, "keys.psk", line, err);
 
-	memset(line, 0, sizeof(line));
-	if (!rc && chown(path, 0, gid) < 0)
-		rc = err_set_sys(err, errno, "cannot own '%s'", path);
+	explicit_bzero(line, sizeof(line));
+	if (!rc)
+		rc = write_cred(m, "dh-params.pem", dh_params, err);
 	snprintf(dir_in_jail, 80, "%s/%s", QEMU_JAIL_CREDS, m->uid);
 	return rc;
 }
@@ -227,7 +249,7 @@ void move_remove_key(struct move *m)
 	char name[100], path[PATH_LEN];
 	struct err err = {0};
 
-	memset(m->tls.key, 0, sizeof(m->tls.key));
+	explicit_bzero(m->tls.key, sizeof(m->tls.key));
 	snprintf(name, sizeof(name), "creds/%s", m->uid);
 	path_in(m->l, name, path);
 	if (file_remove_tree(path, &err))
@@ -327,11 +349,15 @@ void move_free(struct move *m)
 	mem_free(m);
 }
 
-void move_disk_names(size_t i, char job[16], char node[16], char export_[16])
+struct move_names move_disk_names(const struct move *m, const struct move_disk *d)
 {
-	snprintf(job, 16, "move%zu", i % 1000);
-	snprintf(node, 16, "nbd%zu", i % 1000);
-	snprintf(export_, 16, "disk%zu", i % 1000);
+	unsigned tag = (unsigned)str_hash(m->uid, strlen(m->uid));
+	struct move_names n;
+
+	snprintf(n.job, sizeof(n.job), "move%zu-%08x", d->index % 1000, tag);
+	snprintf(n.node, sizeof(n.node), "nbd%zu-%08x", d->index % 1000, tag);
+	snprintf(n.export, sizeof(n.export), "disk%zu-%08x", d->index % 1000, tag);
+	return n;
 }
 
 static void on_cleaned(const struct qmp_seq_result *r, void *arg)
@@ -351,11 +377,11 @@ void move_clean(struct move *m)
 	if (!m->l->qmp || m->clean || qmp_seq_new(&s, QMP_TIMEOUT, &err))
 		return;
 	for (size_t i = 0; i < m->n_disks && m->role == MIG_SOURCE; i++) {
-		char job[16], node[16], export_[16];
+		struct move_names n = move_disk_names(m, &m->disks[i]);
 
-		move_disk_names(m->disks[i].index, job, node, export_);
-		qmp_seq_add(s, "block-job-cancel", js_pack("{s:s, s:b}", "device", job, "force", 1), SEQ_MAY_FAIL);
-		qmp_seq_add(s, "blockdev-del", js_pack("{s:s}", "node-name", node), SEQ_MAY_FAIL);
+		/* A job that still runs keeps its node: then that goes when the job's end is told. */
+		qmp_seq_add(s, "block-job-cancel", js_pack("{s:s, s:b}", "device", n.job, "force", 1), SEQ_MAY_FAIL);
+		qmp_seq_add(s, "blockdev-del", js_pack("{s:s}", "node-name", n.node), SEQ_MAY_FAIL);
 	}
 	if (m->n_disks && m->role == MIG_TARGET)
 		qmp_seq_add_plain(s, "nbd-server-stop", SEQ_MAY_FAIL);

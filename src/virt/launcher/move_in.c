@@ -52,6 +52,8 @@ static void listens(struct move *m)
 		ipc_call_done(call, prepared(m), NULL, 0);
 }
 
+static void send_incoming(struct move *m, bool stay);
+
 static void on_listening(const struct qmp_reply *r, void *arg)
 {
 	struct move *m = arg;
@@ -59,18 +61,23 @@ static void on_listening(const struct qmp_reply *r, void *arg)
 	m->migrate_slot = qmp_slot_free(m->migrate_slot);
 	if (r->rc == RC_CLOSED)
 		return;
-	if (r->rc)
+	if (!r->rc)
+		listens(m);
+	else if (m->tried_stay)
 		fail(m, "ConnectFailed", r->desc);
 	else
-		listens(m);
+		send_incoming(m, false);
 }
 
+/* stay: QEMU is to stay after a failed load and tell why.  One that does not know this refuses the
+ * argument, and is asked again without it: cheaper than its schema, whose printing takes 70 ms. */
 static void send_incoming(struct move *m, bool stay)
 {
 	struct qmp_call c = {.command = "migrate-incoming", .timeout = QMP_TIMEOUT, .fn = on_listening, .arg = m,
 			     .args = mig_channels(m->address, m->port)};
 	struct err err = {0};
 
+	m->tried_stay = !stay;
 	if (c.args && stay && js_set(c.args, "exit-on-error", js_new_bool(false)))
 		c.args = js_unref(c.args);
 	if (!c.args)
@@ -89,12 +96,8 @@ static void on_prepared(const struct qmp_seq_result *r, void *arg)
 		fail(m, str_eq(r->command, "object-add") ? "TLSFailed" : "Internal", r->desc);
 		return;
 	}
-	/* Where QEMU can, it stays after a failed load and tells why. */
-	send_incoming(m, m->l->has_exit_on_error);
+	send_incoming(m, true);
 }
-
-/* The schema is asked for once, before the first preparation: it is large. */
-static void on_schema(const struct qmp_reply *r, void *arg);
 
 static void add_exports(struct move *m, struct qmp_seq *s)
 {
@@ -106,13 +109,13 @@ static void add_exports(struct move *m, struct qmp_seq *s)
 			    port, "tls-creds", m->tls.on ? MIG_TLS_ID : NULL, "max-connections", (int)m->n_disks),
 		    SEQ_MUST);
 	for (size_t i = 0; i < m->n_disks; i++) {
-		char job[16], node[16], export_[16], top[16];
+		struct move_names n = move_disk_names(m, &m->disks[i]);
+		char top[16];
 
-		move_disk_names(m->disks[i].index, job, node, export_);
 		qemu_node_name(m->disks[i].index, 0, top);
 		qmp_seq_add(s, "block-export-add",
-			    js_pack("{s:s, s:s, s:s, s:s, s:b}", "type", "nbd", "id", export_, "node-name", top, "name",
-				    export_, "writable", 1),
+			    js_pack("{s:s, s:s, s:s, s:s, s:b}", "type", "nbd", "id", n.export, "node-name", top, "name",
+				    n.export, "writable", 1),
 			    SEQ_MUST);
 	}
 }
@@ -136,31 +139,6 @@ static enum rc prepare(struct move *m, struct err *err)
 	if (m->n_disks)
 		add_exports(m, s);
 	return qmp_seq_run(s, &m->seq, m->l->qmp, on_prepared, m, err);
-}
-
-static void on_schema(const struct qmp_reply *r, void *arg)
-{
-	struct move *m = arg;
-	struct err err = {0};
-
-	m->migrate_slot = qmp_slot_free(m->migrate_slot);
-	if (r->rc == RC_CLOSED)
-		return;
-	if (!r->rc) {
-		m->l->schema_known = true;
-		m->l->has_exit_on_error = qmp_schema_has(r->value, "migrate-incoming", "exit-on-error");
-	}
-	if (prepare(m, &err))
-		fail(m, "Internal", err.msg);
-}
-
-static enum rc begin(struct move *m, struct err *err)
-{
-	struct qmp_call c = {.command = "query-qmp-schema", .timeout = QMP_TIMEOUT, .fn = on_schema, .arg = m};
-
-	if (m->l->schema_known)
-		return prepare(m, err);
-	return qmp_invoke(m->l->qmp, &m->migrate_slot, &c, err);
 }
 
 void move_prepare_incoming(struct launcher *l, struct ipc_call *call, const struct json *params)
@@ -187,7 +165,7 @@ void move_prepare_incoming(struct launcher *l, struct ipc_call *call, const stru
 	}
 	m->call = call;
 	l->move = m;
-	rc = begin(m, &err);
+	rc = prepare(m, &err);
 	if (rc)
 		fail(m, "Internal", err.msg);
 }

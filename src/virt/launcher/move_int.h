@@ -55,7 +55,8 @@ struct move {
 	char cancel_reason[64];
 	usec_t stop_at, resume_at;
 	int64_t epoch; /* -1: none */
-	bool released, resumed, announced_switch;
+	bool released, resumed;
+	bool tried_stay;     /* target: `migrate-incoming` was sent without exit-on-error */
 	bool continue_asked; /* continueOutgoing has come; waits for the disks */
 	/* requests and commands under way */
 	struct ipc_call *call;	       /* prepareIncoming or startOutgoing */
@@ -88,7 +89,10 @@ void move_remove_key(struct move *m);
 void move_set_failure(struct move *m, const char *reason, const char *fmt, ...) PRINTF_LIKE(3, 4);
 bool move_is_over(const struct move *m);
 void move_clean(struct move *m); /* removes from QEMU what the move has left in it */
-void move_disk_names(size_t i, char job[16], char node[16], char export_[16]);
+struct move_names {
+	char job[24], node[24], export[24]; /* of one disk's copy, in QEMU; its own for each move */
+};
+struct move_names move_disk_names(const struct move *m, const struct move_disk *d);
 
 /* what vm*.c tells and asks */
 void move_event(struct launcher *l, const char *name, const struct json *data, usec_t at);

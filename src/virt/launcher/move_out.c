@@ -96,19 +96,27 @@ static void on_end_status(const struct qmp_reply *r, void *arg)
 	finish(m, stands);
 }
 
+/* QEMU has no code for why a move failed; before the first byte of memory its words are all there is. */
+static const char *failure_reason(const struct move *m, const char *error)
+{
+	if (m->phase != MP_SETUP && m->phase != MP_DISKS)
+		return "TargetClosed";
+	return error && strstr(error, "TLS") ? "TLSFailed" : "ConnectFailed";
+}
+
 static void on_end_stats(const struct qmp_reply *r, void *arg)
 {
 	struct move *m = arg;
 	struct qmp_call c = {.command = "query-status", .timeout = QMP_TIMEOUT, .fn = on_end_status, .arg = m};
-	enum move_phase was = m->phase;
+	const char *error = js_get_str(r->value, "error-desc");
 
 	m->stats_slot = qmp_slot_free(m->stats_slot);
 	if (r->rc)
 		return;
-	mig_stats_parse(r->value, &m->stats);
-	if (was != MP_CANCELLING)
-		move_set_failure(m, was == MP_SETUP || m->stats.transferred == 0 ? "ConnectFailed" : "TargetClosed", "%s",
-				 m->stats.error[0] ? m->stats.error : "the target closed the connection");
+	if (js_get(r->value, "ram")) /* after a failure QEMU tells none: the last ones stay */
+		mig_stats_parse(r->value, &m->stats);
+	if (m->phase != MP_CANCELLING)
+		move_set_failure(m, failure_reason(m, error), "%s", error ? error : "the target closed the connection");
 	if (qmp_invoke(m->l->qmp, &m->stats_slot, &c, NULL))
 		finish(m, m->was_paused);
 }
@@ -137,7 +145,6 @@ static void completed(struct move *m)
 	/* Durable first: from here on the target may run, and this copy never again. */
 	if (m->epoch >= 0) {
 		m->released = true;
-		m->phase == MP_CANCELLING ? (void)0 : (void)0;
 		if (move_save(m, &err)) {
 			m->released = false;
 			log_error("move '%s': released(%lld) cannot be made durable, not releasing: %s", m->uid,
@@ -200,15 +207,30 @@ static void ask_completed(void *arg)
 
 /* --- deadlines and cancelling --- */
 
-static void yank(struct move *m)
+/* Out of band: answered even when QEMU's main loop waits for the target.  Consumes instance. */
+static void yank_one(struct move *m, struct json *instance)
 {
 	struct qmp_call c = {.command = "yank", .oob = true, .timeout = CANCEL_TIMEOUT,
-			     .args = js_pack("{s:[{s:s}]}", "instances", "type", "migration")};
+			     .args = js_pack("{s:[o]}", "instances", instance)};
 	struct err err = {0};
 
-	log_warn("move '%s': cutting the connection (yank)", m->uid);
 	if (!c.args || qmp_invoke(m->l->qmp, NULL, &c, &err))
 		log_error("move '%s': cannot yank: %s", m->uid, c.args ? err.msg : "out of memory");
+}
+
+static void yank(struct move *m)
+{
+	log_warn("move '%s': cutting the connection (yank)", m->uid);
+	yank_one(m, js_pack("{s:s}", "type", "migration"));
+}
+
+/* The guest's writes wait for the target as long as a copy runs: a target that hangs must not hold them. */
+static void yank_disks(struct move *m)
+{
+	for (size_t i = 0; i < m->n_disks; i++)
+		if (!m->disks[i].done)
+			yank_one(m, js_pack("{s:s, s:s}", "type", "block-node", "node-name",
+					    move_disk_names(m, &m->disks[i]).node));
 }
 
 static void cancel_memory(struct move *m)
@@ -225,6 +247,7 @@ static void cancel(struct move *m)
 		      (m->phase == MP_SETUP && !m->seq);
 
 	move_step(m, MP_CANCELLING);
+	yank_disks(m);
 	if (memory) {
 		cancel_memory(m);
 		return;
@@ -243,7 +266,8 @@ static void on_deadline(void *arg)
 		cancel(m);
 		break;
 	case MP_PRE_SWITCHOVER:
-		move_set_failure(m, "SwitchoverTimeout", "nobody allowed the switch in time");
+		move_set_failure(m, "SwitchoverTimeout", "%s", m->continue_asked ? "the copies of the disks did not end in time"
+										 : "nobody allowed the switch in time");
 		cancel(m);
 		break;
 	case MP_SWITCHING:
@@ -279,13 +303,12 @@ static void on_jobs(const struct qmp_reply *r, void *arg)
 
 	m->stats_slot = qmp_slot_free(m->stats_slot);
 	for (size_t i = 0; !r->rc && i < m->n_disks; i++) {
-		char job[16], node[16], export_[16];
+		struct move_names n = move_disk_names(m, &m->disks[i]);
 
-		move_disk_names(m->disks[i].index, job, node, export_);
 		for (size_t k = 0; k < js_len(r->value); k++) {
 			const struct json *j = js_item(r->value, k);
 
-			if (!str_eq(js_get_str(j, "device"), job))
+			if (!str_eq(js_get_str(j, "device"), n.job))
 				continue;
 			m->disks[i].total = js_get_int(j, "len", 0);
 			m->disks[i].copied = js_get_int(j, "offset", 0);
@@ -377,11 +400,10 @@ static void disks_in_step(struct move *m)
 	enum rc rc = qmp_seq_new(&s, QMP_TIMEOUT, &err);
 
 	for (size_t i = 0; !rc && i < m->n_disks; i++) {
-		char job[16], node[16], export_[16];
+		struct move_names n = move_disk_names(m, &m->disks[i]);
 
-		move_disk_names(m->disks[i].index, job, node, export_);
 		qmp_seq_add(s, "block-job-change",
-			    js_pack("{s:s, s:s, s:s}", "id", job, "type", "mirror", "copy-mode", "write-blocking"),
+			    js_pack("{s:s, s:s, s:s}", "id", n.job, "type", "mirror", "copy-mode", "write-blocking"),
 			    SEQ_MAY_FAIL);
 	}
 	if (!rc)
@@ -422,14 +444,14 @@ static void start_mirrors(struct move *m)
 	move_step(m, MP_DISKS);
 	for (size_t i = 0; !rc && i < m->n_disks; i++) {
 		const struct launch_disk *d = &m->l->spec->disks[m->disks[i].index];
-		char job[16], node[16], export_[16], top[16];
+		struct move_names n = move_disk_names(m, &m->disks[i]);
+		char top[16];
 
-		move_disk_names(m->disks[i].index, job, node, export_);
 		qemu_node_name(m->disks[i].index, 0, top);
-		qmp_seq_add(s, "blockdev-add", nbd_node(m, node, export_), SEQ_MUST);
+		qmp_seq_add(s, "blockdev-add", nbd_node(m, n.node, n.export), SEQ_MUST);
 		/* "top" copies the overlay only: the base is the same on both nodes. */
 		qmp_seq_add(s, "blockdev-mirror",
-			    js_pack("{s:s, s:s, s:s, s:s, s:b}", "job-id", job, "device", top, "target", node, "sync",
+			    js_pack("{s:s, s:s, s:s, s:s, s:b}", "job-id", n.job, "device", top, "target", n.node, "sync",
 				    d->n_images > 1 ? "top" : "full", "auto-dismiss", 1),
 			    SEQ_MUST);
 	}
@@ -574,10 +596,9 @@ static void end_mirrors(struct move *m)
 	enum rc rc = qmp_seq_new(&s, QMP_TIMEOUT, &err);
 
 	for (size_t i = 0; !rc && i < m->n_disks; i++) {
-		char job[16], node[16], export_[16];
+		struct move_names n = move_disk_names(m, &m->disks[i]);
 
-		move_disk_names(m->disks[i].index, job, node, export_);
-		qmp_seq_add(s, "block-job-cancel", js_pack("{s:s}", "device", job), SEQ_MUST);
+		qmp_seq_add(s, "block-job-cancel", js_pack("{s:s}", "device", n.job), SEQ_MUST);
 	}
 	if (!rc)
 		rc = qmp_seq_run(s, &m->seq, m->l->qmp, on_mirrors_ended, m, &err);
@@ -770,13 +791,22 @@ static void on_status_event(struct move *m, enum mig_status status, usec_t at)
 static struct move_disk *disk_of_job(struct move *m, const char *device)
 {
 	for (size_t i = 0; i < m->n_disks; i++) {
-		char job[16], node[16], export_[16];
+		struct move_names n = move_disk_names(m, &m->disks[i]);
 
-		move_disk_names(m->disks[i].index, job, node, export_);
-		if (str_eq(device, job))
+		if (str_eq(device, n.job))
 			return &m->disks[i];
 	}
 	return NULL;
+}
+
+/* The copy's job has ended after the move did: its node can go now. */
+static void drop_node(struct move *m, const struct move_disk *d)
+{
+	struct qmp_call c = {.command = "blockdev-del", .timeout = QMP_TIMEOUT,
+			     .args = js_pack("{s:s}", "node-name", move_disk_names(m, d).node)};
+
+	if (!c.args || qmp_invoke(m->l->qmp, NULL, &c, NULL))
+		log_warn("move '%s': an unused connection to the target stays", m->uid);
 }
 
 static void on_job_event(struct move *m, const char *name, const struct json *data)
@@ -785,8 +815,13 @@ static void on_job_event(struct move *m, const char *name, const struct json *da
 	const char *error = js_get_str(data, "error");
 	bool all = true;
 
-	if (!d || move_is_over(m) || m->phase == MP_CANCELLING)
+	if (!d)
 		return;
+	if (move_is_over(m) || m->phase == MP_CANCELLING) {
+		if (!str_eq(name, "BLOCK_JOB_READY") && m->phase != MP_COMPLETED)
+			drop_node(m, d);
+		return;
+	}
 	d->total = js_get_int(data, "len", d->total);
 	d->copied = js_get_int(data, "offset", d->copied);
 	if (str_eq(name, "BLOCK_JOB_READY")) {

@@ -127,6 +127,39 @@ static enum rc make_folders(const struct launcher *l, struct err *err)
 	return RC_OK;
 }
 
+/* QEMU takes an inherited descriptor only when access mode and O_DIRECT are what it would have opened
+ * the file with. */
+static enum rc set_mode(const struct launcher *l, const struct launch_disk *d, size_t layer, struct err *err)
+{
+	const struct qemu_fd *f = qemu_fd_find(l->fds, l->n_fds, d->images[layer].fd);
+	int want = d->read_only || layer > 0 ? O_RDONLY : O_RDWR;
+	int direct = d->cache == LAUNCH_CACHE_NONE ? O_DIRECT : 0;
+	int flags = f ? fcntl(f->fd, F_GETFL) : -1;
+
+	if (!f)
+		return RC_OK; /* named by qemu_cmdline() */
+	if (flags < 0)
+		return err_set_sys(err, errno, "disk '%s'", d->name);
+	if ((flags & O_ACCMODE) != want)
+		return err_set(err, RC_INVALID, "disk '%s': '%s' must be opened for %s", d->name, f->name,
+			       want == O_RDONLY ? "reading" : "reading and writing");
+	if ((flags & O_DIRECT) != direct && fcntl(f->fd, F_SETFL, (flags & ~O_DIRECT) | direct) < 0)
+		return err_set(err, RC_UNSUPPORTED, "disk '%s': its storage cannot do direct I/O, so cache none is not "
+						    "possible",
+			       d->name);
+	return RC_OK;
+}
+
+static enum rc set_modes(const struct launcher *l, struct err *err)
+{
+	enum rc rc = RC_OK;
+
+	for (size_t i = 0; !rc && i < l->spec->n_disks; i++)
+		for (size_t k = 0; !rc && k < l->spec->disks[i].n_images; k++)
+			rc = set_mode(l, &l->spec->disks[i], k, err);
+	return rc;
+}
+
 static void prepared_fini(struct prepared *p)
 {
 	fd_close(p->qmp_fd[0]);
@@ -143,6 +176,8 @@ static enum rc prepare(struct launcher *l, struct prepared *p, struct err *err)
 			       .fds = l->fds, .n_fds = l->n_fds, .realtime = loop_realtime(l->loop)};
 	enum rc rc = make_folders(l, err);
 
+	if (!rc)
+		rc = set_modes(l, err);
 	if (!rc)
 		rc = listen_at(l, "qmp0.sock", &p->qmp_fd[0], err);
 	if (!rc)
