@@ -206,6 +206,16 @@ static bool merges(const struct api_field *f)
 	return f && f->is_list && (f->rule->merge_key || f->rule->merge == API_MERGE_MERGE);
 }
 
+/* The directive `prefix` for the list f; NULL: none. */
+static const struct json *list_directive(const struct json *patch, const char *prefix,
+					 const struct api_field *f)
+{
+	JS_FOREACH(it, patch)
+		if (str_has_prefix(it.key, prefix) && str_eq(it.key + strlen(prefix), f->name))
+			return it.value;
+	return NULL;
+}
+
 static enum rc merge_value(const struct api_field *f, const struct json *doc,
 			   const struct json *patch, const struct json *all, struct json **out,
 			   struct err *err)
@@ -220,17 +230,10 @@ static enum rc merge_value(const struct api_field *f, const struct json *doc,
 		*out = js_ref(patch);
 		return RC_OK;
 	}
-	CLEANUP(sbuf_fini) struct sbuf name = SBUF_INIT(512);
 	struct list_merge m = {.field = f, .key = f->rule->merge_key, .doc = doc, .patch = patch,
-			       .err = err};
+			       .order = list_directive(all, ORDER, f),
+			       .drop = list_directive(all, DELETE_FROM, f), .err = err};
 
-	sbuf_addf(&name, ORDER "%s", f->name);
-	m.order = js_get(all, sbuf_str(&name));
-	sbuf_reset(&name);
-	sbuf_addf(&name, DELETE_FROM "%s", f->name);
-	m.drop = js_get(all, sbuf_str(&name));
-	if (sbuf_rc(&name))
-		return no_memory(err);
 	return merge_list(&m, out);
 }
 
