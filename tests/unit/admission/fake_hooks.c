@@ -109,3 +109,131 @@ void hook_warn(struct hook_ctx *ctx, const char *fmt, ...)
 	vsnprintf(w + n, sizeof(ctx->env->warnings) - n, fmt, ap);
 	va_end(ap);
 }
+
+/* Calls */
+
+void *hook_arg(struct hook_env *e)
+{
+	return e->arg;
+}
+
+struct hook_env *hook_call_env(struct hook_call *call)
+{
+	return call->env;
+}
+
+const char *hook_call_ns(const struct hook_call *call)
+{
+	return call->ns;
+}
+
+const char *hook_call_name(const struct hook_call *call)
+{
+	return call->name;
+}
+
+const char *hook_call_body(const struct hook_call *call, size_t *n)
+{
+	if (n)
+		*n = call->body ? strlen(call->body) : 0;
+	return call->body ? call->body : "";
+}
+
+struct http_req *hook_call_http(struct hook_call *call)
+{
+	return call->http;
+}
+
+void hook_call_set_data(struct hook_call *call, void *data)
+{
+	call->data = data;
+}
+
+void *hook_call_data(const struct hook_call *call)
+{
+	return call->data;
+}
+
+void hook_call_on_cancel(struct hook_call *call, void (*fn)(struct hook_call *call))
+{
+	call->cancel = fn;
+}
+
+static void answer(struct hook_call *call, int status, const char *text)
+{
+	assert_false(call->is_answered);
+	assert_null(call->data); /* nothing is forgotten */
+	call->is_answered = true;
+	call->status = status;
+	snprintf(call->text, sizeof(call->text), "%s", text);
+}
+
+void hook_call_reply(struct hook_call *call, int status, struct json *body)
+{
+	char *text = body ? js_to_text(body) : mem_strdup("");
+
+	answer(call, status, text);
+	mem_free(text);
+	js_unref(body);
+}
+
+void hook_call_reply_status(struct hook_call *call, int status, const struct json *obj)
+{
+	hook_call_reply(call, status, obj ? js_copy(obj) : NULL);
+}
+
+void hook_call_fail(struct hook_call *call, enum rc rc, const char *fmt, ...)
+{
+	char text[2048];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	answer(call, rc_http(rc), text);
+}
+
+void hook_call_fail_details(struct hook_call *call, enum rc rc, const char *group, const char *kind,
+			    const char *name, const char *message)
+{
+	assert_string_equal(group, "kubevirt.io");
+	assert_non_null(kind);
+	assert_string_equal(name, call->name);
+	answer(call, rc_http(rc), message);
+}
+
+void hook_call_upgraded(struct hook_call *call)
+{
+	assert_false(call->is_answered);
+	call->is_answered = call->is_upgraded = true;
+}
+
+enum rc hook_call_request(struct hook_call *call, enum hook_as as, const char *method,
+			  const char *target, const char *content_type, struct json *body,
+			  hook_then_fn then, struct err *err)
+{
+	char *text = js_to_text(body);
+
+	(void)content_type;
+	(void)err;
+	assert_int_equal(as, HOOK_AS_COMPONENT);
+	assert_null(call->then);
+	assert_true(call->env->n_requests < 16);
+	snprintf(call->env->requests[call->env->n_requests++], sizeof(call->env->requests[0]),
+		 "%s %s %s", method, target, text);
+	mem_free(text);
+	js_unref(body);
+	call->then = then;
+	return RC_OK;
+}
+
+void call_deliver(struct hook_call *call, int status, const char *body)
+{
+	hook_then_fn then = call->then;
+	struct json *j = body ? json_of(body) : NULL;
+
+	assert_non_null(then);
+	call->then = NULL;
+	then(call, status, j);
+	js_unref(j);
+}

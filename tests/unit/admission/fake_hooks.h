@@ -5,18 +5,19 @@
 #include "hook/hook.h"
 #include "json/json.h"
 
-/* One answered request of a subresource. */
+struct http_req;
+
+/* One call of a subresource and what came of it. */
 struct hook_call {
 	struct hook_env *env;
-	struct apisrv_user user;
-	const char *ns, *name, *rest, *version, *body;
-	const char *params[8]; /* name, value, ... NULL */
-	/* What came of it. */
-	bool is_answered;
+	const char *ns, *name, *body;
+	struct http_req *http;
+	void *data;
+	void (*cancel)(struct hook_call *call);
+	bool is_answered, is_upgraded;
 	int status;
-	char text[2048]; /* message of a Status, or the body */
-	char content_type[64];
-	struct json *reply;
+	char text[2048]; /* message of a Status, or the JSON of the body */
+	hook_then_fn then; /* of the request that waits for call_deliver() */
 };
 
 struct hook_env {
@@ -24,14 +25,10 @@ struct hook_env {
 	struct json *config;  /* KubeVirt's spec.configuration */
 	usec_t now;
 	char warnings[1024];
-	/* Requests that a subresource made: method, target, body as text; answers for them in turn. */
+	void *arg; /* hook_arg() */
+	/* The requests that calls made: "PATCH <target> <body>" */
 	size_t n_requests;
-	struct {
-		enum hook_as as;
-		char method[8], target[256], type[64], body[1024];
-	} requests[8];
-	int answers[8];
-	const char *answer_bodies[8];
+	char requests[16][1024];
 };
 
 /* JSON with single quotes for double ones. */
@@ -39,5 +36,7 @@ struct json *json_of(const char *text);
 void env_init(struct hook_env *e);
 void env_fini(struct hook_env *e);
 void env_add(struct hook_env *e, const char *resource, const char *object);
+/* Answers the request that the call waits for. */
+void call_deliver(struct hook_call *call, int status, const char *body);
 
 #endif

@@ -1,0 +1,310 @@
+#include "../http/fixture.h"
+
+#include <stdio.h>
+
+#include "../admission/fake_hooks.h"
+#include "base/str.h"
+#include "http/ws.h"
+#include "virt/subresources/subresources.h"
+
+/* One server plays both roles: "/v1/..." is the agent of the node, the rest the API server's front. */
+struct world {
+	struct fixture *f;
+	struct hook_env env;
+	struct hook_call call;
+	struct virt_subres *subres;
+	struct http_ws *agent;
+	bool agent_refuses, agent_got, agent_closed, was_cancelled, command_came;
+	char agent_text[128];
+	/* The client's end. */
+	struct http_ws *ws;
+	bool is_open, is_closed, has_message, has_all;
+	uint16_t code;
+	int status;
+	char text[128];
+	size_t total, want;
+};
+
+static void agent_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n, void *arg)
+{
+	struct world *w = arg;
+
+	(void)is_text;
+	w->agent_got = true;
+	snprintf(w->agent_text, sizeof(w->agent_text), "%.*s", (int)MIN(n, (size_t)100),
+		 (const char *)bytes);
+	assert_int_equal(http_ws_send(ws, false, "login: ", 7), RC_OK);
+}
+
+static void agent_close(struct http_ws *ws, uint16_t code, const char *reason, int status,
+			const struct err *why, void *arg)
+{
+	(void)ws;
+	(void)code;
+	(void)reason;
+	(void)status;
+	(void)why;
+	((struct world *)arg)->agent_closed = true;
+}
+
+static const struct http_ws_ops agent_ops = {.on_message = agent_message, .on_close = agent_close};
+
+static void agent(struct http_req *r, struct world *w)
+{
+	static const char *const known[] = {"plain.kubevirt.io", NULL};
+	static const char text[] = "{\"kind\":\"Status\",\"message\":\"not now\",\"reason\":\"Conflict\"}";
+
+	assert_string_equal(http_req_peer(r)->cn, "alice");
+	if (w->agent_refuses) {
+		http_respond(r, 409, "application/json", text, strlen(text), NULL, 0);
+	} else if (str_has_suffix(http_req_path(r), "/console")) {
+		assert_string_equal(http_req_path(r),
+				    "/v1/namespaces/default/virtualmachineinstances/a/console");
+		assert_int_equal(http_upgrade_ws(r, http_req_ws_protocol(r, known), &agent_ops, w,
+						 &w->agent, NULL), RC_OK);
+	} else {
+		w->command_came = str_eq(http_req_method(r), "PUT") &&
+				  str_has_suffix(http_req_path(r), "/pause");
+		http_respond(r, 200, NULL, "", 0, NULL, 0);
+	}
+}
+
+static void on_front_cancel(struct http_req *r, void *arg)
+{
+	struct world *w = arg;
+
+	(void)r;
+	w->was_cancelled = true;
+	if (w->call.cancel)
+		w->call.cancel(&w->call);
+}
+
+static void serve(struct http_req *r, void *arg)
+{
+	struct world *w = arg;
+
+	if (str_has_prefix(http_req_path(r), "/v1/")) {
+		agent(r, w);
+		return;
+	}
+	w->call = (struct hook_call){.env = &w->env, .ns = "default", .name = "a", .http = r};
+	http_req_on_cancel(r, on_front_cancel, w);
+	for (size_t i = 0; i < n_virt_subres; i++)
+		if (str_eq(virt_subres[i].path, http_req_path(r) + 1) &&
+		    str_eq(virt_subres[i].resource, "virtualmachineinstances"))
+			virt_subres[i].handle(&w->call);
+	if (w->call.is_answered && !w->call.is_upgraded)
+		http_respond(r, w->call.status, "text/plain", w->call.text, strlen(w->call.text), NULL, 0);
+}
+
+static void setup(struct world *w, struct fixture *f)
+{
+	char node[512];
+
+	memset(w, 0, sizeof(*w));
+	w->f = f;
+	f->handler = serve;
+	f->arg = w;
+	env_init(&w->env);
+	assert_int_equal(virt_subres_new(&w->subres, f->loop, f->ca, f->user_crt, f->user_key, NULL), RC_OK);
+	w->env.arg = w->subres;
+	snprintf(node, sizeof(node),
+		 "{'metadata': {'name': 'n1', 'annotations': {'ferry.dev/agent-port': '%u'}}, 'status':"
+		 " {'addresses': [{'type': 'InternalIP', 'address': '127.0.0.1'}]}}",
+		 http_server_port(f->server));
+	env_add(&w->env, "nodes", node);
+	env_add(&w->env, "virtualmachineinstances.kubevirt.io",
+		"{'metadata': {'name': 'a', 'namespace': 'default'}, 'spec': {},"
+		" 'status': {'phase': 'Running', 'nodeName': 'n1'}}");
+}
+
+static void teardown(struct world *w)
+{
+	http_ws_free(w->ws);
+	http_ws_free(w->agent);
+	fixture_run_for(w->f, 5 * USEC_PER_MSEC);
+	virt_subres_free(w->subres);
+	env_fini(&w->env);
+}
+
+static void client_open(struct http_ws *ws, const char *protocol, void *arg)
+{
+	(void)ws;
+	assert_string_equal(protocol, "plain.kubevirt.io");
+	((struct world *)arg)->is_open = true;
+}
+
+static void client_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n, void *arg)
+{
+	struct world *w = arg;
+
+	(void)ws;
+	assert_false(is_text);
+	w->has_message = true;
+	w->total += n;
+	w->has_all = w->want && w->total >= w->want;
+	snprintf(w->text, sizeof(w->text), "%.*s", (int)MIN(n, (size_t)100), (const char *)bytes);
+}
+
+static void client_close(struct http_ws *ws, uint16_t code, const char *reason, int status,
+			 const struct err *why, void *arg)
+{
+	struct world *w = arg;
+
+	(void)ws;
+	(void)reason;
+	w->is_closed = true;
+	w->code = code;
+	w->status = status;
+	if (why)
+		snprintf(w->text, sizeof(w->text), "%.100s", why->msg);
+}
+
+static const struct http_ws_ops client_ops = {
+	.on_open = client_open, .on_message = client_message, .on_close = client_close};
+
+static void dial(struct world *w)
+{
+	assert_int_equal(http_ws_connect(w->f->client, &w->ws, fixture_url(w->f, "/console"),
+					 "plain.kubevirt.io", 0, &client_ops, w, NULL), RC_OK);
+}
+
+static void console_carries_bytes_both_ways(void **state)
+{
+	struct world w;
+
+	setup(&w, *state);
+	dial(&w);
+	fixture_wait(w.f, &w.is_open);
+	assert_int_equal(http_ws_send(w.ws, false, "\r", 1), RC_OK);
+	fixture_wait(w.f, &w.has_message);
+	assert_string_equal(w.agent_text, "\r");
+	assert_string_equal(w.text, "login: ");
+	http_ws_close(w.ws, HTTP_WS_NORMAL, NULL);
+	fixture_wait(w.f, &w.agent_closed);
+	fixture_wait(w.f, &w.is_closed);
+	assert_int_equal(w.code, HTTP_WS_NORMAL);
+	teardown(&w);
+}
+
+static void end_of_the_console_reaches_the_client(void **state)
+{
+	struct world w;
+
+	setup(&w, *state);
+	dial(&w);
+	fixture_wait(w.f, &w.is_open);
+	http_ws_close(w.agent, HTTP_WS_NORMAL, "the console has ended");
+	fixture_wait(w.f, &w.is_closed);
+	assert_int_equal(w.code, HTTP_WS_NORMAL);
+	teardown(&w);
+}
+
+static void lost_agent_is_an_abnormal_end(void **state)
+{
+	struct world w;
+
+	setup(&w, *state);
+	dial(&w);
+	fixture_wait(w.f, &w.is_open);
+	w.agent = http_ws_free(w.agent);
+	fixture_wait(w.f, &w.is_closed);
+	assert_int_equal(w.code, HTTP_WS_ABNORMAL);
+	teardown(&w);
+}
+
+static void refusal_of_the_agent_is_an_http_answer(void **state)
+{
+	struct world w;
+	bool answered = false;
+
+	setup(&w, *state);
+	w.agent_refuses = true;
+	dial(&w);
+	for (int i = 0; i < 200 && !answered; i++) {
+		fixture_run_for(w.f, USEC_PER_MSEC);
+		answered = w.call.is_answered;
+	}
+	assert_true(answered);
+	assert_int_equal(w.call.status, 409);
+	assert_string_equal(w.call.text, "Operation cannot be fulfilled on "
+					 "virtualmachineinstance.kubevirt.io \"a\": not now");
+	http_respond(w.call.http, 409, NULL, "", 0, NULL, 0);
+	fixture_wait(w.f, &w.is_closed);
+	assert_int_equal(w.status, 409);
+	teardown(&w);
+}
+
+static void client_that_leaves_while_dialling_leaves_nothing(void **state)
+{
+	struct world w;
+
+	setup(&w, *state);
+	dial(&w);
+	for (int i = 0; i < 2000 && !w.call.env; i++)
+		fixture_run_for(w.f, 100);
+	assert_non_null(w.call.env);
+	w.ws = http_ws_free(w.ws);
+	fixture_run_for(w.f, 100 * USEC_PER_MSEC);
+	teardown(&w); /* asserts inside virt_subres_free() and the leak check of the sanitizer build */
+}
+
+static void much_output_meets_back_pressure_and_arrives_whole(void **state)
+{
+	static char block[16 * 1024];
+	struct world w;
+	size_t sent = 0;
+
+	setup(&w, *state);
+	dial(&w);
+	fixture_wait(w.f, &w.is_open);
+	http_ws_pause(w.ws, true);
+	for (int i = 0; i < 400; i++) {
+		if (http_ws_send(w.agent, false, block, sizeof(block)) == RC_OK)
+			sent += sizeof(block);
+		assert_int_equal(loop_step(w.f->loop, 0, NULL, NULL), RC_OK);
+	}
+	assert_true(sent < 400 * sizeof(block));
+	w.want = sent;
+	http_ws_pause(w.ws, false);
+	fixture_wait(w.f, &w.has_all);
+	assert_int_equal(w.total, sent);
+	teardown(&w);
+}
+
+static void pause_goes_to_the_node(void **state)
+{
+	struct world w;
+	struct got g = {0};
+	struct http_call call = {.method = "PUT", .done = got_done, .arg = &g};
+	struct http_slot *slot = NULL;
+
+	setup(&w, *state);
+	call.url = fixture_url(w.f, "/pause");
+	assert_int_equal(http_call(w.f->client, &slot, &call, NULL), RC_OK);
+	for (int i = 0; i < 2000 && !w.call.is_answered; i++)
+		fixture_run_for(w.f, 100);
+	assert_true(w.command_came);
+	assert_int_equal(w.call.status, 200);
+	http_respond(w.call.http, 200, NULL, "", 0, NULL, 0);
+	fixture_wait(w.f, &g.done);
+	http_slot_free(slot);
+	teardown(&w);
+}
+
+#define WITH(test_) cmocka_unit_test_setup_teardown(test_, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		WITH(console_carries_bytes_both_ways),
+		WITH(end_of_the_console_reaches_the_client),
+		WITH(lost_agent_is_an_abnormal_end),
+		WITH(refusal_of_the_agent_is_an_http_answer),
+		WITH(client_that_leaves_while_dialling_leaves_nothing),
+		WITH(much_output_meets_back_pressure_and_arrives_whole),
+		WITH(pause_goes_to_the_node),
+	};
+
+	return cmocka_run_group_tests_name("subresources/console", tests, NULL, NULL);
+}

@@ -1,0 +1,311 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../admission/fake_hooks.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "virt/subresources/subresources.h"
+
+/* One call against a VM and a VMI; what is asked of the API server, or what is answered. */
+struct row {
+	const char *path;   /* "vm/start", "vmi/pause" */
+	const char *spec;   /* of the VM; NULL: there is no VM */
+	const char *vm_status; /* NULL: {} */
+	const char *vmi;    /* {'spec': ..., 'status': ...}; NULL: there is no VMI */
+	const char *body;   /* double quotes; NULL: empty */
+	int status;	    /* of an answer without a request; 0: a request is made */
+	const char *text;   /* the answer's message, or "METHOD target body" without the prefix */
+};
+
+#define ON_VM "Operation cannot be fulfilled on virtualmachine.kubevirt.io \"a\": "
+#define ON_VMI "Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io \"a\": "
+#define PATCH_VM "PATCH /virtualmachines/a {\"metadata\":{\"resourceVersion\":\"7\"},\"spec\":"
+#define PATCH_STATUS "PATCH /virtualmachines/a/status {\"metadata\":{\"resourceVersion\":\"7\"}," \
+		     "\"status\":{\"stateChangeRequests\":"
+#define PATCH_VMI "PATCH /virtualmachineinstances/a {\"spec\":{\"terminationGracePeriodSeconds\":"
+#define RECOVERY "VM recovery required: Volume migration failed, leaving some volumes pointing to " \
+		 "non-consistent targets; manual intervention is needed to reassign them to their " \
+		 "original volumes."
+
+static const char running[] = "{'spec': {}, 'status': {'phase': 'Running'}}";
+static const char succeeded[] = "{'spec': {}, 'status': {'phase': 'Succeeded'}}";
+static const char failed[] = "{'spec': {}, 'status': {'phase': 'Failed'}}";
+static const char halted[] = "{'runStrategy': 'Halted'}";
+static const char always[] = "{'runStrategy': 'Always'}";
+static const char manual[] = "{'runStrategy': 'Manual'}";
+static const char rerun[] = "{'runStrategy': 'RerunOnFailure'}";
+static const char once[] = "{'runStrategy': 'Once'}";
+static const char queued[] = "{'stateChangeRequests': [{'action': 'Start'}]}";
+
+static const struct row rows[] = {
+	/* start */
+	{"vm/start", NULL, NULL, NULL, NULL, 404, "virtualmachine.kubevirt.io \"a\" not found"},
+	{"vm/start", halted, NULL, NULL, NULL, 0, PATCH_VM "{\"runStrategy\":\"Always\"}}"},
+	{"vm/start", "{'running': false}", NULL, NULL, NULL, 0, PATCH_VM "{\"running\":true}}"},
+	{"vm/start", halted, NULL, NULL, "{\"paused\":true}", 0,
+	 PATCH_STATUS "[{\"action\":\"Start\",\"data\":{\"paused\":\"true\"}}],\"startFailure\":null}}"},
+	{"vm/start", manual, NULL, NULL, NULL, 0,
+	 PATCH_STATUS "[{\"action\":\"Start\"}],\"startFailure\":null}}"},
+	{"vm/start", manual, NULL, succeeded, NULL, 0,
+	 PATCH_STATUS "[{\"action\":\"Stop\",\"uid\":\"u-a\"},{\"action\":\"Start\"}],"
+		      "\"startFailure\":null}}"},
+	{"vm/start", rerun, NULL, succeeded, NULL, 0,
+	 PATCH_STATUS "[{\"action\":\"Stop\",\"uid\":\"u-a\"},{\"action\":\"Start\"}],"
+		      "\"startFailure\":null}}"},
+	{"vm/start", rerun, NULL, failed, NULL, 409,
+	 ON_VM "RerunOnFailure does not support starting VM from failed state"},
+	{"vm/start", always, NULL, NULL, NULL, 409, ON_VM "Always does not support manual start requests"},
+	{"vm/start", once, NULL, NULL, NULL, 409, ON_VM "Once does not support manual start requests"},
+	{"vm/start", manual, NULL, running, NULL, 409, ON_VM "VM is already running"},
+	{"vm/start", manual, queued, NULL, NULL, 500,
+	 "Internal error occurred: unable to complete request: stop/start already underway"},
+	{"vm/start", manual, "{'conditions': [{'type': 'ManualRecoveryRequired', 'status': 'True'}]}", NULL,
+	 NULL, 409, ON_VM RECOVERY},
+	{"vm/start", halted, NULL, NULL, "{", 400, NULL},
+	{"vm/start", halted, NULL, NULL, "{\"dryRun\":[\"All\"]}", 0,
+	 "PATCH /virtualmachines/a?dryRun=All {\"metadata\":{\"resourceVersion\":\"7\"},\"spec\":"
+	 "{\"runStrategy\":\"Always\"}}"},
+	/* stop */
+	{"vm/stop", always, NULL, running, NULL, 0, PATCH_VM "{\"runStrategy\":\"Halted\"}}"},
+	{"vm/stop", "{'running': true}", NULL, NULL, NULL, 0, PATCH_VM "{\"running\":false}}"},
+	{"vm/stop", once, NULL, NULL, NULL, 0, PATCH_VM "{\"runStrategy\":\"Halted\"}}"},
+	{"vm/stop", manual, NULL, running, NULL, 0,
+	 PATCH_STATUS "[{\"action\":\"Stop\",\"uid\":\"u-a\"}],\"startFailure\":null}}"},
+	{"vm/stop", rerun, queued, running, NULL, 0, /* a lone Stop replaces */
+	 PATCH_STATUS "[{\"action\":\"Stop\",\"uid\":\"u-a\"}],\"startFailure\":null}}"},
+	{"vm/stop", manual, NULL, NULL, NULL, 409, ON_VM "VM is not running"},
+	{"vm/stop", rerun, NULL, failed, NULL, 409, ON_VM "VM is not running"},
+	{"vm/stop", halted, NULL, NULL, NULL, 409, ON_VM "VM is not running"},
+	{"vm/stop", halted, NULL, running, NULL, 409,
+	 ON_VM "Halted only supports manual stop requests with a shorter graceperiod"},
+	{"vm/stop", halted, NULL, running, "{\"gracePeriod\":60}", 409,
+	 ON_VM "Halted only supports manual stop requests with a shorter graceperiod"},
+	{"vm/stop", halted, NULL, running, "{\"gracePeriod\":0}", 0, PATCH_VMI "0}}"},
+	{"vm/stop", always, NULL, running, "{\"gracePeriod\":5}", 0, PATCH_VMI "5}}"},
+	{"vm/stop", always, NULL, running, "{\"gracePeriod\":-1}", 400,
+	 "gracePeriod has to be greater or equal to 0"},
+	/* restart */
+	{"vm/restart", always, NULL, running, NULL, 0,
+	 PATCH_STATUS "[{\"action\":\"Stop\",\"uid\":\"u-a\"},{\"action\":\"Start\"}],"
+		      "\"startFailure\":null}}"},
+	{"vm/restart", halted, NULL, running, NULL, 409,
+	 ON_VM "RunStategy Halted does not support manual restart requests"},
+	{"vm/restart", once, NULL, running, NULL, 409,
+	 ON_VM "RunStategy Once does not support manual restart requests"},
+	{"vm/restart", always, NULL, NULL, NULL, 409, ON_VM "VM is not running: Halted"},
+	{"vm/restart", always, queued, running, NULL, 500,
+	 "Internal error occurred: unable to complete request: stop/start already underway"},
+	{"vm/restart", always, "{'conditions': [{'type': 'VolumesChange', 'status': 'True'}]}", running,
+	 NULL, 409, ON_VM RECOVERY},
+	{"vm/restart", always, NULL, running, "{\"gracePeriodSeconds\":5}", 400,
+	 "For force restart, only gracePeriod=0 is supported for now"},
+	{"vm/restart", always, NULL, running, "{\"gracePeriodSeconds\":-1}", 400,
+	 "gracePeriod has to be greater or equal to 0"},
+	{"vm/restart", always, NULL, running, "{\"gracePeriodSeconds\":0}", 0, PATCH_VMI "1}}"},
+	/* migrate */
+	{"vm/migrate", always, NULL, NULL, NULL, 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vm/migrate", always, NULL, "{'status': {'phase': 'Scheduled'}}", NULL, 409,
+	 ON_VM "VM is not running"},
+	{"vm/migrate", always, NULL, running, "{\"addedNodeSelector\":{\"k\":\"v\"}}", 0,
+	 "POST /virtualmachineinstancemigrations {\"apiVersion\":\"kubevirt.io/v1\",\"kind\":"
+	 "\"VirtualMachineInstanceMigration\",\"metadata\":{\"generateName\":\"kubevirt-migrate-vm-\","
+	 "\"namespace\":\"default\"},\"spec\":{\"vmiName\":\"a\",\"addedNodeSelector\":{\"k\":\"v\"}}}"},
+	/* pause, unpause: what is decided before the node is asked */
+	{"vmi/pause", NULL, NULL, NULL, NULL, 404, "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vmi/pause", NULL, NULL, succeeded, NULL, 409, ON_VMI "VMI is not running"},
+	{"vmi/pause", NULL, NULL,
+	 "{'status': {'phase': 'Running', 'conditions': [{'type': 'Paused', 'status': 'True'}]}}", NULL,
+	 409, ON_VMI "VMI is already paused"},
+	{"vmi/pause", NULL, NULL,
+	 "{'spec': {'livenessProbe': {'httpGet': {}}}, 'status': {'phase': 'Running'}}", NULL, 403,
+	 "virtualmachineinstance.kubevirt.io \"a\" is forbidden: Pausing VMIs with a non-GuestAgentPing "
+	 "LivenessProbe is not supported"},
+	{"vmi/pause", NULL, NULL, running, "{\"dryRun\":[\"All\"]}", 200, ""},
+	{"vmi/unpause", NULL, NULL, running, NULL, 409, ON_VMI "VMI is not paused"},
+	/* console: what is decided before the node is asked */
+	{"vmi/console", NULL, NULL, failed, NULL, 409, ON_VMI "VMI is in failed status"},
+	{"vmi/console", NULL, NULL, "{'status': {'phase': 'Scheduled'}}", NULL, 400, "VMI is not running"},
+	{"vmi/console", NULL, NULL,
+	 "{'spec': {'domain': {'devices': {'autoattachSerialConsole': false}}},"
+	 " 'status': {'phase': 'Running'}}", NULL, 400, "No serial consoles are present."},
+	/* refused by name */
+	{"vmi/vnc", NULL, NULL, running, NULL, 400, "No graphics devices are present."},
+	{"vmi/usbredir", NULL, NULL, running, NULL, 400, "Not configured with USB Redirection"},
+	{"vmi/vsock", NULL, NULL, running, NULL, 400, "VSOCK is not attached."},
+	{"vmi/guestosinfo", NULL, NULL, running, NULL, 409,
+	 ON_VMI "VMI does not have guest agent connected"},
+	{"vmi/softreboot", NULL, NULL, running, NULL, 501,
+	 "this subresource is not supported by Ferry yet"},
+};
+
+static const struct subres_hook *hook_of(const char *path)
+{
+	bool is_vm = str_has_prefix(path, "vm/");
+
+	path = strchr(path, '/') + 1;
+	for (size_t i = 0; i < n_virt_subres; i++)
+		if (virt_subres[i].scope == SUBRES_OBJECT && str_eq(virt_subres[i].path, path) &&
+		    str_eq(virt_subres[i].resource,
+			   is_vm ? "virtualmachines" : "virtualmachineinstances"))
+			return &virt_subres[i];
+	fail_msg("no subresource %s", path);
+	return NULL;
+}
+
+static void add_objects(struct hook_env *env, const char *spec, const char *status, const char *vmi)
+{
+	char text[1024];
+
+	if (spec) {
+		snprintf(text, sizeof(text),
+			 "{'metadata': {'name': 'a', 'namespace': 'default', 'resourceVersion': '7'},"
+			 " 'spec': %s, 'status': %s}", spec, status ? status : "{}");
+		env_add(env, "virtualmachines.kubevirt.io", text);
+	}
+	if (vmi) {
+		snprintf(text, sizeof(text),
+			 "{'metadata': {'name': 'a', 'namespace': 'default', 'uid': 'u-a'}, %s", vmi + 1);
+		env_add(env, "virtualmachineinstances.kubevirt.io", text);
+	}
+}
+
+/* "PATCH /apis/kubevirt.io/v1/namespaces/default/x ..." without the constant part. */
+static void shorten(char *request)
+{
+	static const char prefix[] = "/apis/kubevirt.io/v1/namespaces/default";
+	char *p = strstr(request, prefix);
+
+	assert_non_null(p);
+	memmove(p, p + strlen(prefix), strlen(p + strlen(prefix)) + 1);
+}
+
+static void check_row(size_t i)
+{
+	const struct row *r = &rows[i];
+	struct hook_env env;
+	struct hook_call call = {.env = &env, .ns = "default", .name = "a", .body = r->body};
+
+	env_init(&env);
+	add_objects(&env, r->spec, r->vm_status, r->vmi);
+	hook_of(r->path)->handle(&call);
+	if (r->status) {
+		if (call.status != r->status || env.n_requests)
+			fail_msg("row %zu: %d %s %s", i, call.status, call.text, env.requests[0]);
+		if (r->text)
+			assert_string_equal(call.text, r->text);
+	} else {
+		if (env.n_requests != 1)
+			fail_msg("row %zu: no request: %d %s", i, call.status, call.text);
+		shorten(env.requests[0]);
+		assert_string_equal(env.requests[0], r->text);
+		assert_false(call.is_answered);
+		if (call.cancel)
+			call.cancel(&call); /* the client leaves: nothing leaks */
+		assert_null(call.data);
+	}
+	env_fini(&env);
+}
+
+static void every_call_has_its_code_text_and_effect(void **state)
+{
+	size_t live = mem_live_blocks();
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		check_row(i);
+	assert_int_equal(mem_live_blocks(), live);
+}
+
+static void success_is_202_and_a_conflict_is_tried_again(void **state)
+{
+	struct hook_env env;
+	struct hook_call call = {.env = &env, .ns = "default", .name = "a"};
+
+	(void)state;
+	env_init(&env);
+	add_objects(&env, manual, NULL, NULL);
+	hook_of("vm/start")->handle(&call);
+	for (int i = 0; i < 3; i++)
+		call_deliver(&call, 409, "{'message': 'the object has been modified'}");
+	assert_int_equal(env.n_requests, 4);
+	assert_false(call.is_answered);
+	call_deliver(&call, 200, "{}");
+	assert_int_equal(call.status, 202);
+	assert_string_equal(call.text, "");
+	env_fini(&env);
+}
+
+static void conflict_does_not_last_for_ever(void **state)
+{
+	struct hook_env env;
+	struct hook_call call = {.env = &env, .ns = "default", .name = "a"};
+
+	(void)state;
+	env_init(&env);
+	add_objects(&env, manual, NULL, NULL);
+	hook_of("vm/start")->handle(&call);
+	while (!call.is_answered)
+		call_deliver(&call, 409, "{'message': 'the object has been modified'}");
+	assert_int_equal(call.status, 409);
+	assert_int_equal(env.n_requests, 8);
+	env_fini(&env);
+}
+
+static void forced_restart_shortens_the_grace_period_first_and_takes_it_back(void **state)
+{
+	struct hook_env env;
+	struct hook_call call = {.env = &env, .ns = "default", .name = "a",
+				 .body = "{\"gracePeriodSeconds\":0}"};
+
+	(void)state;
+	env_init(&env);
+	add_objects(&env, always, NULL,
+		    "{'spec': {'terminationGracePeriodSeconds': 180}, 'status': {'phase': 'Running'}}");
+	hook_of("vm/restart")->handle(&call);
+	call_deliver(&call, 200, "{}");
+	assert_int_equal(env.n_requests, 2);
+	assert_non_null(strstr(env.requests[1], "virtualmachines/a/status"));
+	call_deliver(&call, 500, "{'message': 'no'}");
+	assert_int_equal(env.n_requests, 3);
+	shorten(env.requests[2]);
+	assert_string_equal(env.requests[2], PATCH_VMI "180}}");
+	call_deliver(&call, 200, "{}");
+	assert_int_equal(call.status, 500);
+	env_fini(&env);
+}
+
+static void refused_migration_is_an_internal_error_with_the_webhooks_text(void **state)
+{
+	struct hook_env env;
+	struct hook_call call = {.env = &env, .ns = "default", .name = "a"};
+
+	(void)state;
+	env_init(&env);
+	add_objects(&env, always, NULL, running);
+	hook_of("vm/migrate")->handle(&call);
+	call_deliver(&call, 400, "{'message': 'admission webhook said no'}");
+	assert_int_equal(call.status, 500);
+	assert_string_equal(call.text, "Internal error occurred: admission webhook said no");
+	env_fini(&env);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_call_has_its_code_text_and_effect),
+		cmocka_unit_test(success_is_202_and_a_conflict_is_tried_again),
+		cmocka_unit_test(conflict_does_not_last_for_ever),
+		cmocka_unit_test(forced_restart_shortens_the_grace_period_first_and_takes_it_back),
+		cmocka_unit_test(refused_migration_is_an_internal_error_with_the_webhooks_text),
+	};
+
+	js_use_mem();
+	return cmocka_run_group_tests_name("subresources", tests, NULL, NULL);
+}
