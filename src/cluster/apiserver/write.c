@@ -526,13 +526,14 @@ void serve_create(struct apisrv_call *c)
 		return;
 	if (c->res->kind->subresources & API_SUB_STATUS)
 		js_del(ch.obj, "status"); /* its own subresource's */
-	if (!namespace_is_open(&ch) || !change_admit(&ch) || !authorize_change(&ch))
-		return;
 	char name[LIMIT_NAME_BYTES + 1];
 
-	/* The object goes to the store; its name is still needed to word a refusal. */
+	/* The name outlives the object that it came from: admission may put new parts in place of old ones,
+	 * and the store takes the object over. */
 	snprintf(name, sizeof(name), "%s", ch.name);
 	ch.name = name;
+	if (!namespace_is_open(&ch) || !change_admit(&ch) || !authorize_change(&ch))
+		return;
 	CLEANUP(mem_freep) char *key = object_key(ch.res, ch.ns, name);
 
 	if (!key)
