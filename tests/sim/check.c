@@ -29,10 +29,15 @@ struct checker {
 	struct kcache *truth;
 	struct kcache_handler *handler;
 	usec_t last_change;
-	struct map moved; /* uids of migrations whose source gave the guest away */
+	struct map moved; /* uid of a migration whose source gave the guest away -> uid of the VMI */
 };
 
 static void on_change(const struct kobj *old, const struct kobj *new, void *arg);
+
+static void free_text(void *p)
+{
+	mem_free(p);
+}
 
 enum rc checker_new(struct checker **out, struct sim *s)
 {
@@ -47,7 +52,7 @@ enum rc checker_new(struct checker **out, struct sim *s)
 	if (!c)
 		return RC_NOMEM;
 	c->sim = s;
-	map_init(&c->moved, NULL);
+	map_init(&c->moved, free_text);
 	*out = c;
 	rc = kube_new_over(&c->kube, s->loop, &net_transport,
 			   net_client_new(s->net, "checker", "system:masters", NET_PERFECT), NULL);
@@ -121,9 +126,9 @@ void checker_guests(struct checker *c)
 	}
 }
 
-void checker_moved(struct checker *c, const char *migration_uid)
+void checker_moved(struct checker *c, const char *migration_uid, const char *vmi_uid)
 {
-	if (map_set(&c->moved, migration_uid, c))
+	if (map_set(&c->moved, migration_uid, mem_strdup(vmi_uid)))
 		sim_fail(c->sim, "out of memory in the checker");
 }
 
@@ -255,10 +260,11 @@ static void check_outcome(struct checker *c, const VirtualMachineInstanceMigrati
 {
 	const VirtualMachineInstance *vmi = kobj_typed(kcache_get(
 		c->truth, &api_kind_VirtualMachineInstance, m->metadata.namespace, m->spec.vmiName));
-	bool moved = map_get(&c->moved, m->metadata.uid) != NULL;
+	const char *moved = map_get(&c->moved, m->metadata.uid);
 
-	if (str_eq(m->status.phase, "Failed") && moved && vmi && !vmi->metadata.deletionTimestamp &&
-	    !vmi_is_final(vmi))
+	/* Unless the VMI that moved is over: another one may have its name by now. */
+	if (str_eq(m->status.phase, "Failed") && moved && vmi && str_eq(vmi->metadata.uid, moved) &&
+	    !vmi->metadata.deletionTimestamp && !vmi_is_final(vmi))
 		sim_fail(c->sim, "migration %s says Failed, but the guest moved", m->metadata.name);
 	if (str_eq(m->status.phase, "Succeeded") && !moved)
 		sim_fail(c->sim, "migration %s says Succeeded, but the guest did not move", m->metadata.name);

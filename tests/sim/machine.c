@@ -248,7 +248,7 @@ static void commit(struct guest *g)
 		move_over(g, MOVE_FAILED);
 		return;
 	}
-	checker_moved(s->checker, g->move_uid);
+	checker_moved(s->checker, g->move_uid, g->vmi_uid);
 	g->move = MOVE_DONE;
 	guest_set(g, G_RELEASED, "commit");
 	/* The permission travels to the target. */

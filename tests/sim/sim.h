@@ -204,7 +204,7 @@ MUST_CHECK enum rc checker_new(struct checker **out, struct sim *s);
 struct checker *checker_free(struct checker *c);
 void checker_guests(struct checker *c); /* after anything happened on a machine */
 /* The source of this migration is committed. */
-void checker_moved(struct checker *c, const char *migration_uid);
+void checker_moved(struct checker *c, const char *migration_uid, const char *vmi_uid);
 void checker_guest_lost(struct checker *c, const struct guest *g, const char *how);
 struct kcache *checker_truth(struct checker *c);
 usec_t checker_last_change(const struct checker *c); /* loop time of the last real change */

@@ -329,15 +329,23 @@ static void act_on(struct user *u, struct vm *vm)
 	}
 }
 
-/* A Start that was still queued turns a halted VM on again: then it is halted once more. */
+/* The server may have been away, and a Start that was still queued turns a halted VM on again: then
+ * it is asked once more. */
 static void insist(struct user *u)
 {
 	for (unsigned i = 0; i < u->n_vms; i++) {
 		struct vm *vm = &u->vms[i];
 		const VirtualMachine *is = vm_of(u, vm);
+		const char *strategy = is ? is->spec.runStrategy : NULL;
 
-		if (vm->wish == WISH_STOPPED && is && !str_eq(is->spec.runStrategy, "Halted"))
+		if (!is || vm->in_flight)
+			continue;
+		if (vm->wish == WISH_STOPPED && !str_eq(strategy, "Halted"))
 			set_strategy(u, vm, "Halted");
+		else if (vm->wish == WISH_RUNNING && !str_eq(strategy, "Always"))
+			set_strategy(u, vm, "Always");
+		else if (vm->wish == WISH_GONE && !is->metadata.deletionTimestamp)
+			delete_object(u, &api_kind_VirtualMachine, vm->name, vm);
 	}
 	ev_timer_rearm(u->timer, 5 * USEC_PER_SEC);
 }
