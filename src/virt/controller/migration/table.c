@@ -19,8 +19,8 @@ static_assert(ARRAY_SIZE(event_names) == MIG_EV__MAX, "name every event");
 static const struct mig_edge edges[MIG_STATE__MAX][MIG_EV__MAX] = {
 	[MIG_NEW] = {
 		[MIG_EV_SEEN] = TO(PENDING, none),
-		[MIG_EV_CANCEL] = TO(FAILED, report),
-		[MIG_EV_FAIL] = TO(FAILED, report),
+		[MIG_EV_CANCEL] = TO(FAILED, drop_target), /* made before a crash, but not recorded */
+		[MIG_EV_FAIL] = TO(FAILED, drop_target),
 	},
 	[MIG_PENDING] = {
 		[MIG_EV_SLOT] = TO(SCHEDULING, create_target),
