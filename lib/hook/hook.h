@@ -36,10 +36,12 @@ bool apisrv_user_is_component(const struct apisrv_user *u);
 
 /* The newest version of an object; NULL: none.  Borrowed until the hook returns.  ns NULL or "":
  * cluster-scoped. */
-const struct json *hook_get(struct hook_env *env, const char *resource, const char *ns, const char *name);
+const struct json *hook_get(struct hook_env *env, const char *resource, const char *ns,
+			    const char *name);
 /* Each object of a resource (ns NULL: all namespaces) until fn returns false. */
 typedef bool (*hook_each_fn)(const struct json *obj, void *arg);
-void hook_each(struct hook_env *env, const char *resource, const char *ns, hook_each_fn fn, void *arg);
+void hook_each(struct hook_env *env, const char *resource, const char *ns, hook_each_fn fn,
+	       void *arg);
 /* spec.configuration of the one KubeVirt object, spec of the one FerryConfig; NULL: absent. */
 const struct json *hook_kubevirt_config(struct hook_env *env);
 const struct json *hook_ferry_config(struct hook_env *env);
@@ -55,12 +57,12 @@ struct hook_ctx {
 	const struct apisrv_user *user;
 	enum hook_op op;
 	bool dry_run;
-	const char *ns;		  /* "" when cluster-scoped */
-	const char *name;	  /* generateName is resolved before */
+	const char *ns;		 /* "" when cluster-scoped */
+	const char *name;	 /* generateName is resolved before */
 	const char *subresource; /* "", "status" */
-	const struct json *obj;	  /* new version (DELETE: NULL), as decoded, unknown fields pruned */
-	const struct json *old;	  /* CREATE: NULL */
-	void *warnings;		  /* see hook_warn() */
+	const struct json *obj;	 /* new version (DELETE: NULL), as decoded, unknown fields pruned */
+	const struct json *old;	 /* CREATE: NULL */
+	void *warnings;		 /* see hook_warn() */
 };
 /* Adds a Warning header to the answer. */
 void hook_warn(struct hook_ctx *ctx, const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -77,8 +79,8 @@ struct admission_hook {
 	/* Changes nothing.  obj and old are typed (as api_decode gives; DELETE: obj NULL; CREATE: old
 	 * NULL).  All faults go into fe: the answer is 422 with causes.  A failed return instead
 	 * answers with that rc's code and err's text alone (RC_BAD_REQUEST: 400, RC_FORBIDDEN: 403). */
-	enum rc (*validate)(struct hook_ctx *ctx, const void *obj, const void *old, struct field_errs *fe,
-			    struct err *err);
+	enum rc (*validate)(struct hook_ctx *ctx, const void *obj, const void *old,
+			    struct field_errs *fe, struct err *err);
 };
 
 /* ---- subresources ---------------------------------------------------------------------------- */
@@ -86,7 +88,7 @@ struct admission_hook {
 enum subres_scope { SUBRES_OBJECT, SUBRES_NAMESPACE, SUBRES_CLUSTER };
 
 struct subres_hook {
-	const char *group;    /* NULL: "subresources.kubevirt.io" (all its versions) */
+	const char *group; /* NULL: "subresources.kubevirt.io" (all its versions) */
 	enum subres_scope scope;
 	const char *resource; /* "virtualmachines"; NULL unless SUBRES_OBJECT */
 	const char *path;     /* "start", "evacuate/cancel", "expand-vm-spec" */
@@ -105,11 +107,11 @@ struct hook_env *hook_call_env(struct hook_call *call);
 const struct apisrv_user *hook_call_user(const struct hook_call *call);
 const char *hook_call_ns(const struct hook_call *call);
 const char *hook_call_name(const struct hook_call *call);
-const char *hook_call_rest(const struct hook_call *call); /* "22/tcp"; "" when nothing follows */
+const char *hook_call_rest(const struct hook_call *call);    /* "22/tcp"; "" when nothing follows */
 const char *hook_call_version(const struct hook_call *call); /* "v1", "v1alpha3" */
 const char *hook_call_param(const struct hook_call *call, const char *name); /* NULL: absent */
-const char *hook_call_body(const struct hook_call *call, size_t *n);	       /* raw; "" when empty */
-const char *hook_call_content_type(const struct hook_call *call);	       /* NULL: none */
+const char *hook_call_body(const struct hook_call *call, size_t *n); /* raw; "" when empty */
+const char *hook_call_content_type(const struct hook_call *call);    /* NULL: none */
 /* NULL: the server runs in-process, without sockets: no websockets. */
 struct http_req *hook_call_http(struct hook_call *call);
 void hook_call_set_data(struct hook_call *call, void *data);
@@ -135,8 +137,8 @@ void hook_call_upgraded(struct hook_call *call);
 enum hook_as { HOOK_AS_CALLER, HOOK_AS_COMPONENT };
 typedef void (*hook_then_fn)(struct hook_call *call, int status, const struct json *obj);
 MUST_CHECK enum rc hook_call_request(struct hook_call *call, enum hook_as as, const char *method,
-				     const char *target, const char *content_type, struct json *body,
-				     hook_then_fn then, struct err *err);
+				     const char *target, const char *content_type,
+				     struct json *body, hook_then_fn then, struct err *err);
 /* Passes the answer of hook_call_request() on as it is. */
 void hook_call_reply_status(struct hook_call *call, int status, const struct json *obj);
 

@@ -176,8 +176,9 @@ static enum rc copy_config(struct http_client *c, const struct http_client_confi
 	rc = rc ? rc : copy_text(&c->key_file, config->key_file);
 	rc = rc ? rc : copy_text(&c->token, config->token);
 	rc = rc ? rc : copy_text(&c->unix_path, config->unix_path);
-	rc = rc ? rc : copy_text(&c->user_agent,
-				 config->user_agent ? config->user_agent : "ferry/" FERRY_VERSION);
+	rc = rc ? rc
+		: copy_text(&c->user_agent,
+			    config->user_agent ? config->user_agent : "ferry/" FERRY_VERSION);
 	c->insecure = config->insecure;
 	c->connect_timeout = config->connect_timeout ? config->connect_timeout : 5 * USEC_PER_SEC;
 	return rc;
@@ -187,7 +188,8 @@ enum rc http_client_new(struct http_client **out, struct loop *loop,
 			const struct http_client_config *config, struct err *err)
 {
 	static bool is_global_done;
-	CLEANUP(http_client_freep) struct http_client *c = mem_alloc(sizeof(*c));
+	CLEANUP(http_client_freep)
+	struct http_client *c = mem_alloc(sizeof(*c));
 
 	if (!is_global_done) {
 		signal(SIGPIPE, SIG_IGN); /* a write to a closed connection is an error code */
@@ -319,8 +321,9 @@ static enum rc transfer_add(struct transfer *t, struct err *err)
 	code = curl_multi_add_handle(c->multi, t->easy);
 	c->depth--;
 	t->is_added = code == CURLM_OK;
-	return t->is_added ? RC_OK : err_set(err, RC_NOMEM, "cannot start a request: %s",
-					     curl_multi_strerror(code));
+	return t->is_added ? RC_OK
+			   : err_set(err, RC_NOMEM, "cannot start a request: %s",
+				     curl_multi_strerror(code));
 }
 
 enum rc transfer_start(struct transfer *t, struct err *err)
@@ -459,8 +462,9 @@ static const char *header_of(const struct http_slot *s, const char *name, size_t
 {
 	struct curl_header *h = NULL;
 
-	return curl_easy_header(s->t.easy, name, index, CURLH_HEADER, -1, &h) == CURLHE_OK ? h->value
-											: NULL;
+	return curl_easy_header(s->t.easy, name, index, CURLH_HEADER, -1, &h) == CURLHE_OK
+		       ? h->value
+		       : NULL;
 }
 
 static void add_warnings(struct http_slot *s, struct http_result *r)
@@ -486,7 +490,8 @@ static void slot_done(struct transfer *t, CURLcode code)
 	char *type = NULL;
 
 	if (s->is_over)
-		r.rc = err_set(&err, RC_TOO_BIG, "the answer has more than %zu bytes", s->response_max);
+		r.rc = err_set(&err, RC_TOO_BIG, "the answer has more than %zu bytes",
+			       s->response_max);
 	else if (sbuf_rc(&s->body))
 		r.rc = err_set(&err, RC_NOMEM, "cannot keep the answer");
 	else
@@ -515,7 +520,8 @@ static void slot_done(struct transfer *t, CURLcode code)
 /* value NULL: name is the whole line. */
 static enum rc add_header(struct http_slot *s, const char *name, const char *value)
 {
-	CLEANUP(mem_freep) char *line = value ? mem_printf("%s %s", name, value) : mem_strdup(name);
+	CLEANUP(mem_freep)
+	char *line = value ? mem_printf("%s %s", name, value) : mem_strdup(name);
 	struct curl_slist *l = line ? curl_slist_append(s->headers, line) : NULL;
 
 	if (!l)
@@ -550,7 +556,8 @@ static enum rc slot_setup(struct http_slot *s, const struct http_call *call, str
 	usec_t timeout = call->timeout ? call->timeout : 30 * USEC_PER_SEC;
 
 	if (call->body || call->n_body) {
-		s->body_out = mem_dup(call->n_body ? call->body : "", call->n_body ? call->n_body : 1);
+		s->body_out =
+			mem_dup(call->n_body ? call->body : "", call->n_body ? call->n_body : 1);
 		if (!s->body_out)
 			return err_set(err, RC_NOMEM, "cannot allocate a request's body");
 		curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->n_body);
@@ -627,7 +634,8 @@ void http_lines_fini(struct http_lines *l)
 	sbuf_fini(&l->part);
 }
 
-enum rc http_lines_feed(struct http_lines *l, const void *bytes, size_t n, http_line_fn fn, void *arg)
+enum rc http_lines_feed(struct http_lines *l, const void *bytes, size_t n, http_line_fn fn,
+			void *arg)
 {
 	struct str rest = {bytes, n};
 

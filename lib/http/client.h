@@ -22,10 +22,10 @@ struct http_client_config {
 	const char *ca_file;   /* NULL: the system's */
 	const char *cert_file; /* client certificate and key, PEM; NULL: none */
 	const char *key_file;
-	const char *token;	 /* bearer token; NULL: none */
-	const char *unix_path;	 /* connect here whatever the URL's host says; NULL: no */
-	const char *user_agent;	 /* NULL: "ferry/<version>" */
-	bool insecure;		 /* do not verify the server (a person's explicit choice only) */
+	const char *token;	/* bearer token; NULL: none */
+	const char *unix_path;	/* connect here whatever the URL's host says; NULL: no */
+	const char *user_agent; /* NULL: "ferry/<version>" */
+	bool insecure;		/* do not verify the server (a person's explicit choice only) */
 	usec_t connect_timeout; /* 0: 5 s */
 };
 
@@ -72,8 +72,8 @@ struct http_call {
 	void *arg;
 };
 
-MUST_CHECK enum rc http_call(struct http_client *c, struct http_slot **out, const struct http_call *call,
-			     struct err *err);
+MUST_CHECK enum rc http_call(struct http_client *c, struct http_slot **out,
+			     const struct http_call *call, struct err *err);
 struct http_slot *http_slot_free(struct http_slot *s); /* NULL is fine; returns NULL */
 DEFINE_CLEANUP(struct http_slot *, http_slot_free);
 
@@ -88,7 +88,7 @@ void http_lines_fini(struct http_lines *l);
 /* Calls fn for each whole line (without '\n', NUL-terminated, borrowed, empty ones left out).
  * RC_TOO_BIG: a line above max_line; RC_CLOSED: fn said stop (l may be gone by then: it is not touched
  * any more); RC_NOMEM. */
-MUST_CHECK enum rc http_lines_feed(struct http_lines *l, const void *bytes, size_t n, http_line_fn fn,
-				   void *arg);
+MUST_CHECK enum rc http_lines_feed(struct http_lines *l, const void *bytes, size_t n,
+				   http_line_fn fn, void *arg);
 
 #endif

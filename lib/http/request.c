@@ -210,17 +210,20 @@ static void check_framing(struct http_req *r)
 		reject(r, 400, true);
 	} else if (scan.n_length > 1 || (scan.n_length && scan.has_te)) {
 		err_set(&r->why, RC_BAD_REQUEST,
-			"the length of the body is given twice (Content-Length, Transfer-Encoding)");
+			"the length of the body is given twice (Content-Length, "
+			"Transfer-Encoding)");
 		reject(r, 400, true);
 	}
-	length = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+	length = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND,
+					     MHD_HTTP_HEADER_CONTENT_LENGTH);
 	if (r->reject || !length)
 		return;
 	if (str_to_u64(length, UINT64_MAX, &n, NULL)) {
 		err_set(&r->why, RC_BAD_REQUEST, "bad Content-Length");
 		reject(r, 400, true);
 	} else if (n > r->server->body_max) {
-		err_set(&r->why, RC_TOO_BIG, "the request's body has %llu bytes, at most %zu are taken",
+		err_set(&r->why, RC_TOO_BIG,
+			"the request's body has %llu bytes, at most %zu are taken",
 			(unsigned long long)n, r->server->body_max);
 		reject(r, 413, n > (uint64_t)r->server->body_max * DRAIN_FACTOR);
 	}
@@ -270,17 +273,19 @@ static void answer_rejected(struct http_req *r)
 	struct sbuf b = SBUF_INIT(4096);
 	char *text = NULL;
 	size_t n = 0;
-	const char *reason = r->reject == 413 ? "RequestEntityTooLarge" :
-			     r->reject == 401 ? "Unauthorized" :
-			     r->reject == 500 ? "InternalError" : "BadRequest";
+	const char *reason = r->reject == 413	? "RequestEntityTooLarge"
+			     : r->reject == 401 ? "Unauthorized"
+			     : r->reject == 500 ? "InternalError"
+						: "BadRequest";
 
 	for (char *p = r->why.msg; *p; p++)
 		if (*p == '"' || *p == '\\' || (unsigned char)*p < 0x20)
 			*p = '\'';
-	sbuf_addf(&b,
-		  "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\","
-		  "\"message\":\"%s\",\"reason\":\"%s\",\"code\":%d}\n",
-		  r->why.msg, reason, r->reject);
+	sbuf_addf(
+		&b,
+		"{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\","
+		"\"message\":\"%s\",\"reason\":\"%s\",\"code\":%d}\n",
+		r->why.msg, reason, r->reject);
 	log_debug("http: %s %s from %s: %d, %s", r->method, r->uri.path ? r->uri.path : "?",
 		  r->conn->address, r->reject, r->why.msg);
 	if (sbuf_take(&b, &text, &n))
@@ -327,8 +332,10 @@ static enum MHD_Result deliver(struct http_req *r)
 		return MHD_YES;
 	}
 	if (r->must_close || r->server->stopping)
-		ignore_rc(MHD_add_response_header(r->response, MHD_HTTP_HEADER_CONNECTION, "close") ==
-			  MHD_YES ? RC_OK : RC_NOMEM);
+		ignore_rc(MHD_add_response_header(r->response, MHD_HTTP_HEADER_CONNECTION,
+						  "close") == MHD_YES
+				  ? RC_OK
+				  : RC_NOMEM);
 	r->state = REQ_QUEUED;
 	ok = MHD_queue_response(r->mhd, (unsigned)r->status, r->response);
 	MHD_destroy_response(r->response); /* our reference; libmicrohttpd has its own */
@@ -336,9 +343,9 @@ static enum MHD_Result deliver(struct http_req *r)
 	return ok;
 }
 
-enum MHD_Result req_on_access(void *cls, struct MHD_Connection *c, const char *url, const char *method,
-			      const char *version, const char *upload, size_t *upload_size,
-			      void **con_cls)
+enum MHD_Result req_on_access(void *cls, struct MHD_Connection *c, const char *url,
+			      const char *method, const char *version, const char *upload,
+			      size_t *upload_size, void **con_cls)
 {
 	struct http_req *r = *con_cls;
 
@@ -457,15 +464,16 @@ static void free_body(void *cls)
 	mem_free(cls);
 }
 
-void http_respond_take(struct http_req *r, int status, const char *content_type, char *body, size_t n,
-		       const struct http_header *extra, size_t n_extra)
+void http_respond_take(struct http_req *r, int status, const char *content_type, char *body,
+		       size_t n, const struct http_header *extra, size_t n_extra)
 {
 	struct MHD_Response *m = NULL;
 
 	if (body && n)
 		m = MHD_create_response_from_buffer_with_free_callback(n, body, free_body);
 	else
-		m = MHD_create_response_from_buffer(0, (void *)(uintptr_t)"", MHD_RESPMEM_PERSISTENT);
+		m = MHD_create_response_from_buffer(0, (void *)(uintptr_t) "",
+						    MHD_RESPMEM_PERSISTENT);
 	if (!m || !n)
 		mem_free(body);
 	if (m && response_headers(m, content_type, extra, n_extra)) {
@@ -475,8 +483,8 @@ void http_respond_take(struct http_req *r, int status, const char *content_type,
 	req_answer(r, m, status);
 }
 
-void http_respond(struct http_req *r, int status, const char *content_type, const void *body, size_t n,
-		  const struct http_header *extra, size_t n_extra)
+void http_respond(struct http_req *r, int status, const char *content_type, const void *body,
+		  size_t n, const struct http_header *extra, size_t n_extra)
 {
 	char *copy = n ? mem_dup(body, n) : NULL;
 

@@ -110,7 +110,7 @@ static void set_address(struct conn *k, struct MHD_Connection *c)
 		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)sa)->sin6_addr, k->address,
 			  sizeof(k->address));
 	} else {
-		strcpy(k->address, "unix");
+		snprintf(k->address, sizeof(k->address), "unix");
 		k->peer.is_unix = true;
 		if (getsockopt(k->fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) == 0)
 			k->peer.uid = cred.uid;
@@ -190,14 +190,15 @@ static int on_certificate(gnutls_session_t session, const gnutls_datum_t *ca_nam
 static enum rc listen_unix(const char *path, int *out, struct err *err)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
-	CLEANUP(fd_closep) int fd = -1;
+	CLEANUP(fd_closep)
+	int fd = -1;
 	struct stat st;
 	mode_t old;
 	int r;
 
 	if (strlen(path) >= sizeof(sa.sun_path))
 		return err_set(err, RC_INVALID, "the socket's path '%s' is too long", path);
-	strcpy(sa.sun_path, path);
+	memcpy(sa.sun_path, path, strlen(path) + 1);
 	if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
 		unlink(path);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -217,7 +218,8 @@ static enum rc listen_tcp(const char *address, uint16_t port, int *out, struct e
 	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
 	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port)};
 	bool is_v4 = inet_pton(AF_INET, address, &v4.sin_addr) == 1;
-	CLEANUP(fd_closep) int fd = -1;
+	CLEANUP(fd_closep)
+	int fd = -1;
 	int on = 1, off = 0, r;
 
 	if (!is_v4 && inet_pton(AF_INET6, address, &v6.sin6_addr) != 1)
@@ -275,7 +277,7 @@ static enum rc start_daemon(struct http_server *s, const struct http_server_conf
 	struct MHD_OptionItem tls[] = {
 		{MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)on_certificate},
 		{MHD_OPTION_HTTPS_PRIORITIES, 0,
-		 (void *)(uintptr_t)"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"},
+		 (void *)(uintptr_t) "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"},
 		{ca ? MHD_OPTION_HTTPS_MEM_TRUST : MHD_OPTION_END, 0, (void *)(uintptr_t)ca},
 		{MHD_OPTION_END, 0, NULL},
 	};
@@ -283,16 +285,13 @@ static enum rc start_daemon(struct http_server *s, const struct http_server_conf
 
 	if (s->tls)
 		flags |= MHD_USE_TLS;
-	s->mhd = MHD_start_daemon(flags, 0, NULL, NULL, req_on_access, s,
-		MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, s,
-		MHD_OPTION_LISTEN_SOCKET, s->listen_fd,
-		MHD_OPTION_URI_LOG_CALLBACK, req_on_uri, s,
-		MHD_OPTION_NOTIFY_COMPLETED, req_on_completed, s,
-		MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(64 * 1024),
-		MHD_OPTION_CONNECTION_LIMIT, max,
-		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(idle / USEC_PER_SEC),
-		MHD_OPTION_ARRAY, s->tls ? tls : none,
+	s->mhd = MHD_start_daemon(
+		flags, 0, NULL, NULL, req_on_access, s, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, s,
+		MHD_OPTION_LISTEN_SOCKET, s->listen_fd, MHD_OPTION_URI_LOG_CALLBACK, req_on_uri, s,
+		MHD_OPTION_NOTIFY_COMPLETED, req_on_completed, s, MHD_OPTION_NOTIFY_CONNECTION,
+		on_connection, s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(64 * 1024),
+		MHD_OPTION_CONNECTION_LIMIT, max, MHD_OPTION_CONNECTION_TIMEOUT,
+		(unsigned)(idle / USEC_PER_SEC), MHD_OPTION_ARRAY, s->tls ? tls : none,
 		MHD_OPTION_END);
 	if (!s->mhd)
 		return err_set(err, RC_IO, "cannot start the HTTP server");
@@ -307,7 +306,8 @@ static enum rc start_daemon(struct http_server *s, const struct http_server_conf
 enum rc http_server_new(struct http_server **out, struct loop *loop,
 			const struct http_server_config *config, struct err *err)
 {
-	CLEANUP(http_server_freep) struct http_server *s = mem_alloc(sizeof(*s));
+	CLEANUP(http_server_freep)
+	struct http_server *s = mem_alloc(sizeof(*s));
 	enum rc rc;
 
 	if (!s) {
@@ -323,7 +323,8 @@ enum rc http_server_new(struct http_server **out, struct loop *loop,
 	list_init(&s->reqs);
 	rc = open_listener(s, config, err);
 	if (!rc && config->cert_file)
-		rc = tls_store_new(&s->tls, config->cert_file, config->key_file, config->ca_file, err);
+		rc = tls_store_new(&s->tls, config->cert_file, config->key_file, config->ca_file,
+				   err);
 	if (!rc)
 		rc = ev_timer_after(loop, &s->timer, USEC_INFINITY, on_timer, s, err);
 	if (!rc)

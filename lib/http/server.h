@@ -25,8 +25,8 @@ struct http_req;
 /* What is known of the peer.  A certificate that is presented and is not valid (unknown CA, expired,
  * not for clients) never reaches a handler: the server answers 401. */
 struct http_peer {
-	bool has_cert;	   /* verified against the CA */
-	const char *cn;	   /* NULL without a certificate */
+	bool has_cert;		 /* verified against the CA */
+	const char *cn;		 /* NULL without a certificate */
 	const char *const *orgs; /* every O of the subject, in order */
 	size_t n_orgs;
 	const char *address; /* "192.0.2.1", "::1", or "unix" */
@@ -56,9 +56,9 @@ struct http_server_config {
 	const char *key_file;
 	const char *ca_file; /* clients' CA; NULL: no client certificate is asked for */
 
-	size_t body_max;	   /* 0: LIMIT_BODY_BYTES */
+	size_t body_max;	  /* 0: LIMIT_BODY_BYTES */
 	unsigned connections_max; /* 0: 4096 */
-	usec_t idle_timeout;	   /* of a connection without traffic and without a request; 0: 180 s */
+	usec_t idle_timeout; /* of a connection without traffic and without a request; 0: 180 s */
 	http_handler_fn handler;
 	void *arg;
 };
@@ -79,8 +79,8 @@ uint16_t http_server_port(const struct http_server *s); /* 0 for a unix socket *
 MUST_CHECK enum rc http_server_reload_tls(struct http_server *s, struct err *err);
 
 struct http_server_stats {
-	uint64_t requests;	  /* since the start */
-	unsigned open_requests;	  /* not yet fully answered, streams included */
+	uint64_t requests;	/* since the start */
+	unsigned open_requests; /* not yet fully answered, streams included */
 	unsigned open_streams;
 	unsigned open_websockets;
 	unsigned connections;
@@ -93,8 +93,10 @@ const char *http_req_path(const struct http_req *r);   /* decoded, without the q
 const char *http_req_target(const struct http_req *r); /* as sent, for logs */
 const char *http_req_param(const struct http_req *r, const char *name); /* first; NULL: absent */
 size_t http_req_n_params(const struct http_req *r);
-const char *http_req_param_at(const struct http_req *r, size_t i, const char **value); /* its name */
-const char *http_req_header(const struct http_req *r, const char *name); /* any case; NULL: absent */
+const char *http_req_param_at(const struct http_req *r, size_t i,
+			      const char **value); /* its name */
+const char *http_req_header(const struct http_req *r,
+			    const char *name);			/* any case; NULL: absent */
 const char *http_req_body(const struct http_req *r, size_t *n); /* NUL-terminated; "" when empty */
 const struct http_peer *http_req_peer(const struct http_req *r);
 usec_t http_req_received(const struct http_req *r); /* loop_now() when it was complete */
@@ -104,11 +106,11 @@ struct loop *http_req_loop(const struct http_req *r);
 void http_req_on_cancel(struct http_req *r, http_cancel_fn fn, void *arg);
 
 /* The whole answer; ends the request.  content_type NULL: none.  HEAD sends no body by itself. */
-void http_respond(struct http_req *r, int status, const char *content_type, const void *body, size_t n,
-		  const struct http_header *extra, size_t n_extra);
+void http_respond(struct http_req *r, int status, const char *content_type, const void *body,
+		  size_t n, const struct http_header *extra, size_t n_extra);
 /* The same; body comes from mem_* (sbuf_take) and is taken over. */
-void http_respond_take(struct http_req *r, int status, const char *content_type, char *body, size_t n,
-		       const struct http_header *extra, size_t n_extra);
+void http_respond_take(struct http_req *r, int status, const char *content_type, char *body,
+		       size_t n, const struct http_header *extra, size_t n_extra);
 
 /* A body of unknown length (chunked).  The head is sent at once.  At most max_backlog bytes wait for a
  * slow client.  The request goes on until http_stream_end() or cancel. */

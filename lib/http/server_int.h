@@ -91,7 +91,8 @@ struct http_req {
 	size_t room_low;
 	bool room_due;
 
-	struct http_ws *ws; /* of an upgraded request; NULL again once it let go of the connection */
+	struct http_ws
+		*ws; /* of an upgraded request; NULL again once it let go of the connection */
 	char *ws_protocol;
 	struct sbuf ws_head; /* the answer 101, until it is sent */
 	struct ev_src *attach;
@@ -99,9 +100,9 @@ struct http_req {
 };
 
 /* request.c */
-enum MHD_Result req_on_access(void *cls, struct MHD_Connection *c, const char *url, const char *method,
-			      const char *version, const char *upload, size_t *upload_size,
-			      void **con_cls);
+enum MHD_Result req_on_access(void *cls, struct MHD_Connection *c, const char *url,
+			      const char *method, const char *version, const char *upload,
+			      size_t *upload_size, void **con_cls);
 void *req_on_uri(void *cls, const char *uri, struct MHD_Connection *c);
 void req_on_completed(void *cls, struct MHD_Connection *c, void **con_cls,
 		      enum MHD_RequestTerminationCode why);

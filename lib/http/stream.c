@@ -57,8 +57,8 @@ static ssize_t on_read(void *cls, uint64_t pos, char *buf, size_t max)
 void http_stream_begin(struct http_req *r, int status, const char *content_type, size_t max_backlog,
 		       const struct http_header *extra, size_t n_extra)
 {
-	struct MHD_Response *m = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK,
-								   on_read, r, NULL);
+	struct MHD_Response *m =
+		MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, on_read, r, NULL);
 
 	assert(r->is_owned && !r->is_stream);
 	if (m && response_headers(m, content_type, extra, n_extra)) {

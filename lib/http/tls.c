@@ -54,7 +54,8 @@ static void wipe_free(char *text, size_t n)
 
 static enum rc load_chain(struct tls_material *m, const char *path, struct err *err)
 {
-	CLEANUP(mem_freep) char *pem = NULL;
+	CLEANUP(mem_freep)
+	char *pem = NULL;
 	size_t n = 0;
 	enum rc rc = file_read(path, LIMIT_FILE_BYTES, &pem, &n, err);
 
@@ -117,7 +118,8 @@ static enum rc load_trust(struct tls_material *m, const char *path, struct err *
 	int r = gnutls_x509_trust_list_init(&m->trust, 0);
 
 	if (r >= 0)
-		r = gnutls_x509_trust_list_add_trust_mem(m->trust, &d, NULL, GNUTLS_X509_FMT_PEM, 0, 0);
+		r = gnutls_x509_trust_list_add_trust_mem(m->trust, &d, NULL, GNUTLS_X509_FMT_PEM, 0,
+							 0);
 	if (r < 1)
 		return err_set(err, RC_INVALID, "CA '%s': %s", path,
 			       r < 0 ? gnutls_strerror(r) : "no certificate in the file");
@@ -126,7 +128,8 @@ static enum rc load_trust(struct tls_material *m, const char *path, struct err *
 
 static enum rc material_load(struct tls_material **out, const struct tls_store *t, struct err *err)
 {
-	CLEANUP(material_freep) struct tls_material *m = mem_alloc(sizeof(*m));
+	CLEANUP(material_freep)
+	struct tls_material *m = mem_alloc(sizeof(*m));
 	enum rc rc;
 
 	if (!m)
@@ -199,7 +202,8 @@ const char *tls_store_ca_pem(const struct tls_store *t)
 	return t->now->ca_pem;
 }
 
-void tls_store_current(struct tls_store *t, gnutls_pcert_st **chain, unsigned *n, gnutls_privkey_t *key)
+void tls_store_current(struct tls_store *t, gnutls_pcert_st **chain, unsigned *n,
+		       gnutls_privkey_t *key)
 {
 	*chain = t->now->chain;
 	*n = t->now->n_chain;
@@ -245,20 +249,23 @@ static enum rc peer_names(struct tls_peer *p, gnutls_x509_crt_t crt, struct err 
 	while (!rc) {
 		char *org = NULL;
 
-		rc = dn_value(crt, GNUTLS_OID_X520_ORGANIZATION_NAME, (unsigned)p->n_orgs, &org, err);
+		rc = dn_value(crt, GNUTLS_OID_X520_ORGANIZATION_NAME, (unsigned)p->n_orgs, &org,
+			      err);
 		if (rc || !org)
 			break;
 		if (p->n_orgs == TLS_ORGS_MAX) {
 			mem_free(org);
 			return err_set(err, RC_UNAUTHORIZED,
-				       "client certificate: more than %d organizations", TLS_ORGS_MAX);
+				       "client certificate: more than %d organizations",
+				       TLS_ORGS_MAX);
 		}
 		p->orgs[p->n_orgs++] = org;
 	}
 	return rc;
 }
 
-static enum rc verify_chain(struct tls_store *t, gnutls_x509_crt_t *chain, unsigned n, struct err *err)
+static enum rc verify_chain(struct tls_store *t, gnutls_x509_crt_t *chain, unsigned n,
+			    struct err *err)
 {
 	gnutls_typed_vdata_st use = {.type = GNUTLS_DT_KEY_PURPOSE_OID,
 				     .data = (unsigned char *)GNUTLS_KP_TLS_WWW_CLIENT};
@@ -267,7 +274,8 @@ static enum rc verify_chain(struct tls_store *t, gnutls_x509_crt_t *chain, unsig
 
 	if (!t->now->trust)
 		return err_set(err, RC_UNAUTHORIZED, "client certificates are not accepted here");
-	int r = gnutls_x509_trust_list_verify_crt2(t->now->trust, chain, n, &use, 1, 0, &status, NULL);
+	int r = gnutls_x509_trust_list_verify_crt2(t->now->trust, chain, n, &use, 1, 0, &status,
+						   NULL);
 
 	if (r < 0)
 		return err_set(err, RC_UNAUTHORIZED, "client certificate: %s", gnutls_strerror(r));
@@ -275,7 +283,8 @@ static enum rc verify_chain(struct tls_store *t, gnutls_x509_crt_t *chain, unsig
 		return RC_OK;
 	if (gnutls_certificate_verification_status_print(status, GNUTLS_CRT_X509, &text, 0) < 0)
 		return err_set(err, RC_UNAUTHORIZED, "client certificate is not valid");
-	enum rc rc = err_set(err, RC_UNAUTHORIZED, "client certificate: %s", (const char *)text.data);
+	enum rc rc =
+		err_set(err, RC_UNAUTHORIZED, "client certificate: %s", (const char *)text.data);
 
 	gnutls_free(text.data);
 	return rc;
@@ -316,7 +325,8 @@ static enum rc peer_identify(struct tls_peer *p, struct tls_store *t, gnutls_ses
 enum rc tls_peer_check(struct tls_peer *p, struct tls_store *t, gnutls_session_t session,
 		       usec_t now_realtime, struct err *err)
 {
-	if (p->is_known && p->generation == t->generation && (!p->cn || now_realtime < p->not_after))
+	if (p->is_known && p->generation == t->generation &&
+	    (!p->cn || now_realtime < p->not_after))
 		return RC_OK;
 	tls_peer_fini(p);
 	enum rc rc = peer_identify(p, t, session, err);

@@ -27,7 +27,8 @@ struct http_uri {
  * RC_BAD_REQUEST: no leading '/', bad escape, an encoded NUL or '/', control characters, invalid
  * UTF-8, a "." or ".." segment, more than HTTP_QUERY_MAX parameters; RC_TOO_BIG above LIMIT_URL_BYTES.
  * On failure *out is empty. */
-MUST_CHECK enum rc http_uri_parse(struct http_uri *out, const char *target, size_t n, struct err *err);
+MUST_CHECK enum rc http_uri_parse(struct http_uri *out, const char *target, size_t n,
+				  struct err *err);
 void http_uri_fini(struct http_uri *u); /* fine on zeroed memory */
 /* First value of the parameter, NULL when absent; borrowed. */
 const char *http_uri_param(const struct http_uri *u, const char *name);

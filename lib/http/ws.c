@@ -135,7 +135,8 @@ static ssize_t on_recv(wslay_event_context_ptr ctx, uint8_t *buf, size_t n, int 
 	return -1;
 }
 
-static ssize_t on_send(wslay_event_context_ptr ctx, const uint8_t *buf, size_t n, int flags, void *arg)
+static ssize_t on_send(wslay_event_context_ptr ctx, const uint8_t *buf, size_t n, int flags,
+		       void *arg)
 {
 	struct http_ws *ws = arg;
 	ssize_t put = ws->io ? ws->io->send(ws->io_arg, buf, n) : (errno = EAGAIN, -1);
@@ -160,7 +161,8 @@ static int on_mask(wslay_event_context_ptr ctx, uint8_t *buf, size_t n, void *ar
 	return 0;
 }
 
-static void on_msg(wslay_event_context_ptr ctx, const struct wslay_event_on_msg_recv_arg *m, void *arg)
+static void on_msg(wslay_event_context_ptr ctx, const struct wslay_event_on_msg_recv_arg *m,
+		   void *arg)
 {
 	struct http_ws *ws = arg;
 
@@ -177,7 +179,8 @@ static void on_msg(wslay_event_context_ptr ctx, const struct wslay_event_on_msg_
 	if (m->opcode != WSLAY_TEXT_FRAME && m->opcode != WSLAY_BINARY_FRAME)
 		return;
 	if (ws->state == WS_OPEN && ws->ops->on_message)
-		ws->ops->on_message(ws, m->opcode == WSLAY_TEXT_FRAME, m->msg, m->msg_length, ws->arg);
+		ws->ops->on_message(ws, m->opcode == WSLAY_TEXT_FRAME, m->msg, m->msg_length,
+				    ws->arg);
 }
 
 /* Turns */
@@ -292,8 +295,8 @@ static void on_timer(void *arg)
 		turn(ws, false);
 }
 
-enum rc ws_new(struct http_ws **out, struct loop *loop, bool is_server, const struct http_ws_ops *ops,
-	       void *arg, struct err *err)
+enum rc ws_new(struct http_ws **out, struct loop *loop, bool is_server,
+	       const struct http_ws_ops *ops, void *arg, struct err *err)
 {
 	struct wslay_event_callbacks cb = {.recv_callback = on_recv,
 					   .send_callback = on_send,
@@ -426,7 +429,8 @@ bool http_ws_is_open(const struct http_ws *ws)
 void ws_accept_key(const char *key, char out[29])
 {
 	static const char guid[] = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-	CLEANUP(mem_freep) char *text = mem_printf("%s%s", key, guid);
+	CLEANUP(mem_freep)
+	char *text = mem_printf("%s%s", key, guid);
 	unsigned char digest[20];
 	gnutls_datum_t in = {digest, sizeof(digest)}, b64 = {0};
 

@@ -19,8 +19,8 @@ enum {
 	HTTP_WS_NORMAL = 1000,
 	HTTP_WS_GOING_AWAY = 1001,
 	HTTP_WS_PROTOCOL = 1002,
-	HTTP_WS_NO_STATUS = 1005,  /* the peer's close frame had no code */
-	HTTP_WS_ABNORMAL = 1006,   /* the connection ended without a close frame */
+	HTTP_WS_NO_STATUS = 1005, /* the peer's close frame had no code */
+	HTTP_WS_ABNORMAL = 1006,  /* the connection ended without a close frame */
 	HTTP_WS_TOO_BIG = 1009,
 	HTTP_WS_INTERNAL = 1011,
 };
@@ -30,7 +30,8 @@ struct http_ws_ops {
 	/* The handshake is done; protocol is what the server chose (NULL: none). */
 	void (*on_open)(struct http_ws *ws, const char *protocol, void *arg);
 	/* One whole message, at most LIMIT_WS_BYTES. */
-	void (*on_message)(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n, void *arg);
+	void (*on_message)(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n,
+			   void *arg);
 	/* The backlog fell to half of HTTP_WS_BACKLOG or less after it had been above (or a send was
 	 * refused with RC_BUSY). */
 	void (*on_room)(struct http_ws *ws, void *arg);
@@ -45,8 +46,8 @@ enum { HTTP_WS_BACKLOG = 256 * 1024 };
 /* url: ws://, wss://, http:// or https://.  protocols: comma-separated, NULL: none.  TLS and identity
  * come from the client's configuration. */
 MUST_CHECK enum rc http_ws_connect(struct http_client *c, struct http_ws **out, const char *url,
-				   const char *protocols, usec_t timeout, const struct http_ws_ops *ops,
-				   void *arg, struct err *err);
+				   const char *protocols, usec_t timeout,
+				   const struct http_ws_ops *ops, void *arg, struct err *err);
 
 /* Queued and sent in the same turn when the socket takes it.  RC_BUSY: HTTP_WS_BACKLOG bytes wait,
  * nothing was queued; RC_CLOSED: closing or closed; RC_TOO_BIG: above LIMIT_WS_BYTES. */

@@ -1,6 +1,5 @@
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/epoll.h>
@@ -30,9 +29,9 @@ struct dial {
 	struct transfer t;
 	struct http_ws *ws; /* NULL once it let go of us */
 	enum phase phase;
-	struct sbuf out;  /* the handshake; what is left to send */
-	struct sbuf in;	  /* the answer so far */
-	int fd;		  /* a duplicate: libcurl may still have the original in the loop */
+	struct sbuf out; /* the handshake; what is left to send */
+	struct sbuf in;	 /* the answer so far */
+	int fd;		 /* a duplicate: libcurl may still have the original in the loop */
 	struct ev_src *src;
 	struct ev_src *deadline;
 	char *protocols;
@@ -124,6 +123,18 @@ static char *head_value(const char *head, const char *name)
 	return NULL;
 }
 
+/* "HTTP/1.1 101 ..."; 0: not a status line. */
+static int status_of(const char *head)
+{
+	char digits[4] = "";
+	int64_t status = 0;
+
+	if (strncmp(head, "HTTP/1.1 ", 9) || strlen(head) < 12)
+		return 0;
+	memcpy(digits, head + 9, 3);
+	return str_to_i64(digits, 100, 599, &status, NULL) ? 0 : (int)status;
+}
+
 static void refuse(struct dial *d)
 {
 	struct json *body = NULL;
@@ -135,14 +146,17 @@ static void refuse(struct dial *d)
 		reason = js_get_str(body, "reason");
 	}
 	err_set(&why, rc_from_http(d->status, reason), "%s",
-		message ? message : d->in.n > d->body_at ? text : "the server refused the websocket");
+		message		       ? message
+		: d->in.n > d->body_at ? text
+				       : "the server refused the websocket");
 	js_unref(body);
 	dial_fail(d, &why);
 }
 
 static bool refusal_is_whole(const struct dial *d, const char *head)
 {
-	CLEANUP(mem_freep) char *length = head_value(head, "Content-Length");
+	CLEANUP(mem_freep)
+	char *length = head_value(head, "Content-Length");
 	uint64_t n = 0;
 
 	return length && str_to_u64(length, REFUSAL_MAX, &n, NULL) == RC_OK &&
@@ -151,10 +165,14 @@ static bool refusal_is_whole(const struct dial *d, const char *head)
 
 static void accepted(struct dial *d, const char *head)
 {
-	CLEANUP(mem_freep) char *upgrade = head_value(head, "Upgrade");
-	CLEANUP(mem_freep) char *connection = head_value(head, "Connection");
-	CLEANUP(mem_freep) char *accept = head_value(head, "Sec-WebSocket-Accept");
-	CLEANUP(mem_freep) char *protocol = head_value(head, "Sec-WebSocket-Protocol");
+	CLEANUP(mem_freep)
+	char *upgrade = head_value(head, "Upgrade");
+	CLEANUP(mem_freep)
+	char *connection = head_value(head, "Connection");
+	CLEANUP(mem_freep)
+	char *accept = head_value(head, "Sec-WebSocket-Accept");
+	CLEANUP(mem_freep)
+	char *protocol = head_value(head, "Sec-WebSocket-Protocol");
 
 	if (!upgrade || !ws_has_token(upgrade, "websocket") || !connection ||
 	    !ws_has_token(connection, "upgrade") || !str_eq(accept, d->accept)) {
@@ -175,7 +193,8 @@ static void accepted(struct dial *d, const char *head)
 static bool look_at_answer(struct dial *d, bool is_eof)
 {
 	char *end = d->in.p ? strstr(d->in.p, "\r\n\r\n") : NULL;
-	CLEANUP(mem_freep) char *head = NULL;
+	CLEANUP(mem_freep)
+	char *head = NULL;
 
 	if (!end && is_eof)
 		return dial_failf(d, RC_CLOSED, "the server closed the connection"), false;
@@ -187,9 +206,9 @@ static bool look_at_answer(struct dial *d, bool is_eof)
 	head = mem_strndup(d->in.p, d->body_at - 2);
 	if (!head)
 		return dial_failf(d, RC_NOMEM, "out of memory"), false;
-	if (strncmp(head, "HTTP/1.1 ", 9) || strlen(head) < 12)
+	d->status = status_of(head);
+	if (!d->status)
 		return dial_failf(d, RC_IO, "the answer is not HTTP"), false;
-	d->status = (int)strtol(head + 9, NULL, 10);
 	if (d->status == 101)
 		return accepted(d, head), false;
 	if (is_eof || d->in.n >= REFUSAL_MAX || refusal_is_whole(d, head))
@@ -316,7 +335,8 @@ static enum rc write_request(struct dial *d, CURLU *u, struct err *err)
 		  query ? query : "", host, port);
 	sbuf_addf(&d->out,
 		  "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-		  "Sec-WebSocket-Key: %s\r\n", key);
+		  "Sec-WebSocket-Key: %s\r\n",
+		  key);
 	if (d->protocols)
 		sbuf_addf(&d->out, "Sec-WebSocket-Protocol: %s\r\n", d->protocols);
 	if (token)
@@ -326,14 +346,16 @@ static enum rc write_request(struct dial *d, CURLU *u, struct err *err)
 	curl_free(port);
 	curl_free(path);
 	curl_free(query);
-	return sbuf_rc(&d->out) ? err_set(err, sbuf_rc(&d->out), "the handshake is too long") : RC_OK;
+	return sbuf_rc(&d->out) ? err_set(err, sbuf_rc(&d->out), "the handshake is too long")
+				: RC_OK;
 }
 
 static enum rc dial_setup(struct dial *d, struct http_client *c, const char *url, usec_t timeout,
 			  struct err *err)
 {
-	CLEANUP(mem_freep) char *http = mem_printf("%s%s", str_has_prefix(url, "ws") ? "http" : "",
-						   str_has_prefix(url, "ws") ? url + 2 : url);
+	CLEANUP(mem_freep)
+	char *http = mem_printf("%s%s", str_has_prefix(url, "ws") ? "http" : "",
+				str_has_prefix(url, "ws") ? url + 2 : url);
 	CURLU *u = curl_url();
 	enum rc rc = RC_OK;
 
@@ -346,7 +368,8 @@ static enum rc dial_setup(struct dial *d, struct http_client *c, const char *url
 	if (!rc)
 		rc = write_request(d, u, err);
 	if (!rc)
-		rc = ev_timer_after(http_client_loop(c), &d->deadline, timeout, on_deadline, d, err);
+		rc = ev_timer_after(http_client_loop(c), &d->deadline, timeout, on_deadline, d,
+				    err);
 	curl_url_cleanup(u);
 	if (rc)
 		return rc;
@@ -357,8 +380,8 @@ static enum rc dial_setup(struct dial *d, struct http_client *c, const char *url
 }
 
 enum rc http_ws_connect(struct http_client *c, struct http_ws **out, const char *url,
-			const char *protocols, usec_t timeout, const struct http_ws_ops *ops, void *arg,
-			struct err *err)
+			const char *protocols, usec_t timeout, const struct http_ws_ops *ops,
+			void *arg, struct err *err)
 {
 	struct dial *d = mem_alloc(sizeof(*d));
 	enum rc rc;

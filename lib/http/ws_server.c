@@ -52,7 +52,8 @@ static ssize_t up_send(void *io, const void *buf, size_t n)
 	if (!u->tls)
 		return send(u->fd, buf, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 	/* A record that waits is what the last call was about, and the caller repeats itself. */
-	r = u->is_flushing ? gnutls_record_send(u->tls, NULL, 0) : gnutls_record_send(u->tls, buf, n);
+	r = u->is_flushing ? gnutls_record_send(u->tls, NULL, 0)
+			   : gnutls_record_send(u->tls, buf, n);
 	u->is_flushing = r == GNUTLS_E_AGAIN || r == GNUTLS_E_INTERRUPTED;
 	return result(r > 0 ? MIN(r, (ssize_t)n) : r);
 }
@@ -165,9 +166,11 @@ static enum rc write_head(struct http_req *r, const char *key, const char *proto
 
 	ws_accept_key(key, accept);
 	sbuf_init(&r->ws_head, 1024);
-	sbuf_addf(&r->ws_head,
-		  "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-		  "Sec-WebSocket-Accept: %s\r\n", accept);
+	sbuf_addf(
+		&r->ws_head,
+		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+		"Sec-WebSocket-Accept: %s\r\n",
+		accept);
 	if (protocol)
 		sbuf_addf(&r->ws_head, "Sec-WebSocket-Protocol: %s\r\n", protocol);
 	sbuf_adds(&r->ws_head, "\r\n");

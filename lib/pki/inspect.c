@@ -76,8 +76,10 @@ static enum rc read_names(struct pki_info *i, gnutls_x509_crt_t crt)
 
 enum rc pki_inspect(struct pki_info *out, const char *cert_pem, struct err *err)
 {
-	CLEANUP(crt_deinitp) gnutls_x509_crt_t crt = NULL;
-	CLEANUP(pki_info_fini) struct pki_info i = {0};
+	CLEANUP(crt_deinitp)
+	gnutls_x509_crt_t crt = NULL;
+	CLEANUP(pki_info_fini)
+	struct pki_info i = {0};
 	unsigned char serial[32];
 	size_t n = sizeof(serial);
 	char cn[256];
@@ -124,9 +126,11 @@ static bool has_purpose(gnutls_x509_crt_t crt, const char *oid)
 	return gnutls_x509_crt_check_key_purpose(crt, oid, 0) != 0;
 }
 
-enum rc pki_verify(const char *cert_pem, const char *ca_pem, unsigned use, usec_t now, struct err *err)
+enum rc pki_verify(const char *cert_pem, const char *ca_pem, unsigned use, usec_t now,
+		   struct err *err)
 {
-	CLEANUP(crt_deinitp) gnutls_x509_crt_t crt = NULL, ca = NULL;
+	CLEANUP(crt_deinitp)
+	gnutls_x509_crt_t crt = NULL, ca = NULL;
 	unsigned status = 0;
 	enum rc rc = read_crt(&crt, cert_pem, err);
 
@@ -135,8 +139,8 @@ enum rc pki_verify(const char *cert_pem, const char *ca_pem, unsigned use, usec_
 	if (rc)
 		return rc;
 	/* Times are compared with the caller's clock below. */
-	int r = gnutls_x509_crt_list_verify(&crt, 1, &ca, 1, NULL, 0, GNUTLS_VERIFY_DISABLE_TIME_CHECKS,
-					    &status);
+	int r = gnutls_x509_crt_list_verify(&crt, 1, &ca, 1, NULL, 0,
+					    GNUTLS_VERIFY_DISABLE_TIME_CHECKS, &status);
 
 	if (r < 0 || status)
 		return err_set(err, RC_UNAUTHORIZED, "the certificate is not signed by this CA");

@@ -93,7 +93,8 @@ static enum rc draft_begin(struct draft *d, usec_t now, usec_t validity, struct 
 		r = gnutls_x509_privkey_init(&d->key);
 	if (r >= 0)
 		r = gnutls_x509_privkey_generate(d->key, GNUTLS_PK_ECDSA,
-						 GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0);
+						 GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1),
+						 0);
 	if (r >= 0)
 		r = gnutls_x509_crt_set_version(d->crt, 3);
 	if (r >= 0)
@@ -101,7 +102,8 @@ static enum rc draft_begin(struct draft *d, usec_t now, usec_t validity, struct 
 	if (r >= 0)
 		r = gnutls_x509_crt_set_key(d->crt, d->key);
 	if (r >= 0)
-		r = gnutls_x509_crt_set_activation_time(d->crt, (time_t)((now - SLACK) / USEC_PER_SEC));
+		r = gnutls_x509_crt_set_activation_time(d->crt,
+							(time_t)((now - SLACK) / USEC_PER_SEC));
 	if (r >= 0)
 		r = gnutls_x509_crt_set_expiration_time(d->crt,
 							(time_t)((now + validity) / USEC_PER_SEC));
@@ -121,9 +123,11 @@ static enum rc add_name(struct draft *d, const char *oid, const char *value, str
 		      value, err);
 }
 
-enum rc pki_ca_new(struct pki_pair *out, const char *cn, usec_t now, usec_t validity, struct err *err)
+enum rc pki_ca_new(struct pki_pair *out, const char *cn, usec_t now, usec_t validity,
+		   struct err *err)
 {
-	CLEANUP(draft_fini) struct draft d = {0};
+	CLEANUP(draft_fini)
+	struct draft d = {0};
 	enum rc rc = draft_begin(&d, now, validity, err);
 
 	if (!rc)
@@ -132,7 +136,8 @@ enum rc pki_ca_new(struct pki_pair *out, const char *cn, usec_t now, usec_t vali
 		rc = tls_rc(gnutls_x509_crt_set_basic_constraints(d.crt, 1, 0), "CA", err);
 	if (!rc)
 		rc = tls_rc(gnutls_x509_crt_set_key_usage(d.crt, GNUTLS_KEY_KEY_CERT_SIGN |
-								 GNUTLS_KEY_CRL_SIGN), "CA", err);
+									 GNUTLS_KEY_CRL_SIGN),
+			    "CA", err);
 	if (!rc)
 		rc = tls_rc(gnutls_x509_crt_sign2(d.crt, d.crt, d.key, GNUTLS_DIG_SHA256, 0),
 			    "cannot sign", err);
@@ -210,7 +215,8 @@ static enum rc sign(struct draft *d, const struct draft *ca, struct err *err)
 enum rc pki_issue(struct pki_pair *out, const struct pki_pair *ca, const struct pki_request *req,
 		  usec_t now, struct err *err)
 {
-	CLEANUP(draft_fini) struct draft d = {0}, signer = {0};
+	CLEANUP(draft_fini)
+	struct draft d = {0}, signer = {0};
 	enum rc rc = import_ca(&signer, ca, err);
 
 	if (!rc)
@@ -230,7 +236,8 @@ enum rc pki_issue(struct pki_pair *out, const struct pki_pair *ca, const struct 
 
 /* Files */
 
-static enum rc join(char **out, const char *dir, const char *name, const char *suffix, struct err *err)
+static enum rc join(char **out, const char *dir, const char *name, const char *suffix,
+		    struct err *err)
 {
 	*out = mem_printf("%s/%s%s", dir, name, suffix);
 	return *out ? RC_OK : err_set(err, RC_NOMEM, "cannot allocate a path");
@@ -238,7 +245,8 @@ static enum rc join(char **out, const char *dir, const char *name, const char *s
 
 enum rc pki_save(const struct pki_pair *p, const char *dir, const char *name, struct err *err)
 {
-	CLEANUP(mem_freep) char *crt = NULL, *key = NULL;
+	CLEANUP(mem_freep)
+	char *crt = NULL, *key = NULL;
 	enum rc rc = join(&crt, dir, name, ".crt", err);
 
 	if (!rc)
@@ -255,7 +263,8 @@ enum rc pki_save(const struct pki_pair *p, const char *dir, const char *name, st
 
 static enum rc check_pair(const struct pki_pair *p, const char *name, struct err *err)
 {
-	CLEANUP(draft_fini) struct draft d = {0};
+	CLEANUP(draft_fini)
+	struct draft d = {0};
 	unsigned char a[64], b[64];
 	size_t na = sizeof(a), nb = sizeof(b);
 	enum rc rc = import_ca(&d, p, err);
@@ -263,17 +272,19 @@ static enum rc check_pair(const struct pki_pair *p, const char *name, struct err
 	if (rc)
 		return err_prepend(err, "'%s'", name), rc;
 	if (gnutls_x509_crt_get_key_id(d.crt, GNUTLS_KEYID_USE_SHA256, a, &na) < 0 ||
-	    gnutls_x509_privkey_get_key_id(d.key, GNUTLS_KEYID_USE_SHA256, b, &nb) < 0 || na != nb ||
-	    memcmp(a, b, na))
-		return err_set(err, RC_INVALID, "the key of '%s' does not belong to its certificate",
-			       name);
+	    gnutls_x509_privkey_get_key_id(d.key, GNUTLS_KEYID_USE_SHA256, b, &nb) < 0 ||
+	    na != nb || memcmp(a, b, na))
+		return err_set(err, RC_INVALID,
+			       "the key of '%s' does not belong to its certificate", name);
 	return RC_OK;
 }
 
 enum rc pki_load(struct pki_pair *out, const char *dir, const char *name, struct err *err)
 {
-	CLEANUP(mem_freep) char *crt = NULL, *key = NULL;
-	CLEANUP(pki_pair_fini) struct pki_pair p = {0};
+	CLEANUP(mem_freep)
+	char *crt = NULL, *key = NULL;
+	CLEANUP(pki_pair_fini)
+	struct pki_pair p = {0};
 	size_t n;
 	enum rc rc = join(&crt, dir, name, ".crt", err);
 
@@ -310,8 +321,10 @@ void pki_psk_new(char out[PKI_PSK_HEX])
 
 enum rc pki_psk_write(const char *dir, const char *identity, const char *hex, struct err *err)
 {
-	static const char ok[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-	CLEANUP(mem_freep) char *path = NULL;
+	static const char ok[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+	CLEANUP(mem_freep)
+	char *path = NULL;
 	char line[512];
 	enum rc rc;
 

@@ -124,8 +124,8 @@ const char *at(struct check *c, const char *fmt, ...)
 	return buf;
 }
 
-void adm_check_spec(const VirtualMachineInstanceSpec *spec, const ObjectMeta *meta, const char *root,
-		    const struct adm_cluster *cluster, struct field_errs *fe)
+void adm_check_spec(const VirtualMachineInstanceSpec *spec, const ObjectMeta *meta,
+		    const char *root, const struct adm_cluster *cluster, struct field_errs *fe)
 {
 	struct check c = {.fe = fe, .cluster = cluster, .spec = spec, .meta = meta, .root = root};
 

@@ -29,7 +29,7 @@ void adm_cluster_fini(struct adm_cluster *c);
 MUST_CHECK enum rc adm_vmi_defaults(VirtualMachineInstance *vmi, const struct adm_cluster *c,
 				    struct err *err);
 /* Every fault of a spec that has its defaults; root: "spec" or "spec.template.spec". */
-void adm_check_spec(const VirtualMachineInstanceSpec *spec, const ObjectMeta *meta, const char *root,
-		    const struct adm_cluster *c, struct field_errs *fe);
+void adm_check_spec(const VirtualMachineInstanceSpec *spec, const ObjectMeta *meta,
+		    const char *root, const struct adm_cluster *c, struct field_errs *fe);
 
 #endif

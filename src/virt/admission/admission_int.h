@@ -8,9 +8,9 @@
 #include "virt/admission/admission.h"
 
 /* Reasons of causes. */
-#define INVALID "FieldValueInvalid"
-#define REQUIRED "FieldValueRequired"
-#define DUPLICATE "FieldValueDuplicate"
+#define INVALID	      "FieldValueInvalid"
+#define REQUIRED      "FieldValueRequired"
+#define DUPLICATE     "FieldValueDuplicate"
 #define NOT_SUPPORTED "FieldValueNotSupported"
 
 enum { CHECK_PATHS = 6 };
@@ -54,7 +54,7 @@ MUST_CHECK enum rc adm_add_finalizer(struct json *obj, const char *name, struct 
 enum rc vmim_mutate(struct hook_ctx *ctx, struct json *obj, struct err *err);
 enum rc vmim_validate(struct hook_ctx *ctx, const void *obj, const void *old, struct field_errs *fe,
 		      struct err *err);
-enum rc kubevirt_validate(struct hook_ctx *ctx, const void *obj, const void *old, struct field_errs *fe,
-			  struct err *err);
+enum rc kubevirt_validate(struct hook_ctx *ctx, const void *obj, const void *old,
+			  struct field_errs *fe, struct err *err);
 
 #endif

@@ -34,7 +34,8 @@ static void check_bus(struct check *c, const Disk *d, size_t i)
 		fe_cause(c->fe, INVALID, path, "IDE bus is not supported");
 	else if (!is_one_of(bus, buses))
 		fe_cause(c->fe, INVALID, path,
-			 "%s is set with an unrecognized bus %s, must be one of: [virtio sata scsi usb]",
+			 "%s is set with an unrecognized bus %s, must be one of: [virtio sata scsi "
+			 "usb]",
 			 at(c, "domain.devices.disks[%zu]", i), bus);
 	else if (d->cdrom && str_eq(bus, "virtio"))
 		fe_cause(c->fe, INVALID, path, "Bus type %s is invalid for CD-ROM device", bus);
@@ -67,7 +68,8 @@ static void check_pci(struct check *c, const Disk *d, size_t i)
 	if (!d->disk || str_is_empty(d->disk->pciAddress))
 		return;
 	if (!str_eq(d->disk->bus, "virtio"))
-		fe_cause(c->fe, INVALID, path, "disk %s - setting a PCI address is only possible with bus type virtio.",
+		fe_cause(c->fe, INVALID, path,
+			 "disk %s - setting a PCI address is only possible with bus type virtio.",
 			 d->name);
 	else if (!is_pci_address(d->disk->pciAddress))
 		fe_cause(c->fe, INVALID, path, "disk %s has malformed PCI address (%s).", d->name,
@@ -88,7 +90,8 @@ static void check_serial(struct check *c, const Disk *d, size_t i)
 			 at(c, "domain.devices.disks[%zu]", i), SERIAL_MAX);
 	if (strspn(d->serial, ok) != strlen(d->serial))
 		fe_cause(c->fe, INVALID, path,
-			 "%s must be made up of the following characters [A-Za-z0-9_.+-], if specified",
+			 "%s must be made up of the following characters [A-Za-z0-9_.+-], if "
+			 "specified",
 			 at(c, "domain.devices.disks[%zu]", i));
 }
 
@@ -100,10 +103,12 @@ static void check_modes(struct check *c, const Disk *d, size_t i)
 
 	if (!str_is_empty(d->cache) && !is_one_of(d->cache, caches))
 		fe_cause(c->fe, INVALID, at(c, "domain.devices.disks[%zu].cache", i),
-			 "%s has invalid value %s", at(c, "domain.devices.disks[%zu].cache", i), d->cache);
+			 "%s has invalid value %s", at(c, "domain.devices.disks[%zu].cache", i),
+			 d->cache);
 	if (!str_is_empty(d->io) && !is_one_of(d->io, ios))
 		fe_cause(c->fe, INVALID, at(c, "domain.devices.disks[%zu].io", i),
-			 "Disk IO mode for %s is not supported. Supported modes are: native, threads.",
+			 "Disk IO mode for %s is not supported. Supported modes are: native, "
+			 "threads.",
 			 at(c, "domain.devices.disks[%zu].io", i));
 	/* QEMU: native I/O bypasses the page cache, writeback needs it. */
 	if (str_eq(d->io, "native") && !str_is_empty(d->cache) && !str_eq(d->cache, "none"))
@@ -111,8 +116,8 @@ static void check_modes(struct check *c, const Disk *d, size_t i)
 			 "%s native needs cache none", at(c, "domain.devices.disks[%zu].io", i));
 	if (!str_is_empty(d->errorPolicy) && !is_one_of(d->errorPolicy, policies))
 		fe_cause(c->fe, INVALID, at(c, "domain.devices.disks[%zu].errorPolicy", i),
-			 "%s has invalid value \"%s\"", at(c, "domain.devices.disks[%zu].errorPolicy", i),
-			 d->errorPolicy);
+			 "%s has invalid value \"%s\"",
+			 at(c, "domain.devices.disks[%zu].errorPolicy", i), d->errorPolicy);
 }
 
 static void check_size(struct check *c, int64_t size, const char *path)
@@ -146,11 +151,14 @@ static void check_block_size(struct check *c, const Disk *d, size_t i)
 	check_size(c, k->logical, at(c, "domain.devices.disks[%zu].blockSize.custom.logical", i));
 	check_size(c, k->physical, at(c, "domain.devices.disks[%zu].blockSize.custom.physical", i));
 	if (k->logical > k->physical)
-		fe_cause(c->fe, INVALID, at(c, "domain.devices.disks[%zu].blockSize.custom.logical", i),
-			 "Logical size %lld must be the same or less than the physical size of %lld",
-			 (long long)k->logical, (long long)k->physical);
+		fe_cause(
+			c->fe, INVALID,
+			at(c, "domain.devices.disks[%zu].blockSize.custom.logical", i),
+			"Logical size %lld must be the same or less than the physical size of %lld",
+			(long long)k->logical, (long long)k->physical);
 	if (str_eq(bus_of(d), "sata") && k->logical != BLOCK_MIN)
-		fe_cause(c->fe, INVALID, at(c, "domain.devices.disks[%zu].blockSize.custom.logical", i),
+		fe_cause(c->fe, INVALID,
+			 at(c, "domain.devices.disks[%zu].blockSize.custom.logical", i),
 			 "Logical size %lld must be 512 for SATA devices", (long long)k->logical);
 	if (k->has_discardGranularity && k->logical > 0 && k->discardGranularity % k->logical)
 		fe_cause(c->fe, INVALID,
@@ -183,7 +191,8 @@ static void check_target(struct check *c, const Disk *d, size_t i)
 	const char *path = at(c, "domain.devices.disks[%zu]", i);
 
 	if (!!d->disk + !!d->lun + !!d->cdrom > 1)
-		fe_cause(c->fe, INVALID, path, "%s can only have a single target type defined", path);
+		fe_cause(c->fe, INVALID, path, "%s can only have a single target type defined",
+			 path);
 	if (!v)
 		fe_cause(c->fe, INVALID, at(c, "domain.devices.disks[%zu].name", i),
 			 d->cdrom ? "%s.Name '%s' not found: "
@@ -205,7 +214,8 @@ void check_disks(struct check *c)
 
 		for (size_t k = 0; k < i; k++)
 			if (str_eq(devs->disks[k].name, d->name))
-				fe_cause(c->fe, DUPLICATE, at(c, "domain.devices.disks[%zu].name", i),
+				fe_cause(c->fe, DUPLICATE,
+					 at(c, "domain.devices.disks[%zu].name", i),
 					 "%s and %s must not have the same Name.",
 					 at(c, "domain.devices.disks[%zu]", k),
 					 at(c, "domain.devices.disks[%zu]", i));
@@ -231,23 +241,25 @@ static bool is_base64(const char *s)
 
 /* One of the two halves (user data, network data) of a cloud-init volume; true when it is there. */
 static bool check_seed(struct check *c, const char *path, const char *half, const char *field,
-		       const char *plain, const char *base64, const void *ref, const char *secret_hint)
+		       const char *plain, const char *base64, const void *ref,
+		       const char *secret_hint)
 {
 	int n = !str_is_empty(plain) + !str_is_empty(base64) + !!ref;
 	size_t size = plain ? strlen(plain) : 0;
 
 	if (n > 1)
-		fe_cause(c->fe, INVALID, path, "%s must have only one %sdatasource set.", path, half);
+		fe_cause(c->fe, INVALID, path, "%s must have only one %sdatasource set.", path,
+			 half);
 	if (!str_is_empty(base64)) {
 		if (!is_base64(base64))
-			fe_cause(c->fe, INVALID, path, "%s.%sBase64 is not a valid base64 value.", path,
-				 field);
+			fe_cause(c->fe, INVALID, path, "%s.%sBase64 is not a valid base64 value.",
+				 path, field);
 		size = strlen(base64) / 4 * 3;
 	}
 	if (size > CLOUD_INIT_MAX)
 		fe_cause(c->fe, INVALID, path,
-			 "%s %sdata exceeds %d byte limit. Should use %s for larger data.", path, half,
-			 CLOUD_INIT_MAX, secret_hint);
+			 "%s %sdata exceeds %d byte limit. Should use %s for larger data.", path,
+			 half, CLOUD_INIT_MAX, secret_hint);
 	return n > 0;
 }
 
@@ -256,13 +268,14 @@ static void check_no_cloud(struct check *c, const CloudInitNoCloudSource *s, siz
 	const char *path = at(c, "volumes[%zu].cloudInitNoCloud", i);
 	bool has_user = check_seed(c, path, "user", "userData", s->userData, s->userDataBase64,
 				   s->secretRef, "UserDataSecretRef");
-	bool has_network = check_seed(c, path, "network", "networkData", s->networkData,
-				      s->networkDataBase64, s->networkDataSecretRef,
-				      "NetworkDataSecretRef");
+	bool has_network =
+		check_seed(c, path, "network", "networkData", s->networkData, s->networkDataBase64,
+			   s->networkDataSecretRef, "NetworkDataSecretRef");
 
 	if (!has_user && !has_network)
 		fe_cause(c->fe, INVALID, path,
-			 "%s must have at least one userdatasource or one networkdatasource set.", path);
+			 "%s must have at least one userdatasource or one networkdatasource set.",
+			 path);
 }
 
 /* Inside an image: absolute, without "..", not the root itself. */
@@ -320,19 +333,21 @@ static void check_volume(struct check *c, const Volume *v, size_t i)
 		fe_cause(c->fe, INVALID, at(c, "volumes[%zu]", i),
 			 "%s must have exactly one source type set", at(c, "volumes[%zu]", i));
 	if (v->dataVolume && str_is_empty(v->dataVolume->name))
-		fe_cause(c->fe, REQUIRED, at(c, "volumes[%zu].name", i), "DataVolume 'name' must be set");
+		fe_cause(c->fe, REQUIRED, at(c, "volumes[%zu].name", i),
+			 "DataVolume 'name' must be set");
 	if (!is_used(c, v))
 		fe_cause(c->fe, INVALID, at(c, "domain.volumes[%zu].name", i), "%s '%s' not found.",
 			 at(c, "domain.volumes[%zu].name", i), v->name);
 	if (v->cloudInitNoCloud)
 		check_no_cloud(c, v->cloudInitNoCloud, i);
 	if (v->containerDisk)
-		check_image_path(c, v->containerDisk->path, at(c, "volumes[%zu].containerDisk.path", i));
+		check_image_path(c, v->containerDisk->path,
+				 at(c, "volumes[%zu].containerDisk.path", i));
 	if (v->emptyDisk && v->emptyDisk->capacity &&
 	    api_quantity_parse(v->emptyDisk->capacity, &q, NULL) == RC_OK && q.nano <= 0)
 		fe_cause(c->fe, INVALID, at(c, "volumes[%zu].emptyDisk.capacity", i),
-			 "%s '%s': must be greater than 0.", at(c, "volumes[%zu].emptyDisk.capacity", i),
-			 v->emptyDisk->capacity);
+			 "%s '%s': must be greater than 0.",
+			 at(c, "volumes[%zu].emptyDisk.capacity", i), v->emptyDisk->capacity);
 }
 
 void check_volumes(struct check *c)
@@ -343,15 +358,17 @@ void check_volumes(struct check *c)
 		for (size_t k = 0; k < i; k++)
 			if (str_eq(s->volumes[k].name, s->volumes[i].name))
 				fe_cause(c->fe, DUPLICATE, at(c, "volumes[%zu].name", i),
-					 "%s and %s must not have the same Name.", at(c, "volumes[%zu]", k),
-					 at(c, "volumes[%zu]", i));
+					 "%s and %s must not have the same Name.",
+					 at(c, "volumes[%zu]", k), at(c, "volumes[%zu]", i));
 		check_volume(c, &s->volumes[i], i);
 	}
 	if (s->domain.firmware && s->domain.firmware->kernelBoot &&
 	    s->domain.firmware->kernelBoot->container) {
 		const KernelBootContainer *k = s->domain.firmware->kernelBoot->container;
 
-		check_image_path(c, k->kernelPath, at(c, "domain.firmware.kernelBoot.container.kernelPath"));
-		check_image_path(c, k->initrdPath, at(c, "domain.firmware.kernelBoot.container.initrdPath"));
+		check_image_path(c, k->kernelPath,
+				 at(c, "domain.firmware.kernelBoot.container.kernelPath"));
+		check_image_path(c, k->initrdPath,
+				 at(c, "domain.firmware.kernelBoot.container.initrdPath"));
 	}
 }

@@ -21,7 +21,8 @@ static void check_kernel_boot(struct check *c, const KernelBoot *k)
 		fe_cause(c->fe, REQUIRED, path, "%s must be defined with an image", path);
 	if (str_is_empty(box->kernelPath) && str_is_empty(box->initrdPath))
 		fe_cause(c->fe, REQUIRED, path,
-			 "%s must be defined with at least one of the following: kernelPath, initrdPath",
+			 "%s must be defined with at least one of the following: kernelPath, "
+			 "initrdPath",
 			 path);
 	if (!str_is_empty(k->kernelArgs) && str_is_empty(box->kernelPath))
 		fe_cause(c->fe, REQUIRED, at(c, "domain.firmware.kernelBoot.kernelArgs"),
@@ -36,10 +37,12 @@ static void check_bootloader(struct check *c, const Bootloader *b)
 
 	if (b->bios && b->efi)
 		fe_cause(c->fe, INVALID, path,
-			 "%s has both EFI and BIOS configured, but they are mutually exclusive.", path);
+			 "%s has both EFI and BIOS configured, but they are mutually exclusive.",
+			 path);
 	if (b->efi && API_GET(b->efi, secureBoot, true) && !has_smm)
 		fe_cause(c->fe, INVALID, at(c, "domain"),
-			 "%s has EFI SecureBoot enabled. SecureBoot requires SMM, which is currently disabled.",
+			 "%s has EFI SecureBoot enabled. SecureBoot requires SMM, which is "
+			 "currently disabled.",
 			 at(c, "domain"));
 }
 
@@ -55,8 +58,8 @@ void check_firmware(struct check *c)
 
 static void check_strategies(struct check *c)
 {
-	static const char *const evict[] = {"None", "LiveMigrate", "LiveMigrateIfPossible", "External",
-					    NULL};
+	static const char *const evict[] = {"None", "LiveMigrate", "LiveMigrateIfPossible",
+					    "External", NULL};
 	const VirtualMachineInstanceSpec *s = c->spec;
 
 	if (!str_is_empty(s->evictionStrategy) && !is_one_of(s->evictionStrategy, evict))
@@ -69,11 +72,13 @@ static void check_strategies(struct check *c)
 			 s->startStrategy);
 	else if (s->startStrategy && s->livenessProbe)
 		fe_cause(c->fe, INVALID, at(c, "startStrategy"),
-			 "either %s or %s should be provided.Pausing VMI with LivenessProbe is not supported",
+			 "either %s or %s should be provided.Pausing VMI with LivenessProbe is not "
+			 "supported",
 			 at(c, "startStrategy"), at(c, "livenessProbe"));
 	if (s->has_terminationGracePeriodSeconds && s->terminationGracePeriodSeconds < 0)
 		fe_cause(c->fe, INVALID, at(c, "terminationGracePeriodSeconds"),
-			 "%s must be greater than or equal to 0", at(c, "terminationGracePeriodSeconds"));
+			 "%s must be greater than or equal to 0",
+			 at(c, "terminationGracePeriodSeconds"));
 }
 
 static void check_names(struct check *c)
@@ -83,15 +88,19 @@ static void check_names(struct check *c)
 	if (!str_is_empty(s->hostname) && !str_is_dns_label(s->hostname))
 		fe_cause(c->fe, INVALID, at(c, "hostname"),
 			 "%s does not conform to the kubernetes DNS_LABEL rules : "
-			 "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
-			 "and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', "
+			 "a lowercase RFC 1123 label must consist of lower case alphanumeric "
+			 "characters or '-', "
+			 "and must start and end with an alphanumeric character (e.g. 'my-name',  "
+			 "or '123-abc', "
 			 "regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')",
 			 at(c, "hostname"));
 	if (!str_is_empty(s->subdomain) && !str_is_dns_subdomain(s->subdomain))
 		fe_cause(c->fe, INVALID, at(c, "subdomain"),
 			 "%s does not conform to the kubernetes DNS_SUBDOMAIN rules : "
-			 "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "
-			 "'-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', "
+			 "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric "
+			 "characters, "
+			 "'-' or '.', and must start and end with an alphanumeric character (e.g. "
+			 "'example.com', "
 			 "regex used for validation is "
 			 "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
 			 at(c, "subdomain"));
@@ -99,16 +108,18 @@ static void check_names(struct check *c)
 
 static void check_dns(struct check *c)
 {
-	static const char *const policies[] = {"ClusterFirstWithHostNet", "ClusterFirst", "Default", "None",
-					       NULL};
+	static const char *const policies[] = {"ClusterFirstWithHostNet", "ClusterFirst", "Default",
+					       "None", NULL};
 	const VirtualMachineInstanceSpec *s = c->spec;
 	const PodDNSConfig *d = s->dnsConfig;
 	size_t chars = 0;
 
 	if (!str_is_empty(s->dnsPolicy) && !is_one_of(s->dnsPolicy, policies))
 		fe_cause(c->fe, INVALID, at(c, "dnsPolicy"),
-			 "DNSPolicy: %s is not supported, valid values: [ClusterFirstWithHostNet ClusterFirst "
-			 "Default None ]", s->dnsPolicy);
+			 "DNSPolicy: %s is not supported, valid values: [ClusterFirstWithHostNet "
+			 "ClusterFirst "
+			 "Default None ]",
+			 s->dnsPolicy);
 	if (str_eq(s->dnsPolicy, "None") && (!d || d->n_nameservers == 0))
 		fe_cause(c->fe, REQUIRED, at(c, "dnsConfig"),
 			 "must provide `dnsConfig` when `dnsPolicy` is None");
@@ -124,7 +135,8 @@ static void check_dns(struct check *c)
 		chars += strlen(d->searches[i]) + (i ? 1 : 0);
 	if (chars > 256)
 		fe_cause(c->fe, INVALID, at(c, "dnsConfig.searches"),
-			 "must not have more than 256 characters (including spaces) in the search list");
+			 "must not have more than 256 characters (including spaces) in the search "
+			 "list");
 }
 
 static bool has_pod_network(const VirtualMachineInstanceSpec *s)
@@ -147,8 +159,9 @@ static void check_probe(struct check *c, const Probe *p, const char *name)
 		fe_cause(c->fe, INVALID, path, "%s must have exactly one probe type set", path);
 	else if (n == 0)
 		fe_cause(c->fe, INVALID, path,
-			 "either %s.tcpSocket, %s.exec or %s.httpGet must be set if a %s is specified", path,
-			 path, path, path);
+			 "either %s.tcpSocket, %s.exec or %s.httpGet must be set if a %s is "
+			 "specified",
+			 path, path, path, path);
 	if (!has_pod_network(c->spec) && p->httpGet)
 		fe_cause(c->fe, INVALID, at(c, "%s.httpGet", name),
 			 "%s.httpGet is only allowed if the Pod Network is attached", path);
@@ -168,5 +181,6 @@ void check_lifecycle(struct check *c)
 	check_probe(c, c->spec->livenessProbe, "livenessProbe");
 	/* KubeVirt also knows arm64 and s390x; Ferry's nodes are amd64. */
 	if (!str_is_empty(arch) && !str_eq(arch, "amd64"))
-		fe_cause(c->fe, INVALID, at(c, "architecture"), "unsupported architecture: %s", arch);
+		fe_cause(c->fe, INVALID, at(c, "architecture"), "unsupported architecture: %s",
+			 arch);
 }

@@ -44,16 +44,20 @@ static void check_binding(struct check *c, const Interface *n, const Network *ne
 			 "Macvtap network binding has been discontinued since v1.3");
 	if (bindings != 1)
 		fe_cause(c->fe, INVALID, at(c, "domain.devices.interfaces[%zu]", i),
-			 "logical %s interface must have exactly one binding method or binding plugin",
+			 "logical %s interface must have exactly one binding method or binding "
+			 "plugin",
 			 n->name);
 	if (n->masquerade && net && !net->pod)
-		fe_cause(c->fe, INVALID, path, "Masquerade interface only implemented with pod network");
+		fe_cause(c->fe, INVALID, path,
+			 "Masquerade interface only implemented with pod network");
 	if (n->passtBinding && net && !net->pod)
-		fe_cause(c->fe, INVALID, path, "PasstBinding interface only implemented with pod network");
+		fe_cause(c->fe, INVALID, path,
+			 "PasstBinding interface only implemented with pod network");
 	if (n->bridge && net && net->pod && config &&
 	    !API_GET(config, permitBridgeInterfaceOnPodNetwork, true))
-		fe_cause(c->fe, INVALID, path,
-			 "Bridge on pod network configuration is not enabled under kubevirt-config");
+		fe_cause(
+			c->fe, INVALID, path,
+			"Bridge on pod network configuration is not enabled under kubevirt-config");
 	if (n->masquerade && n->macAddress && !strcasecmp(n->macAddress, "02:00:00:00:00:00"))
 		fe_cause(c->fe, INVALID, at(c, "domain.devices.interfaces[%zu].macAddress", i),
 			 "The requested MAC address is reserved for the in-pod bridge. "
@@ -92,14 +96,14 @@ static void check_mac(struct check *c, const Interface *n, size_t i)
 		return;
 	bytes = mac_bytes(n->macAddress);
 	if (bytes < 6)
-		fe_cause(c->fe, INVALID, path, "interface %s has malformed MAC address (%s).", n->name,
-			 n->macAddress);
+		fe_cause(c->fe, INVALID, path, "interface %s has malformed MAC address (%s).",
+			 n->name, n->macAddress);
 	else if (bytes > 6)
-		fe_cause(c->fe, INVALID, path, "interface %s has too long MAC address (%s).", n->name,
-			 n->macAddress);
+		fe_cause(c->fe, INVALID, path, "interface %s has too long MAC address (%s).",
+			 n->name, n->macAddress);
 	else if (is_multicast(n->macAddress))
-		fe_cause(c->fe, INVALID, path, "interface %s has a multicast MAC address (%s).", n->name,
-			 n->macAddress);
+		fe_cause(c->fe, INVALID, path, "interface %s has a multicast MAC address (%s).",
+			 n->name, n->macAddress);
 }
 
 static void check_port(struct check *c, const Interface *n, size_t i, size_t p)
@@ -113,7 +117,8 @@ static void check_port(struct check *c, const Interface *n, size_t i, size_t p)
 		fe_cause(c->fe, INVALID, path, "Port field must be in range 0 < x < 65536.");
 	if (!str_is_empty(port->protocol) && !str_eq(port->protocol, "TCP") &&
 	    !str_eq(port->protocol, "UDP"))
-		fe_cause(c->fe, INVALID, at(c, "domain.devices.interfaces[%zu].ports[%zu].protocol", i, p),
+		fe_cause(c->fe, INVALID,
+			 at(c, "domain.devices.interfaces[%zu].ports[%zu].protocol", i, p),
 			 "Unknown protocol, only TCP or UDP allowed");
 	if (str_is_empty(port->name))
 		return;
@@ -123,7 +128,8 @@ static void check_port(struct check *c, const Interface *n, size_t i, size_t p)
 				 at(c, "domain.devices.interfaces[%zu].ports[%zu].name", i, p),
 				 "Duplicate name of the port: %s", port->name);
 	if (strlen(port->name) > 15 || !str_is_dns_label(port->name))
-		fe_cause(c->fe, INVALID, at(c, "domain.devices.interfaces[%zu].ports[%zu].name", i, p),
+		fe_cause(c->fe, INVALID,
+			 at(c, "domain.devices.interfaces[%zu].ports[%zu].name", i, p),
 			 "Invalid name of the port: %s", port->name);
 }
 
@@ -135,14 +141,16 @@ static void check_state(struct check *c, const Interface *n, const Network *net,
 	if (str_is_empty(n->state))
 		return;
 	if (!is_one_of(n->state, states))
-		fe_cause(c->fe, INVALID, path, "logical %s interface state value is unsupported: %s", n->name,
-			 n->state);
+		fe_cause(c->fe, INVALID, path,
+			 "logical %s interface state value is unsupported: %s", n->name, n->state);
 	else if (str_eq(n->state, "absent") && !n->bridge)
 		fe_cause(c->fe, INVALID, path,
-			 "\"%s\" interface's state \"absent\" is supported only for bridge binding", n->name);
+			 "\"%s\" interface's state \"absent\" is supported only for bridge binding",
+			 n->name);
 	else if (str_eq(n->state, "absent") && net && net->pod)
 		fe_cause(c->fe, INVALID, path,
-			 "\"%s\" interface's state \"absent\" is not supported on default networks", n->name);
+			 "\"%s\" interface's state \"absent\" is not supported on default networks",
+			 n->name);
 }
 
 static void check_boot(struct check *c, const Interface *n, size_t i)
@@ -163,8 +171,8 @@ static void check_boot(struct check *c, const Interface *n, size_t i)
 
 static void check_interface(struct check *c, size_t i)
 {
-	static const char *const models[] = {"e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139",
-					     "virtio", NULL};
+	static const char *const models[] = {"e1000", "e1000e",	 "igb",	   "ne2k_pci",
+					     "pcnet", "rtl8139", "virtio", NULL};
 	const Devices *devs = &c->spec->domain.devices;
 	const Interface *n = &devs->interfaces[i];
 	const Network *net = network_of(c, n->name);
@@ -178,7 +186,8 @@ static void check_interface(struct check *c, size_t i)
 				 "Only one interface can be connected to one specific network");
 	if (n->name && !is_name(n->name))
 		fe_cause(c->fe, INVALID, path,
-			 "Network interface name can only contain alphabetical characters, numbers, dashes (-) "
+			 "Network interface name can only contain alphabetical characters, "
+			 "numbers, dashes (-) "
 			 "or underscores (_)");
 	if (!str_is_empty(n->model) && !is_one_of(n->model, models))
 		fe_cause(c->fe, NOT_SUPPORTED, at(c, "domain.devices.interfaces[%zu].model", i),
@@ -214,10 +223,13 @@ static void check_networks(struct check *c)
 		for (size_t k = 0; k < i; k++)
 			if (str_eq(s->networks[k].name, n->name))
 				fe_cause(c->fe, DUPLICATE, at(c, "networks[%zu].name", i),
-					 "Network with name \"%s\" already exists, every network must have a "
-					 "unique name", n->name);
+					 "Network with name \"%s\" already exists, every network "
+					 "must have a "
+					 "unique name",
+					 n->name);
 		if (sources == 0)
-			fe_cause(c->fe, REQUIRED, at(c, "networks[%zu]", i), "should have a network type");
+			fe_cause(c->fe, REQUIRED, at(c, "networks[%zu]", i),
+				 "should have a network type");
 		if (sources > 1)
 			fe_cause(c->fe, REQUIRED, at(c, "networks[%zu]", i),
 				 "should have only one network type");
@@ -225,8 +237,8 @@ static void check_networks(struct check *c)
 			fe_cause(c->fe, REQUIRED, at(c, "networks[%zu]", i),
 				 "CNI delegating plugin must have a networkName");
 		if (!has_interface(c, n->name))
-			fe_cause(c->fe, REQUIRED, at(c, "networks[%zu].name", i), "%s '%s' not found.",
-				 at(c, "networks[%zu].name", i), n->name);
+			fe_cause(c->fe, REQUIRED, at(c, "networks[%zu].name", i),
+				 "%s '%s' not found.", at(c, "networks[%zu].name", i), n->name);
 	}
 	if (pods > 1)
 		fe_cause(c->fe, DUPLICATE, at(c, "domain.devices.interfaces"),
@@ -259,14 +271,17 @@ void check_devices(struct check *c)
 				 "Input device can have only tablet type.");
 	}
 	if (!str_is_empty(d->ioThreadsPolicy) && !is_one_of(d->ioThreadsPolicy, io_policies))
-		fe_cause(c->fe, INVALID, at(c, "domain.ioThreadsPolicy"), "Invalid IOThreadsPolicy (%s)",
-			 d->ioThreadsPolicy);
+		fe_cause(c->fe, INVALID, at(c, "domain.ioThreadsPolicy"),
+			 "Invalid IOThreadsPolicy (%s)", d->ioThreadsPolicy);
 	if (devs->video && !API_GET(devs, autoattachGraphicsDevice, true))
 		fe_cause(c->fe, INVALID, at(c, "domain.devices.video"),
-			 "Video configuration is not allowed when autoattachGraphicsDevice is set to false");
-	if (devs->video && !str_is_empty(devs->video->type) && !is_one_of(devs->video->type, videos))
+			 "Video configuration is not allowed when autoattachGraphicsDevice is set "
+			 "to false");
+	if (devs->video && !str_is_empty(devs->video->type) &&
+	    !is_one_of(devs->video->type, videos))
 		fe_cause(c->fe, INVALID, at(c, "domain.devices.video.type"),
-			 "video model '%s' is not supported on amd64 architecture", devs->video->type);
+			 "video model '%s' is not supported on amd64 architecture",
+			 devs->video->type);
 	if (devs->watchdog && devs->watchdog->diag288)
 		fe_cause(c->fe, INVALID, at(c, "domain.devices.watchdog"),
 			 "amd64 only supports I6300ESB watchdog device");

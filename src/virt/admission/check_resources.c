@@ -52,10 +52,11 @@ static void check_amount(struct check *c, const char *path, const char *text)
 	if (!quantity(text, &q))
 		return;
 	if (api_quantity_cmp(&q, &zero) < 0)
-		fe_cause(c->fe, INVALID, path, "%s '%s': must be greater than or equal to 0.", path, text);
-	else if (api_quantity_cmp(&q, &least) < 0)
-		fe_cause(c->fe, INVALID, path, "%s '%s': must be greater than or equal to 1M.", path,
+		fe_cause(c->fe, INVALID, path, "%s '%s': must be greater than or equal to 0.", path,
 			 text);
+	else if (api_quantity_cmp(&q, &least) < 0)
+		fe_cause(c->fe, INVALID, path, "%s '%s': must be greater than or equal to 1M.",
+			 path, text);
 }
 
 static void check_guest_memory(struct check *c, const char *guest)
@@ -64,9 +65,11 @@ static void check_guest_memory(struct check *c, const char *guest)
 	const char *path = at(c, "domain.memory.guest");
 
 	check_amount(c, path, guest);
-	if (quantity(guest, &g) && quantity(limit(c, "memory"), &lim) && api_quantity_cmp(&g, &lim) > 0)
-		fe_cause(c->fe, INVALID, path, "%s '%s' must be equal to or less than the memory limit %s '%s'",
-			 path, guest, at(c, "domain.resources.limits.memory"), limit(c, "memory"));
+	if (quantity(guest, &g) && quantity(limit(c, "memory"), &lim) &&
+	    api_quantity_cmp(&g, &lim) > 0)
+		fe_cause(c->fe, INVALID, path,
+			 "%s '%s' must be equal to or less than the memory limit %s '%s'", path,
+			 guest, at(c, "domain.resources.limits.memory"), limit(c, "memory"));
 }
 
 static void check_hugepages(struct check *c, const char *page)
@@ -84,11 +87,13 @@ static void check_hugepages(struct check *c, const char *page)
 	const char *req_path = at(c, "domain.resources.requests.memory");
 
 	if (api_quantity_cmp(&req, &q) < 0)
-		fe_cause(c->fe, INVALID, req_path, "%s '%s' must be equal to or larger than page size %s '%s'",
-			 req_path, request(c, "memory"), path, page);
+		fe_cause(c->fe, INVALID, req_path,
+			 "%s '%s' must be equal to or larger than page size %s '%s'", req_path,
+			 request(c, "memory"), path, page);
 	else if (req.nano % q.nano)
-		fe_cause(c->fe, INVALID, req_path, "%s '%s' is not a multiple of the page size %s '%s'",
-			 req_path, request(c, "memory"), path, page);
+		fe_cause(c->fe, INVALID, req_path,
+			 "%s '%s' is not a multiple of the page size %s '%s'", req_path,
+			 request(c, "memory"), path, page);
 }
 
 void check_memory(struct check *c)
@@ -109,17 +114,71 @@ void check_memory(struct check *c)
 /* Models of QEMU 10 on x86 without their versions: a name that is neither here nor on a node's label is
  * a typing error.  One that is here but on no node is left to the scheduler, which says so per node. */
 static const char *const qemu_models[] = {
-	"486", "Broadwell", "Broadwell-IBRS", "Broadwell-noTSX", "Broadwell-noTSX-IBRS",
-	"Cascadelake-Server", "Cascadelake-Server-noTSX", "ClearwaterForest", "Conroe", "Cooperlake",
-	"Denverton", "Dhyana", "EPYC", "EPYC-Genoa", "EPYC-IBPB", "EPYC-Milan", "EPYC-Rome",
-	"GraniteRapids", "Haswell", "Haswell-IBRS", "Haswell-noTSX", "Haswell-noTSX-IBRS",
-	"Icelake-Server", "Icelake-Server-noTSX", "IvyBridge", "IvyBridge-IBRS", "KnightsMill", "Nehalem",
-	"Nehalem-IBRS", "Opteron_G1", "Opteron_G2", "Opteron_G3", "Opteron_G4", "Opteron_G5", "Penryn",
-	"SandyBridge", "SandyBridge-IBRS", "SapphireRapids", "SierraForest", "Skylake-Client",
-	"Skylake-Client-IBRS", "Skylake-Client-noTSX-IBRS", "Skylake-Server", "Skylake-Server-IBRS",
-	"Skylake-Server-noTSX-IBRS", "Snowridge", "Westmere", "Westmere-IBRS", "YongFeng", "athlon",
-	"core2duo", "coreduo", "kvm32", "kvm64", "n270", "pentium", "pentium2", "pentium3", "phenom",
-	"qemu32", "qemu64", "max", "host-model", "host-passthrough", NULL,
+	"486",
+	"Broadwell",
+	"Broadwell-IBRS",
+	"Broadwell-noTSX",
+	"Broadwell-noTSX-IBRS",
+	"Cascadelake-Server",
+	"Cascadelake-Server-noTSX",
+	"ClearwaterForest",
+	"Conroe",
+	"Cooperlake",
+	"Denverton",
+	"Dhyana",
+	"EPYC",
+	"EPYC-Genoa",
+	"EPYC-IBPB",
+	"EPYC-Milan",
+	"EPYC-Rome",
+	"GraniteRapids",
+	"Haswell",
+	"Haswell-IBRS",
+	"Haswell-noTSX",
+	"Haswell-noTSX-IBRS",
+	"Icelake-Server",
+	"Icelake-Server-noTSX",
+	"IvyBridge",
+	"IvyBridge-IBRS",
+	"KnightsMill",
+	"Nehalem",
+	"Nehalem-IBRS",
+	"Opteron_G1",
+	"Opteron_G2",
+	"Opteron_G3",
+	"Opteron_G4",
+	"Opteron_G5",
+	"Penryn",
+	"SandyBridge",
+	"SandyBridge-IBRS",
+	"SapphireRapids",
+	"SierraForest",
+	"Skylake-Client",
+	"Skylake-Client-IBRS",
+	"Skylake-Client-noTSX-IBRS",
+	"Skylake-Server",
+	"Skylake-Server-IBRS",
+	"Skylake-Server-noTSX-IBRS",
+	"Snowridge",
+	"Westmere",
+	"Westmere-IBRS",
+	"YongFeng",
+	"athlon",
+	"core2duo",
+	"coreduo",
+	"kvm32",
+	"kvm64",
+	"n270",
+	"pentium",
+	"pentium2",
+	"pentium3",
+	"phenom",
+	"qemu32",
+	"qemu64",
+	"max",
+	"host-model",
+	"host-passthrough",
+	NULL,
 };
 
 enum { NEAREST = 3 };
@@ -168,7 +227,8 @@ static size_t without_version(const char *model)
 
 	while (digits < n && model[n - 1 - digits] >= '0' && model[n - 1 - digits] <= '9')
 		digits++;
-	if (digits && n > digits + 2 && model[n - digits - 1] == 'v' && model[n - digits - 2] == '-')
+	if (digits && n > digits + 2 && model[n - digits - 1] == 'v' &&
+	    model[n - digits - 2] == '-')
 		return n - digits - 2;
 	return n;
 }
@@ -190,15 +250,16 @@ static void check_model(struct check *c, const char *model)
 
 static void check_features(struct check *c, const CPU *cpu)
 {
-	static const char *const policies[] = {"force", "require", "optional", "disable", "forbid", "",
-					       NULL};
+	static const char *const policies[] = {"force",	 "require", "optional", "disable",
+					       "forbid", "",	    NULL};
 
 	for (size_t i = 0; i < cpu->n_features; i++) {
 		const CPUFeature *f = &cpu->features[i];
 
 		if (f->policy && !is_one_of(f->policy, policies))
 			fe_cause(c->fe, INVALID, at(c, "domain.cpu.features[%zu].policy", i),
-				 "CPU feature %s uses policy %s that is not supported.", f->name, f->policy);
+				 "CPU feature %s uses policy %s that is not supported.", f->name,
+				 f->policy);
 	}
 }
 
@@ -207,20 +268,24 @@ enum { VCPUS_MAX = 288 };
 
 static void check_topology(struct check *c, const CPU *cpu)
 {
-	int64_t sockets = MAX(cpu->sockets, 1), cores = MAX(cpu->cores, 1), threads = MAX(cpu->threads, 1);
+	int64_t sockets = MAX(cpu->sockets, 1), cores = MAX(cpu->cores, 1),
+		threads = MAX(cpu->threads, 1);
 
 	if (cpu->has_maxSockets && cpu->maxSockets && cpu->sockets > cpu->maxSockets)
 		fe_cause(c->fe, INVALID, at(c, "domain.cpu.sockets"),
-			 "Number of sockets in CPU topology is greater than the maximum sockets allowed");
+			 "Number of sockets in CPU topology is greater than the maximum sockets "
+			 "allowed");
 	if (sockets > VCPUS_MAX || cores > VCPUS_MAX || threads > VCPUS_MAX ||
 	    sockets * cores * threads > VCPUS_MAX)
 		fe_cause(c->fe, INVALID, at(c, "domain.cpu"),
-			 "%s has more than %d vCPUs in its topology", at(c, "domain.cpu"), VCPUS_MAX);
+			 "%s has more than %d vCPUs in its topology", at(c, "domain.cpu"),
+			 VCPUS_MAX);
 }
 
-static bool machine_is_allowed(const struct adm_cluster *c, const char *type, char *allowed, size_t n)
+static bool machine_is_allowed(const struct adm_cluster *c, const char *type, char *allowed,
+			       size_t n)
 {
-	static char *const defaults[] = {(char *)(uintptr_t)"q35*", (char *)(uintptr_t)"pc-q35*"};
+	static char *const defaults[] = {(char *)(uintptr_t) "q35*", (char *)(uintptr_t) "pc-q35*"};
 	const ArchConfiguration *arch = c->config->architectureConfiguration;
 	char *const *globs = defaults;
 	size_t n_globs = ARRAY_SIZE(defaults), at_ = 0;
@@ -262,6 +327,6 @@ void check_cpu(struct check *c)
 	if (m && !str_is_empty(m->type) &&
 	    !machine_is_allowed(c->cluster, m->type, allowed, sizeof(allowed)))
 		fe_cause(c->fe, INVALID, at(c, "domain.machine.type"),
-			 "%s is not supported: %s (allowed values: [%s])", at(c, "domain.machine.type"),
-			 m->type, allowed);
+			 "%s is not supported: %s (allowed values: [%s])",
+			 at(c, "domain.machine.type"), m->type, allowed);
 }

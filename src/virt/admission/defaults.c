@@ -94,7 +94,8 @@ static enum rc default_requests(DomainSpec *d, const struct adm_cluster *c)
 static enum rc default_networks(VirtualMachineInstanceSpec *s, const struct adm_cluster *c)
 {
 	Devices *devs = &s->domain.devices;
-	const char *binding = c->config->network ? c->config->network->defaultNetworkInterface : NULL;
+	const char *binding =
+		c->config->network ? c->config->network->defaultNetworkInterface : NULL;
 	Network *n;
 	Interface *i;
 	bool wants_masquerade = str_eq(binding, "masquerade");
@@ -108,7 +109,8 @@ static enum rc default_networks(VirtualMachineInstanceSpec *s, const struct adm_
 		return RC_NOMEM;
 	return (wants_masquerade ? api_ensure(&api_type_InterfaceMasquerade, &i->masquerade)
 				 : api_ensure(&api_type_InterfaceBridge, &i->bridge))
-		       ? RC_OK : RC_NOMEM;
+		       ? RC_OK
+		       : RC_NOMEM;
 }
 
 static bool has_disk(const Devices *devs, const char *name)
@@ -148,8 +150,9 @@ static enum rc default_disk(Disk *d)
 	if (d->lun)
 		return set_default(&d->lun->bus, "sata");
 	set_bool(&d->cdrom->has_readonly, &d->cdrom->readonly, true);
-	return set_default(&d->cdrom->bus, "sata") || set_default(&d->cdrom->tray, "closed") ? RC_NOMEM
-											      : RC_OK;
+	return set_default(&d->cdrom->bus, "sata") || set_default(&d->cdrom->tray, "closed")
+		       ? RC_NOMEM
+		       : RC_OK;
 }
 
 /* Always for ":latest" and for no tag at all; a digest pins the image. */
@@ -240,7 +243,8 @@ static enum rc default_devices(Devices *devs)
 			rc = set_default(&devs->inputs[i].type, "tablet");
 	}
 	if (!rc && devs->watchdog && !devs->watchdog->diag288) {
-		I6300ESBWatchdog *w = api_ensure(&api_type_I6300ESBWatchdog, &devs->watchdog->i6300esb);
+		I6300ESBWatchdog *w =
+			api_ensure(&api_type_I6300ESBWatchdog, &devs->watchdog->i6300esb);
 
 		rc = w ? set_default(&w->action, "reset") : RC_NOMEM;
 	}

@@ -26,7 +26,8 @@ static void check_gates(const DeveloperConfiguration *d, struct field_errs *fe)
 				fe_cause(fe, INVALID,
 					 "spec.configuration.developerConfiguration.featureGates",
 					 "feature gate \"%s\" exists on both \"FeatureGates\" and "
-					 "\"DisabledFeatureGates\"", d->featureGates[i]);
+					 "\"DisabledFeatureGates\"",
+					 d->featureGates[i]);
 }
 
 static const MigrationConfiguration *migrations(const KubeVirt *kv)
@@ -44,7 +45,8 @@ static void check_downtime(const KubeVirt *kv, const KubeVirt *old, struct field
 	if (before && before->has_maxDowntimeMs && before->maxDowntimeMs == now->maxDowntimeMs)
 		return;
 	fe_cause(fe, INVALID, "spec.configuration.migrations.maxDowntimeMs",
-		 "maxDowntimeMs cannot be modified without enabling the MigrationStallDetection feature gate");
+		 "maxDowntimeMs cannot be modified without enabling the MigrationStallDetection "
+		 "feature gate");
 }
 
 static void check_ratio(const KubeVirtConfiguration *k, struct field_errs *fe)
@@ -72,14 +74,17 @@ static enum rc check_delete(struct hook_ctx *ctx, const KubeVirt *kv, struct err
 	for (size_t i = 0; i < ARRAY_SIZE(workloads); i++)
 		if (any(ctx, workloads[i].resource))
 			return err_set(err, RC_BAD_REQUEST,
-				       "Rejecting the uninstall request, since there are still %s present. "
-				       "Either delete all KubeVirt related workloads or change the uninstall "
-				       "strategy before uninstalling KubeVirt.", workloads[i].text);
+				       "Rejecting the uninstall request, since there are still %s "
+				       "present. "
+				       "Either delete all KubeVirt related workloads or change the "
+				       "uninstall "
+				       "strategy before uninstalling KubeVirt.",
+				       workloads[i].text);
 	return RC_OK;
 }
 
-enum rc kubevirt_validate(struct hook_ctx *ctx, const void *obj, const void *old, struct field_errs *fe,
-			  struct err *err)
+enum rc kubevirt_validate(struct hook_ctx *ctx, const void *obj, const void *old,
+			  struct field_errs *fe, struct err *err)
 {
 	const KubeVirt *kv = obj;
 

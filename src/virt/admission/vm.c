@@ -13,26 +13,31 @@ enum rc vm_mutate(struct hook_ctx *ctx, struct json *obj, struct err *err)
 	return ctx->op == HOOK_CREATE ? adm_add_finalizer(obj, FIN_VM, err) : RC_OK;
 }
 
-static void check_run_strategy(struct hook_ctx *ctx, const VirtualMachineSpec *s, struct field_errs *fe)
+static void check_run_strategy(struct hook_ctx *ctx, const VirtualMachineSpec *s,
+			       struct field_errs *fe)
 {
-	static const char *const known[] = {"Always", "Halted", "Manual", "RerunOnFailure", "Once", NULL};
+	static const char *const known[] = {"Always",	      "Halted", "Manual",
+					    "RerunOnFailure", "Once",	NULL};
 
 	if (s->has_running)
 		hook_warn(ctx, "spec.running is deprecated, please use spec.runStrategy instead.");
 	if (s->has_running && s->runStrategy)
 		fe_cause(fe, INVALID, "spec.running",
-			 "Running and RunStrategy are mutually exclusive. Note that Running is deprecated, "
+			 "Running and RunStrategy are mutually exclusive. Note that Running is "
+			 "deprecated, "
 			 "please use RunStrategy instead");
 	else if (!s->has_running && str_is_empty(s->runStrategy))
 		fe_cause(fe, REQUIRED, "spec.running", "RunStrategy must be specified");
 	if (!str_is_empty(s->runStrategy) && !is_one_of(s->runStrategy, known))
-		fe_cause(fe, INVALID, "spec.runStrategy", "Invalid RunStrategy (%s)", s->runStrategy);
+		fe_cause(fe, INVALID, "spec.runStrategy", "Invalid RunStrategy (%s)",
+			 s->runStrategy);
 }
 
 static enum rc check_template(struct hook_ctx *ctx, const VirtualMachineInstanceTemplateSpec *t,
 			      struct field_errs *fe, struct err *err)
 {
-	CLEANUP(VirtualMachineInstance_freep) VirtualMachineInstance *vmi = VirtualMachineInstance_new();
+	CLEANUP(VirtualMachineInstance_freep)
+	VirtualMachineInstance *vmi = VirtualMachineInstance_new();
 	struct adm_cluster c = {0};
 	enum rc rc;
 

@@ -39,7 +39,8 @@ static enum rc first_status(VirtualMachineInstance *vmi, usec_t now)
 
 	api_fini(&api_type_VirtualMachineInstanceStatus, st);
 	time_rfc3339(now, text);
-	t = api_append(&st->phaseTransitionTimestamps, &st->n_phaseTransitionTimestamps, sizeof(*t));
+	t = api_append(&st->phaseTransitionTimestamps, &st->n_phaseTransitionTimestamps,
+		       sizeof(*t));
 	topo = api_ensure(&api_type_CPUTopology, &st->currentCPUTopology);
 	if (!t || !topo || api_set_str(&t->phase, "Pending") ||
 	    api_set_str(&t->phaseTransitionTimestamp, text) || api_set_str(&st->phase, "Pending"))
@@ -63,7 +64,8 @@ static enum rc first_status(VirtualMachineInstance *vmi, usec_t now)
 
 static enum rc mutate_create(struct hook_ctx *ctx, struct json *obj, struct err *err)
 {
-	CLEANUP(js_unrefp) struct json *out = NULL;
+	CLEANUP(js_unrefp)
+	struct json *out = NULL;
 	struct adm_cluster c = {0};
 	void *typed = NULL;
 	VirtualMachineInstance *vmi;
@@ -74,8 +76,9 @@ static enum rc mutate_create(struct hook_ctx *ctx, struct json *obj, struct err 
 	vmi = typed;
 	if (!rc)
 		rc = adm_vmi_defaults(vmi, &c, err);
-	if (!rc && (api_map_set(&vmi->metadata.annotations, "kubevirt.io/pci-topology-version", "v3") ||
-		    first_status(vmi, hook_now(ctx->env))))
+	if (!rc &&
+	    (api_map_set(&vmi->metadata.annotations, "kubevirt.io/pci-topology-version", "v3") ||
+	     first_status(vmi, hook_now(ctx->env))))
 		rc = err_set(err, RC_NOMEM, "cannot allocate a VMI");
 	if (!rc) {
 		out = api_encode(&api_type_VirtualMachineInstance, vmi);
@@ -101,8 +104,9 @@ enum rc vmi_mutate(struct hook_ctx *ctx, struct json *obj, struct err *err)
 		js_del(obj, "status");
 		return RC_OK;
 	}
-	return js_set(obj, "status", js_copy(status)) ? err_set(err, RC_NOMEM, "cannot copy a status")
-						      : RC_OK;
+	return js_set(obj, "status", js_copy(status))
+		       ? err_set(err, RC_NOMEM, "cannot copy a status")
+		       : RC_OK;
 }
 
 /* Validation */
@@ -110,9 +114,13 @@ enum rc vmi_mutate(struct hook_ctx *ctx, struct json *obj, struct err *err)
 static void check_labels(const VirtualMachineInstance *vmi, const VirtualMachineInstance *old,
 			 struct field_errs *fe)
 {
-	static const char *const reserved[] = {
-		LABEL_CREATED_BY, LABEL_MIGRATION_UID, LABEL_NODE_NAME, LABEL_MIGRATION_TARGET,
-		LABEL_SCHEDULABLE, "kubevirt.io/install-strategy", NULL};
+	static const char *const reserved[] = {LABEL_CREATED_BY,
+					       LABEL_MIGRATION_UID,
+					       LABEL_NODE_NAME,
+					       LABEL_MIGRATION_TARGET,
+					       LABEL_SCHEDULABLE,
+					       "kubevirt.io/install-strategy",
+					       NULL};
 
 	for (const char *const *l = reserved; *l; l++) {
 		const char *now = api_map_get(&vmi->metadata.labels, *l);
@@ -121,7 +129,8 @@ static void check_labels(const VirtualMachineInstance *vmi, const VirtualMachine
 		if (str_eq(now, before))
 			continue;
 		fe_cause(fe, NOT_SUPPORTED, "metadata.labels",
-			 "%s of the following reserved kubevirt.io/ labels on a VMI object is prohibited",
+			 "%s of the following reserved kubevirt.io/ labels on a VMI object is "
+			 "prohibited",
 			 old ? "modification" : "creation");
 		return;
 	}
@@ -135,7 +144,8 @@ static void check_create(struct hook_ctx *ctx, const VirtualMachineInstance *vmi
 	if (!d->memory || str_is_empty(d->memory->guest))
 		fe_cause(fe, REQUIRED, "spec.domain.memory",
 			 "no memory requested, at least one of 'spec.domain.memory.guest', "
-			 "'spec.domain.memory.hugepages.pageSize' or 'spec.domain.resources.requests.memory' "
+			 "'spec.domain.memory.hugepages.pageSize' or "
+			 "'spec.domain.resources.requests.memory' "
 			 "must be set");
 	adm_check_spec(&vmi->spec, &vmi->metadata, "spec", c, fe);
 	if (!apisrv_user_is_component(ctx->user))
@@ -172,7 +182,8 @@ static void check_update(struct hook_ctx *ctx, const VirtualMachineInstance *vmi
 	const Memory *ma = vmi->spec.domain.memory, *mb = old->spec.domain.memory;
 	bool is_component = apisrv_user_is_component(ctx->user);
 
-	if (!is_component && !api_equal(&api_type_VirtualMachineInstanceSpec, &vmi->spec, &old->spec)) {
+	if (!is_component &&
+	    !api_equal(&api_type_VirtualMachineInstanceSpec, &vmi->spec, &old->spec)) {
 		fe_cause(fe, NOT_SUPPORTED, "", "update of VMI object is restricted");
 		return;
 	}
@@ -182,7 +193,8 @@ static void check_update(struct hook_ctx *ctx, const VirtualMachineInstance *vmi
 		fe_cause(fe, NOT_SUPPORTED, "spec.domain.cpu.maxSockets",
 			 "CPU topology maxSockets changed");
 	if (!str_eq(ma ? ma->maxGuest : NULL, mb ? mb->maxGuest : NULL))
-		fe_cause(fe, NOT_SUPPORTED, "spec.domain.memory.maxGuest", "Memory maxGuest changed");
+		fe_cause(fe, NOT_SUPPORTED, "spec.domain.memory.maxGuest",
+			 "Memory maxGuest changed");
 }
 
 enum rc vmi_validate(struct hook_ctx *ctx, const void *obj, const void *old, struct field_errs *fe,

@@ -65,7 +65,8 @@ static enum rc check_vmi(struct hook_ctx *ctx, const char *name, struct err *err
 	const char *reason, *message;
 
 	if (!vmi)
-		return err_set(err, RC_BAD_REQUEST, "the VMI \"%s/%s\" does not exist", ctx->ns, name);
+		return err_set(err, RC_BAD_REQUEST, "the VMI \"%s/%s\" does not exist", ctx->ns,
+			       name);
 	if (is_final(js_str(js_at(vmi, "status", "phase", NULL))))
 		return err_set(err, RC_BAD_REQUEST, "Cannot migrate VMI in finalized state.");
 	if (str_eq(js_get_str(can, "status"), "False")) {
@@ -74,12 +75,14 @@ static enum rc check_vmi(struct hook_ctx *ctx, const char *name, struct err *err
 		return err_set(err, RC_BAD_REQUEST, "Cannot migrate VMI, Reason: %s, Message: %s",
 			       reason ? reason : "", message ? message : "");
 	}
-	hook_each(ctx->env, "virtualmachineinstancemigrations.kubevirt.io", ctx->ns, look_for_in_flight,
-		  &f);
+	hook_each(ctx->env, "virtualmachineinstancemigrations.kubevirt.io", ctx->ns,
+		  look_for_in_flight, &f);
 	if (f.uid)
 		return err_set(err, RC_BAD_REQUEST,
-			       "in-flight migration detected. Active migration job (%s) is currently already "
-			       "in progress for VMI %s.", f.uid, name);
+			       "in-flight migration detected. Active migration job (%s) is "
+			       "currently already "
+			       "in progress for VMI %s.",
+			       f.uid, name);
 	return RC_OK;
 }
 
@@ -90,11 +93,13 @@ static enum rc check_create(struct hook_ctx *ctx, const VirtualMachineInstanceMi
 		fe_cause(fe, REQUIRED, "spec.vmiName", "vmiName is missing");
 	if (m->spec.priority && !apisrv_user_is_component(ctx->user))
 		fe_cause(fe, INVALID, "spec.priority",
-			 "Migration priority queue, only virt-controller is allowed to set priority field");
+			 "Migration priority queue, only virt-controller is allowed to set "
+			 "priority field");
 	/* Moves between clusters do not exist in Ferry, whatever the gate says. */
 	if (m->spec.sendTo || m->spec.receive)
 		fe_cause(fe, INVALID, "spec",
-			 "DecentralizedLiveMigration feature gate is not enabled in kubevirt resource");
+			 "DecentralizedLiveMigration feature gate is not enabled in kubevirt "
+			 "resource");
 	return fe_is_ok(fe) ? check_vmi(ctx, m->spec.vmiName, err) : RC_OK;
 }
 
@@ -108,8 +113,9 @@ static void check_update(const VirtualMachineInstanceMigration *m,
 		fe_cause(fe, NOT_SUPPORTED, "", "update of Migration object's spec is restricted");
 	if (is_final(old->status.phase) || !before || str_eq(label, before))
 		return;
-	fe_cause(fe, NOT_SUPPORTED, "", label ? "selector label can't be modified on an in-flight migration"
-					      : "selector label can't be removed from an in-flight migration");
+	fe_cause(fe, NOT_SUPPORTED, "",
+		 label ? "selector label can't be modified on an in-flight migration"
+		       : "selector label can't be removed from an in-flight migration");
 }
 
 enum rc vmim_validate(struct hook_ctx *ctx, const void *obj, const void *old, struct field_errs *fe,

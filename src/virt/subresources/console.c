@@ -60,7 +60,8 @@ static void on_closed(struct console *k)
 
 /* The client's side */
 
-static void client_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n, void *arg)
+static void client_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n,
+			   void *arg)
 {
 	struct console *k = arg;
 
@@ -107,7 +108,8 @@ static void agent_open(struct http_ws *ws, const char *protocol, void *arg)
 	(void)protocol;
 	hook_call_on_cancel(call, NULL);
 	hook_call_set_data(call, NULL);
-	if (http_upgrade_ws(req, http_req_ws_protocol(req, supported), &client_ops, k, &k->client, &err)) {
+	if (http_upgrade_ws(req, http_req_ws_protocol(req, supported), &client_ops, k, &k->client,
+			    &err)) {
 		fail_bad_request(call, "%s", err.msg);
 		console_free(k);
 		return;
@@ -115,7 +117,8 @@ static void agent_open(struct http_ws *ws, const char *protocol, void *arg)
 	hook_call_upgraded(call);
 }
 
-static void agent_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n, void *arg)
+static void agent_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n,
+			  void *arg)
 {
 	struct console *k = arg;
 
@@ -177,7 +180,8 @@ static void on_cancel(struct hook_call *call)
 static void dial(struct hook_call *call, const struct json *vmi)
 {
 	struct virt_subres *s = hook_arg(hook_call_env(call));
-	CLEANUP(mem_freep) char *url = NULL;
+	CLEANUP(mem_freep)
+	char *url = NULL;
 	struct console *k = s ? mem_alloc(sizeof(*k)) : NULL;
 	struct err err = {0};
 	enum rc rc;
@@ -188,8 +192,8 @@ static void dial(struct hook_call *call, const struct json *vmi)
 	}
 	rc = agent_url(call, vmi, "console", &url, &err);
 	if (!rc)
-		rc = http_ws_connect(s->agents, &k->agent, url, PROTOCOL, DIAL_TIMEOUT, &agent_ops, k,
-				     &err);
+		rc = http_ws_connect(s->agents, &k->agent, url, PROTOCOL, DIAL_TIMEOUT, &agent_ops,
+				     k, &err);
 	if (rc) {
 		mem_free(k);
 		fail_internal(call, "%s", err.msg);
@@ -209,7 +213,8 @@ void vmi_console(struct hook_call *call)
 
 	if (!vmi)
 		fail_not_found(call, "virtualmachineinstance", hook_call_name(call));
-	else if (!js_bool(js_at(vmi, "spec", "domain", "devices", "autoattachSerialConsole", NULL), true))
+	else if (!js_bool(js_at(vmi, "spec", "domain", "devices", "autoattachSerialConsole", NULL),
+			  true))
 		fail_bad_request(call, "No serial consoles are present.");
 	else if (str_eq(phase, "Failed"))
 		fail_conflict(call, "virtualmachineinstance", "VMI is in failed status");

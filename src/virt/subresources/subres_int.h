@@ -16,7 +16,7 @@ struct virt_subres {
 	struct list pending; /* commands on their way to a node */
 };
 
-#define VM_RESOURCE "virtualmachines.kubevirt.io"
+#define VM_RESOURCE  "virtualmachines.kubevirt.io"
 #define VMI_RESOURCE "virtualmachineinstances.kubevirt.io"
 
 /* What a call remembers between its steps. */
@@ -33,7 +33,8 @@ struct op *op_of(struct hook_call *call);
 /* Answers.  Each ends the call. */
 void reply_empty(struct hook_call *call, int status);
 void fail_not_found(struct hook_call *call, const char *kind, const char *name);
-void fail_conflict(struct hook_call *call, const char *kind, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void fail_conflict(struct hook_call *call, const char *kind, const char *fmt, ...)
+	PRINTF_LIKE(3, 4);
 void fail_bad_request(struct hook_call *call, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void fail_internal(struct hook_call *call, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void reply_as_is(struct hook_call *call, int status, const struct json *obj);
@@ -78,7 +79,7 @@ void get_healthz(struct hook_call *call);
 
 /* "https://<address>:<port>/v1/namespaces/<ns>/virtualmachineinstances/<name>/<what>" of the node where
  * the VMI runs; RC_CLOSED when its agent's address is not known. */
-MUST_CHECK enum rc agent_url(struct hook_call *call, const struct json *vmi, const char *what, char **out,
-			     struct err *err);
+MUST_CHECK enum rc agent_url(struct hook_call *call, const struct json *vmi, const char *what,
+			     char **out, struct err *err);
 
 #endif

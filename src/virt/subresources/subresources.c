@@ -6,21 +6,31 @@
 #include "http/uri.h"
 #include "virt/subresources/subres_int.h"
 
-#define VM(path_, method_, handle_) \
-	{.scope = SUBRES_OBJECT, .resource = "virtualmachines", .path = path_, .method = method_, \
-	 .handle = handle_}
-#define VMI(path_, method_, handle_) \
-	{.scope = SUBRES_OBJECT, .resource = "virtualmachineinstances", .path = path_, \
-	 .method = method_, .handle = handle_}
-#define VMI_PREFIX(path_, handle_) \
-	{.scope = SUBRES_OBJECT, .resource = "virtualmachineinstances", .path = path_, \
-	 .is_prefix = true, .method = "GET", .handle = handle_}
-#define HIDDEN(resource_, path_, method_, handle_) \
-	{.scope = SUBRES_OBJECT, .resource = resource_, .path = path_, .is_hidden = true, \
-	 .method = method_, .handle = handle_}
-#define CLUSTER(path_, handle_) \
-	{.scope = SUBRES_CLUSTER, .path = path_, .is_public = true, .is_hidden = true, .method = "GET", \
-	 .handle = handle_}
+#define VM(path_, method_, handle_)                                                   \
+	{                                                                             \
+		.scope = SUBRES_OBJECT, .resource = "virtualmachines", .path = path_, \
+		.method = method_, .handle = handle_                                  \
+	}
+#define VMI(path_, method_, handle_)                                                          \
+	{                                                                                     \
+		.scope = SUBRES_OBJECT, .resource = "virtualmachineinstances", .path = path_, \
+		.method = method_, .handle = handle_                                          \
+	}
+#define VMI_PREFIX(path_, handle_)                                                            \
+	{                                                                                     \
+		.scope = SUBRES_OBJECT, .resource = "virtualmachineinstances", .path = path_, \
+		.is_prefix = true, .method = "GET", .handle = handle_                         \
+	}
+#define HIDDEN(resource_, path_, method_, handle_)                                               \
+	{                                                                                        \
+		.scope = SUBRES_OBJECT, .resource = resource_, .path = path_, .is_hidden = true, \
+		.method = method_, .handle = handle_                                             \
+	}
+#define CLUSTER(path_, handle_)                                                               \
+	{                                                                                     \
+		.scope = SUBRES_CLUSTER, .path = path_, .is_public = true, .is_hidden = true, \
+		.method = "GET", .handle = handle_                                            \
+	}
 
 const struct subres_hook virt_subres[] = {
 	VM("start", "PUT", vm_start),
@@ -34,8 +44,13 @@ const struct subres_hook virt_subres[] = {
 	HIDDEN("virtualmachines", "removevolume", "PUT", refuse_unsupported),
 	HIDDEN("virtualmachines", "memorydump", "PUT", refuse_unsupported),
 	HIDDEN("virtualmachines", "removememorydump", "PUT", refuse_unsupported),
-	{.scope = SUBRES_OBJECT, .resource = "virtualmachines", .path = "portforward", .is_prefix = true,
-	 .is_hidden = true, .method = "GET", .handle = refuse_unsupported},
+	{.scope = SUBRES_OBJECT,
+	 .resource = "virtualmachines",
+	 .path = "portforward",
+	 .is_prefix = true,
+	 .is_hidden = true,
+	 .method = "GET",
+	 .handle = refuse_unsupported},
 
 	VMI("console", "GET", vmi_console),
 	VMI("pause", "PUT", vmi_pause),
@@ -63,7 +78,10 @@ const struct subres_hook virt_subres[] = {
 	HIDDEN("virtualmachineinstances", "usbredir", "GET", vmi_no_usb),
 	HIDDEN("virtualmachineinstances", "vsock", "GET", vmi_no_vsock),
 
-	{.scope = SUBRES_NAMESPACE, .path = "expand-vm-spec", .method = "PUT", .handle = ns_expand_vm_spec},
+	{.scope = SUBRES_NAMESPACE,
+	 .path = "expand-vm-spec",
+	 .method = "PUT",
+	 .handle = ns_expand_vm_spec},
 
 	CLUSTER("version", get_version),
 	CLUSTER("healthz", get_healthz),
@@ -157,8 +175,8 @@ void fail_conflict(struct hook_call *call, const char *kind, const char *fmt, ..
 	va_start(ap, fmt);
 	format(why, sizeof(why), fmt, ap);
 	va_end(ap);
-	snprintf(text, sizeof(text), "Operation cannot be fulfilled on %s.kubevirt.io \"%s\": %s", kind,
-		 hook_call_name(call), why);
+	snprintf(text, sizeof(text), "Operation cannot be fulfilled on %s.kubevirt.io \"%s\": %s",
+		 kind, hook_call_name(call), why);
 	op_drop(call);
 	hook_call_fail_details(call, RC_CONFLICT, "kubevirt.io", kind, hook_call_name(call), text);
 }
@@ -202,7 +220,8 @@ const struct json *get_vm(struct hook_call *call)
 
 const struct json *get_vmi(struct hook_call *call)
 {
-	return hook_get(hook_call_env(call), VMI_RESOURCE, hook_call_ns(call), hook_call_name(call));
+	return hook_get(hook_call_env(call), VMI_RESOURCE, hook_call_ns(call),
+			hook_call_name(call));
 }
 
 const struct json *condition_of(const struct json *obj, const char *type)
@@ -296,8 +315,8 @@ static void request(struct hook_call *call, const char *method, const char *cont
 		js_unref(body);
 		rc = err_set(&err, RC_NOMEM, "out of memory");
 	} else {
-		rc = hook_call_request(call, HOOK_AS_COMPONENT, method, sbuf_str(&target), content_type,
-				       body, then, &err);
+		rc = hook_call_request(call, HOOK_AS_COMPONENT, method, sbuf_str(&target),
+				       content_type, body, then, &err);
 	}
 	sbuf_fini(&target);
 	if (rc)
@@ -307,8 +326,8 @@ static void request(struct hook_call *call, const char *method, const char *cont
 void patch(struct hook_call *call, const char *resource, const char *sub, bool dry_run,
 	   struct json *merge, hook_then_fn then)
 {
-	request(call, "PATCH", "application/merge-patch+json", resource, hook_call_name(call), sub, dry_run,
-		merge, then);
+	request(call, "PATCH", "application/merge-patch+json", resource, hook_call_name(call), sub,
+		dry_run, merge, then);
 }
 
 void create(struct hook_call *call, const char *resource, bool dry_run, struct json *obj,

@@ -9,9 +9,10 @@
  */
 enum { TRIES = 8 };
 
-#define RECOVERY_TEXT                                                                                  \
-	"VM recovery required: Volume migration failed, leaving some volumes pointing to "             \
-	"non-consistent targets; manual intervention is needed to reassign them to their original "    \
+#define RECOVERY_TEXT                                                                      \
+	"VM recovery required: Volume migration failed, leaving some volumes pointing to " \
+	"non-consistent targets; manual intervention is needed to reassign them to their " \
+	"original "                                                                        \
 	"volumes."
 
 static const char *run_strategy(const struct json *vm)
@@ -67,8 +68,8 @@ static struct json *start_request(bool paused)
 
 /* Queues one or two requests for the controller (b may be NULL); both are consumed.  A lone Stop
  * replaces what is queued; anything else has to wait.  Also ends a crash-loop's back-off. */
-static void queue_requests(struct hook_call *call, const struct json *vm, struct json *a, struct json *b,
-			   bool dry_run, hook_then_fn then)
+static void queue_requests(struct hook_call *call, const struct json *vm, struct json *a,
+			   struct json *b, bool dry_run, hook_then_fn then)
 {
 	const char *rv = js_str(js_at(vm, "metadata", "resourceVersion", NULL));
 	bool is_lone_stop = !b && str_eq(js_get_str(a, "action"), "Stop");
@@ -86,7 +87,8 @@ static void queue_requests(struct hook_call *call, const struct json *vm, struct
 	}
 	patch(call, "virtualmachines", "status", dry_run,
 	      js_pack("{s:{s:s*}, s:{s:o, s:n}}", "metadata", "resourceVersion", rv, "status",
-		      "stateChangeRequests", list, "startFailure"), then);
+		      "stateChangeRequests", list, "startFailure"),
+	      then);
 }
 
 /* start */
@@ -109,7 +111,8 @@ static void start_on_request(struct hook_call *call, const struct json *vm, cons
 		return;
 	}
 	if (vmi && vmi_is_final(vmi))
-		queue_requests(call, vm, stop_request(vmi), start_request(paused), dry_run, after_start);
+		queue_requests(call, vm, stop_request(vmi), start_request(paused), dry_run,
+			       after_start);
 	else
 		queue_requests(call, vm, start_request(paused), NULL, dry_run, after_start);
 }
@@ -131,7 +134,8 @@ static bool may_start(struct hook_call *call, const struct json *vm, const struc
 
 void vm_start(struct hook_call *call)
 {
-	CLEANUP(js_unrefp) struct json *options = NULL;
+	CLEANUP(js_unrefp)
+	struct json *options = NULL;
 	const struct json *vm = get_vm(call), *vmi = get_vmi(call);
 
 	if (!may_start(call, vm, vmi) || !read_options(call, &options))
@@ -146,7 +150,8 @@ void vm_start(struct hook_call *call)
 	else if (str_eq(strategy, "RerunOnFailure") || str_eq(strategy, "Manual"))
 		start_on_request(call, vm, vmi, paused, dry_run);
 	else
-		fail_conflict(call, "virtualmachine", "%s does not support manual start requests", strategy);
+		fail_conflict(call, "virtualmachine", "%s does not support manual start requests",
+			      strategy);
 }
 
 /* The grace period of the VMI, before a stop that shortens it. */
@@ -180,8 +185,9 @@ static void roll_back(struct hook_call *call)
 	if (!op)
 		return;
 	patch(call, "virtualmachineinstances", NULL, false,
-	      op->had_grace ? js_pack("{s:{s:I}}", "spec", "terminationGracePeriodSeconds", op->old_grace)
-			    : js_pack("{s:{s:n}}", "spec", "terminationGracePeriodSeconds"),
+	      op->had_grace
+		      ? js_pack("{s:{s:I}}", "spec", "terminationGracePeriodSeconds", op->old_grace)
+		      : js_pack("{s:{s:n}}", "spec", "terminationGracePeriodSeconds"),
 	      after_rollback);
 }
 
@@ -199,8 +205,8 @@ static void conclude_stop(struct hook_call *call, int status, const struct json 
 }
 
 /* True: go on.  False: a request is on its way (then calls the handler again), or it failed. */
-static bool ensure_grace(struct hook_call *call, const struct json *vmi, int64_t seconds, bool dry_run,
-			 hook_then_fn then)
+static bool ensure_grace(struct hook_call *call, const struct json *vmi, int64_t seconds,
+			 bool dry_run, hook_then_fn then)
 {
 	struct op *op = op_of(call);
 
@@ -250,8 +256,9 @@ static bool may_stop(struct hook_call *call, const struct json *vm, const struct
 		return true;
 	/* Without a grace period of its own the VMI has KubeVirt's 30 s. */
 	if (!grace || js_int(grace, 0) >= js_int(old, 30)) {
-		fail_conflict(call, "virtualmachine",
-			      "Halted only supports manual stop requests with a shorter graceperiod");
+		fail_conflict(
+			call, "virtualmachine",
+			"Halted only supports manual stop requests with a shorter graceperiod");
 		return false;
 	}
 	return true;
@@ -259,7 +266,8 @@ static bool may_stop(struct hook_call *call, const struct json *vm, const struct
 
 void vm_stop(struct hook_call *call)
 {
-	CLEANUP(js_unrefp) struct json *options = NULL;
+	CLEANUP(js_unrefp)
+	struct json *options = NULL;
 	const struct json *vm = get_vm(call), *vmi = get_vmi(call);
 
 	if (!vm) {
@@ -314,7 +322,8 @@ static bool may_restart(struct hook_call *call, const struct json *vm, const str
 	const char *strategy = run_strategy(vm);
 
 	if (grace && js_int(grace, 0) > 0)
-		fail_bad_request(call, "For force restart, only gracePeriod=0 is supported for now");
+		fail_bad_request(call,
+				 "For force restart, only gracePeriod=0 is supported for now");
 	else if (grace && js_int(grace, 0) < 0)
 		fail_bad_request(call, "gracePeriod has to be greater or equal to 0");
 	else if (condition_is_true(vm, "VolumesChange"))
@@ -331,7 +340,8 @@ static bool may_restart(struct hook_call *call, const struct json *vm, const str
 
 void vm_restart(struct hook_call *call)
 {
-	CLEANUP(js_unrefp) struct json *options = NULL;
+	CLEANUP(js_unrefp)
+	struct json *options = NULL;
 	const struct json *vm = get_vm(call), *vmi = get_vmi(call);
 
 	if (!vm) {
@@ -369,7 +379,8 @@ static void after_migrate(struct hook_call *call, int status, const struct json 
 
 void vm_migrate(struct hook_call *call)
 {
-	CLEANUP(js_unrefp) struct json *options = NULL;
+	CLEANUP(js_unrefp)
+	struct json *options = NULL;
 	const struct json *vm = get_vm(call), *vmi = get_vmi(call);
 
 	if (!vm) {
@@ -387,8 +398,8 @@ void vm_migrate(struct hook_call *call)
 	if (!read_options(call, &options))
 		return;
 	const struct json *selector = js_get(options, "addedNodeSelector");
-	struct json *spec = js_pack("{s:s, s:O*}", "vmiName", hook_call_name(call), "addedNodeSelector",
-				    js_len(selector) ? selector : NULL);
+	struct json *spec = js_pack("{s:s, s:O*}", "vmiName", hook_call_name(call),
+				    "addedNodeSelector", js_len(selector) ? selector : NULL);
 
 	create(call, "virtualmachineinstancemigrations", is_dry_run(options),
 	       js_pack("{s:s, s:s, s:{s:s, s:s}, s:o}", "apiVersion", "kubevirt.io/v1", "kind",
@@ -411,13 +422,15 @@ void vm_expand_spec(struct hook_call *call)
 
 void ns_expand_vm_spec(struct hook_call *call)
 {
-	CLEANUP(js_unrefp) struct json *vm = NULL;
+	CLEANUP(js_unrefp)
+	struct json *vm = NULL;
 	const char *ns;
 
 	if (!read_options(call, &vm))
 		return;
 	ns = js_str(js_at(vm, "metadata", "namespace", NULL));
-	if (!str_eq(js_get_str(vm, "kind"), "VirtualMachine") || !js_at(vm, "spec", "template", NULL))
+	if (!str_eq(js_get_str(vm, "kind"), "VirtualMachine") ||
+	    !js_at(vm, "spec", "template", NULL))
 		fail_bad_request(call, "Object is not a valid VirtualMachine");
 	else if (js_at(vm, "spec", "instancetype", NULL) || js_at(vm, "spec", "preference", NULL))
 		refuse_unsupported(call);

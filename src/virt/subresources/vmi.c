@@ -35,8 +35,8 @@ enum rc agent_url(struct hook_call *call, const struct json *vmi, const char *wh
 	if (!address)
 		return err_set(err, RC_CLOSED, "the address of node '%s' is not known",
 			       name ? name : "");
-	sbuf_addf(&url, "https://%s%s%s:%s/v1/namespaces/", is_v6 ? "[" : "", address, is_v6 ? "]" : "",
-		  port ? port : "8186");
+	sbuf_addf(&url, "https://%s%s%s:%s/v1/namespaces/", is_v6 ? "[" : "", address,
+		  is_v6 ? "]" : "", port ? port : "8186");
 	http_uri_escape(&url, hook_call_ns(call));
 	sbuf_adds(&url, "/virtualmachineinstances/");
 	http_uri_escape(&url, hook_call_name(call));
@@ -70,7 +70,8 @@ static void on_answer(const struct http_result *r, void *arg)
 {
 	struct pending *p = arg;
 	struct hook_call *call = p->call;
-	CLEANUP(js_unrefp) struct json *status = NULL;
+	CLEANUP(js_unrefp)
+	struct json *status = NULL;
 	const char *text;
 
 	hook_call_on_cancel(call, NULL);
@@ -83,7 +84,8 @@ static void on_answer(const struct http_result *r, void *arg)
 		ignore_rc(js_parse(r->body, r->n, &status, NULL)); /* no text then */
 		text = js_get_str(status, "message");
 		if (r->status == 409)
-			fail_conflict(call, "virtualmachineinstance", "%s", text ? text : "refused");
+			fail_conflict(call, "virtualmachineinstance", "%s",
+				      text ? text : "refused");
 		else
 			fail_internal(call, "%s", text ? text : "the node's agent refused");
 	}
@@ -93,9 +95,11 @@ static void on_answer(const struct http_result *r, void *arg)
 static void command(struct hook_call *call, const struct json *vmi, const char *what)
 {
 	struct virt_subres *s = hook_arg(hook_call_env(call));
-	CLEANUP(mem_freep) char *url = NULL;
+	CLEANUP(mem_freep)
+	char *url = NULL;
 	struct pending *p = s ? mem_alloc(sizeof(*p)) : NULL;
-	struct http_call http = {.method = "PUT", .timeout = COMMAND_TIMEOUT, .done = on_answer, .arg = p};
+	struct http_call http = {
+		.method = "PUT", .timeout = COMMAND_TIMEOUT, .done = on_answer, .arg = p};
 	struct err err = {0};
 	enum rc rc;
 
@@ -125,7 +129,8 @@ static bool is_paused(const struct json *vmi)
 
 void vmi_pause(struct hook_call *call)
 {
-	CLEANUP(js_unrefp) struct json *options = NULL;
+	CLEANUP(js_unrefp)
+	struct json *options = NULL;
 	const struct json *vmi = get_vmi(call);
 	const struct json *probe = js_at(vmi, "spec", "livenessProbe", NULL);
 	char text[512];
@@ -136,8 +141,10 @@ void vmi_pause(struct hook_call *call)
 		fail_conflict(call, "virtualmachineinstance", "VMI is not running");
 	} else if (probe && !js_get(probe, "guestAgentPing")) {
 		snprintf(text, sizeof(text),
-			 "virtualmachineinstance.kubevirt.io \"%s\" is forbidden: Pausing VMIs with a "
-			 "non-GuestAgentPing LivenessProbe is not supported", hook_call_name(call));
+			 "virtualmachineinstance.kubevirt.io \"%s\" is forbidden: Pausing VMIs "
+			 "with a "
+			 "non-GuestAgentPing LivenessProbe is not supported",
+			 hook_call_name(call));
 		hook_call_fail_details(call, RC_FORBIDDEN, "kubevirt.io", "virtualmachineinstance",
 				       hook_call_name(call), text);
 	} else if (is_paused(vmi)) {
@@ -152,7 +159,8 @@ void vmi_pause(struct hook_call *call)
 
 void vmi_unpause(struct hook_call *call)
 {
-	CLEANUP(js_unrefp) struct json *options = NULL;
+	CLEANUP(js_unrefp)
+	struct json *options = NULL;
 	const struct json *vmi = get_vmi(call);
 
 	if (!vmi) {
@@ -182,7 +190,8 @@ static bool has_vmi(struct hook_call *call)
 void vmi_no_agent(struct hook_call *call)
 {
 	if (has_vmi(call))
-		fail_conflict(call, "virtualmachineinstance", "VMI does not have guest agent connected");
+		fail_conflict(call, "virtualmachineinstance",
+			      "VMI does not have guest agent connected");
 }
 
 void vmi_no_graphics(struct hook_call *call)
@@ -210,9 +219,10 @@ void vmi_no_vsock(struct hook_call *call)
 void get_version(struct hook_call *call)
 {
 	hook_call_reply(call, 200,
-			js_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "gitVersion", KUBEVIRT_VERSION,
-				"gitCommit", "", "gitTreeState", "clean", "buildDate", "", "goVersion", "",
-				"compiler", "gcc", "platform", "linux/amd64"));
+			js_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "gitVersion",
+				KUBEVIRT_VERSION, "gitCommit", "", "gitTreeState", "clean",
+				"buildDate", "", "goVersion", "", "compiler", "gcc", "platform",
+				"linux/amd64"));
 }
 
 void get_healthz(struct hook_call *call)

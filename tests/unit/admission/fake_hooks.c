@@ -61,7 +61,8 @@ bool apisrv_user_is_component(const struct apisrv_user *u)
 	       apisrv_user_in_group(u, "system:nodes");
 }
 
-const struct json *hook_get(struct hook_env *e, const char *resource, const char *ns, const char *name)
+const struct json *hook_get(struct hook_env *e, const char *resource, const char *ns,
+			    const char *name)
 {
 	const struct json *list = js_get(e->objects, resource);
 
@@ -69,7 +70,8 @@ const struct json *hook_get(struct hook_env *e, const char *resource, const char
 		const struct json *meta = js_get(js_item(list, i), "metadata");
 		const char *have = js_get_str(meta, "namespace");
 
-		if (str_eq(js_get_str(meta, "name"), name) && str_eq(have ? have : "", ns ? ns : ""))
+		if (str_eq(js_get_str(meta, "name"), name) &&
+		    str_eq(have ? have : "", ns ? ns : ""))
 			return js_item(list, i);
 	}
 	return NULL;

@@ -16,7 +16,7 @@ struct hook_call {
 	void (*cancel)(struct hook_call *call);
 	bool is_answered, is_upgraded;
 	int status;
-	char text[2048]; /* message of a Status, or the JSON of the body */
+	char text[2048];   /* message of a Status, or the JSON of the body */
 	hook_then_fn then; /* of the request that waits for call_deliver() */
 };
 

@@ -16,12 +16,11 @@
 
 /* Rules on a VMI's spec.  `spec` is merged over a good one: each key of it replaces. */
 
-static const char good[] =
-	"{'domain': {'memory': {'guest': '64Mi'}, 'devices': {"
-	"    'disks': [{'name': 'root', 'disk': {'bus': 'virtio'}}],"
-	"    'interfaces': [{'name': 'default', 'masquerade': {}}]}},"
-	" 'networks': [{'name': 'default', 'pod': {}}],"
-	" 'volumes': [{'name': 'root', 'containerDisk': {'image': 'a/b:1'}}]}";
+static const char good[] = "{'domain': {'memory': {'guest': '64Mi'}, 'devices': {"
+			   "    'disks': [{'name': 'root', 'disk': {'bus': 'virtio'}}],"
+			   "    'interfaces': [{'name': 'default', 'masquerade': {}}]}},"
+			   " 'networks': [{'name': 'default', 'pod': {}}],"
+			   " 'volumes': [{'name': 'root', 'containerDisk': {'image': 'a/b:1'}}]}";
 
 static void merge(struct json *into, const struct json *from)
 {
@@ -36,8 +35,8 @@ static void merge(struct json *into, const struct json *from)
 }
 
 struct row {
-	const char *spec;    /* merged over the good one */
-	const char *field;   /* of the one cause; NULL: no fault */
+	const char *spec;  /* merged over the good one */
+	const char *field; /* of the one cause; NULL: no fault */
 	const char *message;
 };
 
@@ -50,13 +49,15 @@ static const struct row rows[] = {
 	{"{'domain': {'resources': {'requests': {'memory': '10k'}}}}",
 	 "spec.domain.resources.requests.memory",
 	 "spec.domain.resources.requests.memory '10k': must be greater than or equal to 1M."},
-	{"{'domain': {'resources': {'requests': {'memory': '128Mi'}, 'limits': {'memory': '64Mi'}}}}",
+	{"{'domain': {'resources': {'requests': {'memory': '128Mi'}, 'limits': {'memory': "
+	 "'64Mi'}}}}",
 	 "spec.domain.resources.requests.memory",
 	 "spec.domain.resources.requests.memory '128Mi' is greater than "
 	 "spec.domain.resources.limits.memory '64Mi'"},
 	{"{'domain': {'resources': {'requests': {'cpu': '2'}, 'limits': {'cpu': '1500m'}}}}",
 	 "spec.domain.resources.requests.cpu",
-	 "spec.domain.resources.requests.cpu '2' is greater than spec.domain.resources.limits.cpu '1500m'"},
+	 "spec.domain.resources.requests.cpu '2' is greater than spec.domain.resources.limits.cpu "
+	 "'1500m'"},
 	{"{'domain': {'memory': {'guest': '65Mi'}, 'resources': {'limits': {'memory': '64Mi'}}}}",
 	 "spec.domain.memory.guest",
 	 "spec.domain.memory.guest '65Mi' must be equal to or less than the memory limit "
@@ -68,72 +69,90 @@ static const struct row rows[] = {
 	 "spec.domain.memory.hugepages.pageSize '2Mi'"},
 	/* cpu */
 	{"{'domain': {'cpu': {'features': [{'name': 'avx', 'policy': 'maybe'}]}}}",
-	 "spec.domain.cpu.features[0].policy", "CPU feature avx uses policy maybe that is not supported."},
-	{"{'domain': {'cpu': {'isolateEmulatorThread': true}}}", "spec.domain.cpu.isolateEmulatorThread",
+	 "spec.domain.cpu.features[0].policy",
+	 "CPU feature avx uses policy maybe that is not supported."},
+	{"{'domain': {'cpu': {'isolateEmulatorThread': true}}}",
+	 "spec.domain.cpu.isolateEmulatorThread",
 	 "IsolateEmulatorThread should be only set in combination with DedicatedCPUPlacement"},
 	{"{'domain': {'cpu': {'model': 'Hasswell'}}}", "spec.domain.cpu.model",
-	 "unknown CPU model 'Hasswell'; the nearest names are 'Haswell', 'Haswell-v9', 'Broadwell'"},
+	 "unknown CPU model 'Hasswell'; the nearest names are 'Haswell', 'Haswell-v9', "
+	 "'Broadwell'"},
 	{"{'domain': {'cpu': {'model': 'Haswell'}}}", NULL, NULL},
 	{"{'domain': {'cpu': {'model': 'Skylake-Server-v4'}}}", NULL, NULL},
 	{"{'domain': {'cpu': {'model': 'host-passthrough'}}}", NULL, NULL},
 	{"{'domain': {'cpu': {'cores': 300}}}", "spec.domain.cpu",
 	 "spec.domain.cpu has more than 288 vCPUs in its topology"},
 	{"{'domain': {'machine': {'type': 'pc-i440fx-8.0'}}}", "spec.domain.machine.type",
-	 "spec.domain.machine.type is not supported: pc-i440fx-8.0 (allowed values: [q35* pc-q35*])"},
+	 "spec.domain.machine.type is not supported: pc-i440fx-8.0 (allowed values: [q35* "
+	 "pc-q35*])"},
 	{"{'domain': {'machine': {'type': 'pc-q35-10.0'}}}", NULL, NULL},
 	/* firmware */
 	{"{'domain': {'firmware': {'bootloader': {'bios': {}, 'efi': {'secureBoot': false}}}}}",
 	 "spec.domain.firmware.bootloader",
-	 "spec.domain.firmware.bootloader has both EFI and BIOS configured, but they are mutually exclusive."},
+	 "spec.domain.firmware.bootloader has both EFI and BIOS configured, but they are mutually "
+	 "exclusive."},
 	{"{'domain': {'firmware': {'bootloader': {'efi': {}}}}}", "spec.domain",
-	 "spec.domain has EFI SecureBoot enabled. SecureBoot requires SMM, which is currently disabled."},
-	{"{'domain': {'firmware': {'bootloader': {'efi': {}}}, 'features': {'smm': {'enabled': true}}}}",
+	 "spec.domain has EFI SecureBoot enabled. SecureBoot requires SMM, which is currently "
+	 "disabled."},
+	{"{'domain': {'firmware': {'bootloader': {'efi': {}}}, 'features': {'smm': {'enabled': "
+	 "true}}}}",
 	 NULL, NULL},
 	{"{'domain': {'firmware': {'kernelBoot': {'kernelArgs': 'quiet'}}}}",
 	 "spec.domain.firmware.kernelBoot.kernelArgs",
 	 "kernel arguments cannot be provided without an external kernel"},
 	{"{'domain': {'firmware': {'kernelBoot': {'container': {'image': 'a'}}}}}",
 	 "spec.domain.firmware.kernelBoot.container",
-	 "spec.domain.firmware.kernelBoot.container must be defined with at least one of the following: "
+	 "spec.domain.firmware.kernelBoot.container must be defined with at least one of the "
+	 "following: "
 	 "kernelPath, initrdPath"},
 	{"{'domain': {'firmware': {'kernelBoot': {'container': {'kernelPath': '/k'}}}}}",
 	 "spec.domain.firmware.kernelBoot.container",
 	 "spec.domain.firmware.kernelBoot.container must be defined with an image"},
-	{"{'domain': {'firmware': {'kernelBoot': {'container': {'image': 'a', 'kernelPath': '/a/../k'}}}}}",
+	{"{'domain': {'firmware': {'kernelBoot': {'container': {'image': 'a', 'kernelPath': "
+	 "'/a/../k'}}}}}",
 	 "spec.domain.firmware.kernelBoot.container.kernelPath",
-	 "spec.domain.firmware.kernelBoot.container.kernelPath must be an absolute path to a file without "
+	 "spec.domain.firmware.kernelBoot.container.kernelPath must be an absolute path to a file "
+	 "without "
 	 "relative components"},
 	/* life-cycle */
 	{"{'evictionStrategy': 'Sometimes'}", "spec.evictionStrategy",
 	 "spec.evictionStrategy is set with an unrecognized option: Sometimes"},
 	{"{'startStrategy': 'Running'}", "spec.startStrategy",
 	 "spec.startStrategy is set with an unrecognized option: Running"},
-	{"{'startStrategy': 'Paused', 'livenessProbe': {'guestAgentPing': {}}}", "spec.startStrategy",
+	{"{'startStrategy': 'Paused', 'livenessProbe': {'guestAgentPing': {}}}",
+	 "spec.startStrategy",
 	 "either spec.startStrategy or spec.livenessProbe should be provided."
 	 "Pausing VMI with LivenessProbe is not supported"},
 	{"{'hostname': 'Not_a_label'}", "spec.hostname", NULL},
 	{"{'subdomain': 'a..b'}", "spec.subdomain", NULL},
 	{"{'architecture': 'arm64'}", "spec.architecture", "unsupported architecture: arm64"},
-	{"{'dnsPolicy': 'None'}", "spec.dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None"},
+	{"{'dnsPolicy': 'None'}", "spec.dnsConfig",
+	 "must provide `dnsConfig` when `dnsPolicy` is None"},
 	{"{'readinessProbe': {'tcpSocket': {}, 'exec': {}}}", "spec.readinessProbe",
 	 "spec.readinessProbe must have exactly one probe type set"},
 	{"{'readinessProbe': {'periodSeconds': 5}}", "spec.readinessProbe",
-	 "either spec.readinessProbe.tcpSocket, spec.readinessProbe.exec or spec.readinessProbe.httpGet must "
+	 "either spec.readinessProbe.tcpSocket, spec.readinessProbe.exec or "
+	 "spec.readinessProbe.httpGet must "
 	 "be set if a spec.readinessProbe is specified"},
 	{"{'terminationGracePeriodSeconds': -1}", "spec.terminationGracePeriodSeconds",
 	 "spec.terminationGracePeriodSeconds must be greater than or equal to 0"},
 	/* disks */
-	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {}}, {'name': 'root', 'disk': {}}]}}}",
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {}}, {'name': 'root', 'disk': "
+	 "{}}]}}}",
 	 "spec.domain.devices.disks[1].name",
-	 "spec.domain.devices.disks[0] and spec.domain.devices.disks[1] must not have the same Name."},
-	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {}}, {'name': 'data', 'disk': {}}]}}}",
-	 "spec.domain.devices.disks[1].name", "spec.domain.devices.disks[1].Name 'data' not found."},
+	 "spec.domain.devices.disks[0] and spec.domain.devices.disks[1] must not have the same "
+	 "Name."},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {}}, {'name': 'data', 'disk': "
+	 "{}}]}}}",
+	 "spec.domain.devices.disks[1].name",
+	 "spec.domain.devices.disks[1].Name 'data' not found."},
 	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {}, 'cdrom': {}}]}}}",
 	 "spec.domain.devices.disks[0]",
 	 "spec.domain.devices.disks[0] can only have a single target type defined"},
 	{"{'domain': {'devices': {'disks': [{'name': 'root', 'lun': {}}]}}}",
 	 "spec.domain.devices.disks[0].lun",
-	 "spec.domain.devices.disks[0].lun can only be mapped to a DataVolume or PersistentVolumeClaim volume."},
+	 "spec.domain.devices.disks[0].lun can only be mapped to a DataVolume or "
+	 "PersistentVolumeClaim volume."},
 	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {'bus': 'ide'}}]}}}",
 	 "spec.domain.devices.disks[0].disk.bus", "IDE bus is not supported"},
 	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {'bus': 'fancy'}}]}}}",
@@ -142,14 +161,17 @@ static const struct row rows[] = {
 	 "[virtio sata scsi usb]"},
 	{"{'domain': {'devices': {'disks': [{'name': 'root', 'cdrom': {'bus': 'virtio'}}]}}}",
 	 "spec.domain.devices.disks[0].cdrom.bus", "Bus type virtio is invalid for CD-ROM device"},
-	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {'bus': 'sata', 'readonly': true}}]}}}",
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {'bus': 'sata', 'readonly': "
+	 "true}}]}}}",
 	 "spec.domain.devices.disks[0].disk.readonly", "sata hard-disks do not support read-only."},
 	{"{'domain': {'devices': {'disks': [{'name': 'root', 'bootOrder': 0, 'disk': {}}]}}}",
 	 "spec.domain.devices.disks[0].bootOrder",
 	 "spec.domain.devices.disks[0] must have a boot order > 0, if supplied"},
-	{"{'domain': {'devices': {'disks': [{'name': 'root', 'serial': 'a,file=/etc/shadow', 'disk': {}}]}}}",
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'serial': 'a,file=/etc/shadow', "
+	 "'disk': {}}]}}}",
 	 "spec.domain.devices.disks[0].serial",
-	 "spec.domain.devices.disks[0] must be made up of the following characters [A-Za-z0-9_.+-], "
+	 "spec.domain.devices.disks[0] must be made up of the following characters "
+	 "[A-Za-z0-9_.+-], "
 	 "if specified"},
 	{"{'domain': {'devices': {'disks': [{'name': 'root', 'cache': 'fast', 'disk': {}}]}}}",
 	 "spec.domain.devices.disks[0].cache",
@@ -167,7 +189,8 @@ static const struct row rows[] = {
 	 "disk root - setting a PCI address is only possible with bus type virtio."},
 	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {'bus': 'virtio',"
 	 " 'pciAddress': '0000:00:1.0'}}]}}}",
-	 "spec.domain.devices.disks[0].disk.pciAddress", "disk root has malformed PCI address (0000:00:1.0)."},
+	 "spec.domain.devices.disks[0].disk.pciAddress",
+	 "disk root has malformed PCI address (0000:00:1.0)."},
 	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {'bus': 'virtio'},"
 	 " 'blockSize': {'custom': {'logical': 512, 'physical': 3000}}}]}}}",
 	 "spec.domain.devices.disks[0].blockSize.custom.physical",
@@ -181,18 +204,24 @@ static const struct row rows[] = {
 	 "spec.domain.devices.disks[0].blockSize.custom.logical",
 	 "Logical size 4096 must be 512 for SATA devices"},
 	/* volumes */
-	{"{'volumes': [{'name': 'root', 'containerDisk': {'image': 'a'}, 'emptyDisk': {'capacity': '1Gi'}}]}",
+	{"{'volumes': [{'name': 'root', 'containerDisk': {'image': 'a'}, 'emptyDisk': {'capacity': "
+	 "'1Gi'}}]}",
 	 "spec.volumes[0]", "spec.volumes[0] must have exactly one source type set"},
 	{"{'volumes': [{'name': 'root'}]}", "spec.volumes[0]",
 	 "spec.volumes[0] must have exactly one source type set"},
 	{"{'volumes': [{'name': 'root', 'containerDisk': {'image': 'a', 'path': 'disk.img'}}]}",
 	 "spec.volumes[0].containerDisk.path",
-	 "spec.volumes[0].containerDisk.path must be an absolute path to a file without relative components"},
+	 "spec.volumes[0].containerDisk.path must be an absolute path to a file without relative "
+	 "components"},
 	{"{'volumes': [{'name': 'root', 'containerDisk': {'image': 'a', 'path': '/'}}]}",
-	 "spec.volumes[0].containerDisk.path", "spec.volumes[0].containerDisk.path must not point to root"},
-	{"{'volumes': [{'name': 'root', 'cloudInitNoCloud': {}}]}", "spec.volumes[0].cloudInitNoCloud",
-	 "spec.volumes[0].cloudInitNoCloud must have at least one userdatasource or one networkdatasource set."},
-	{"{'volumes': [{'name': 'root', 'cloudInitNoCloud': {'userData': 'a', 'userDataBase64': 'YQ=='}}]}",
+	 "spec.volumes[0].containerDisk.path",
+	 "spec.volumes[0].containerDisk.path must not point to root"},
+	{"{'volumes': [{'name': 'root', 'cloudInitNoCloud': {}}]}",
+	 "spec.volumes[0].cloudInitNoCloud",
+	 "spec.volumes[0].cloudInitNoCloud must have at least one userdatasource or one "
+	 "networkdatasource set."},
+	{"{'volumes': [{'name': 'root', 'cloudInitNoCloud': {'userData': 'a', 'userDataBase64': "
+	 "'YQ=='}}]}",
 	 "spec.volumes[0].cloudInitNoCloud",
 	 "spec.volumes[0].cloudInitNoCloud must have only one userdatasource set."},
 	{"{'volumes': [{'name': 'root', 'cloudInitNoCloud': {'userDataBase64': 'Y*=='}}]}",
@@ -206,16 +235,19 @@ static const struct row rows[] = {
 	 " {'name': 'blue', 'bridge': {}}]}}}",
 	 "spec.domain.devices.interfaces[1].name",
 	 "spec.domain.devices.interfaces[1].name 'blue' not found."},
-	{"{'networks': [{'name': 'default', 'pod': {}}, {'name': 'blue', 'multus': {'networkName': 'b'}}]}",
+	{"{'networks': [{'name': 'default', 'pod': {}}, {'name': 'blue', 'multus': {'networkName': "
+	 "'b'}}]}",
 	 "spec.networks[1].name", "spec.networks[1].name 'blue' not found."},
 	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'bridge': {}}]}},"
-	 " 'networks': [{'name': 'default'}]}", "spec.networks[0]", "should have a network type"},
-	{"{'networks': [{'name': 'default', 'pod': {}, 'multus': {'networkName': 'b'}}]}", "spec.networks[0]",
-	 "should have only one network type"},
+	 " 'networks': [{'name': 'default'}]}",
+	 "spec.networks[0]", "should have a network type"},
+	{"{'networks': [{'name': 'default', 'pod': {}, 'multus': {'networkName': 'b'}}]}",
+	 "spec.networks[0]", "should have only one network type"},
 	{"{'domain': {'devices': {'interfaces': [{'name': 'default'}]}}}",
 	 "spec.domain.devices.interfaces[0]",
 	 "logical default interface must have exactly one binding method or binding plugin"},
-	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {}, 'bridge': {}}]}}}",
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {}, 'bridge': "
+	 "{}}]}}}",
 	 "spec.domain.devices.interfaces[0]",
 	 "logical default interface must have exactly one binding method or binding plugin"},
 	{"{'networks': [{'name': 'default', 'multus': {'networkName': 'b'}}]}",
@@ -233,22 +265,27 @@ static const struct row rows[] = {
 	 " 'macAddress': '02:00:00:00:00:01:02'}]}}}",
 	 "spec.domain.devices.interfaces[0].macAddress",
 	 "interface default has too long MAC address (02:00:00:00:00:01:02)."},
-	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {}, 'model': 'ne3000'}]}}}",
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {}, 'model': "
+	 "'ne3000'}]}}}",
 	 "spec.domain.devices.interfaces[0].model",
-	 "interface spec.domain.devices.interfaces[0].name uses model ne3000 that is not supported."},
+	 "interface spec.domain.devices.interfaces[0].name uses model ne3000 that is not "
+	 "supported."},
 	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {},"
 	 " 'ports': [{'port': 70000}]}]}}}",
-	 "spec.domain.devices.interfaces[0].ports[0]", "Port field must be in range 0 < x < 65536."},
+	 "spec.domain.devices.interfaces[0].ports[0]",
+	 "Port field must be in range 0 < x < 65536."},
 	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {},"
 	 " 'ports': [{'name': 'a'}]}]}}}",
 	 "spec.domain.devices.interfaces[0].ports[0]", "Port field is mandatory."},
 	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {},"
 	 " 'ports': [{'port': 80, 'protocol': 'SCTP'}]}]}}}",
-	 "spec.domain.devices.interfaces[0].ports[0].protocol", "Unknown protocol, only TCP or UDP allowed"},
+	 "spec.domain.devices.interfaces[0].ports[0].protocol",
+	 "Unknown protocol, only TCP or UDP allowed"},
 	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {},"
 	 " 'ports': [{'port': 80, 'name': 'w'}, {'port': 81, 'name': 'w'}]}]}}}",
 	 "spec.domain.devices.interfaces[0].ports[1].name", "Duplicate name of the port: w"},
-	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {}, 'state': 'absent'}]}}}",
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {}, 'state': "
+	 "'absent'}]}}}",
 	 "spec.domain.devices.interfaces[0].state",
 	 "\"default\" interface's state \"absent\" is supported only for bridge binding"},
 	{"{'domain': {'devices': {'interfaces': [{'name': 'a b', 'masquerade': {}}]}},"
@@ -279,10 +316,18 @@ static enum rc admit(struct hook_env *env, const char *resource, const struct ap
 	const char *ns = js_str(js_at(obj, "metadata", "namespace", NULL));
 	const char *name = js_str(js_at(obj, "metadata", "name", NULL));
 	struct apisrv_user user = {.name = group && strcmp(group, "system:nodes") == 0
-						   ? "system:node:node-1" : "alice",
-				   .n_groups = group ? 1 : 0, .groups = groups};
-	struct hook_ctx ctx = {.env = env, .user = &user, .op = op, .ns = ns ? ns : "", .name = name,
-			       .subresource = "", .obj = obj, .old = old};
+						   ? "system:node:node-1"
+						   : "alice",
+				   .n_groups = group ? 1 : 0,
+				   .groups = groups};
+	struct hook_ctx ctx = {.env = env,
+			       .user = &user,
+			       .op = op,
+			       .ns = ns ? ns : "",
+			       .name = name,
+			       .subresource = "",
+			       .obj = obj,
+			       .old = old};
 	void *typed = NULL, *typed_old = NULL;
 	enum rc rc = obj && h->mutate ? h->mutate(&ctx, obj, err) : RC_OK;
 
@@ -306,17 +351,20 @@ static void dump(const struct field_errs *fe, size_t row)
 static void check_row(struct hook_env *env, size_t i)
 {
 	const struct row *r = &rows[i];
-	CLEANUP(js_unrefp) struct json *vmi = json_of(
-		"{'apiVersion': 'kubevirt.io/v1', 'kind': 'VirtualMachineInstance',"
-		" 'metadata': {'name': 'a', 'namespace': 'default'}}");
-	CLEANUP(js_unrefp) struct json *over = json_of(r->spec);
+	CLEANUP(js_unrefp)
+	struct json *vmi =
+		json_of("{'apiVersion': 'kubevirt.io/v1', 'kind': 'VirtualMachineInstance',"
+			" 'metadata': {'name': 'a', 'namespace': 'default'}}");
+	CLEANUP(js_unrefp)
+	struct json *over = json_of(r->spec);
 	struct field_errs fe = FIELD_ERRS_INIT;
 	struct err err = {0};
 
 	assert_int_equal(js_set(vmi, "spec", json_of(good)), RC_OK);
 	merge(js_get(vmi, "spec"), over);
 	assert_int_equal(admit(env, "virtualmachineinstances.kubevirt.io",
-			       &api_type_VirtualMachineInstance, HOOK_CREATE, NULL, vmi, NULL, &fe, &err),
+			       &api_type_VirtualMachineInstance, HOOK_CREATE, NULL, vmi, NULL, &fe,
+			       &err),
 			 RC_OK);
 	if (fe.n != (r->field ? 1 : 0)) {
 		dump(&fe, i);
@@ -332,9 +380,10 @@ static void check_row(struct hook_env *env, size_t i)
 
 static void add_nodes(struct hook_env *env)
 {
-	env_add(env, "nodes", "{'metadata': {'name': 'n1', 'labels': {"
-			      "'cpu-model.node.kubevirt.io/Haswell-v9': 'true',"
-			      "'cpu-model.node.kubevirt.io/Cascadelake': 'true'}}}");
+	env_add(env, "nodes",
+		"{'metadata': {'name': 'n1', 'labels': {"
+		"'cpu-model.node.kubevirt.io/Haswell-v9': 'true',"
+		"'cpu-model.node.kubevirt.io/Cascadelake': 'true'}}}");
 }
 
 static void every_rule_says_its_own_text(void **state)
@@ -354,19 +403,22 @@ static void all_faults_come_at_once_and_a_vms_paths_start_at_its_template(void *
 	struct hook_env env;
 	struct field_errs fe = FIELD_ERRS_INIT;
 	struct err err = {0};
-	CLEANUP(js_unrefp) struct json *vm = json_of(
+	CLEANUP(js_unrefp)
+	struct json *vm = json_of(
 		"{'metadata': {'name': 'a', 'namespace': 'default'}, 'spec': {'running': true,"
 		" 'runStrategy': 'Always', 'template': {'spec': {'evictionStrategy': 'x',"
 		" 'domain': {'devices': {'disks': [{'name': 'a', 'disk': {}}]}}}}}}");
 
 	(void)state;
 	env_init(&env);
-	assert_int_equal(admit(&env, "virtualmachines.kubevirt.io", &api_type_VirtualMachine, HOOK_CREATE,
-			       NULL, vm, NULL, &fe, &err), RC_OK);
+	assert_int_equal(admit(&env, "virtualmachines.kubevirt.io", &api_type_VirtualMachine,
+			       HOOK_CREATE, NULL, vm, NULL, &fe, &err),
+			 RC_OK);
 	assert_int_equal(fe.n, 3);
-	assert_string_equal(fe.items[0].message,
-			    "Running and RunStrategy are mutually exclusive. Note that Running is deprecated, "
-			    "please use RunStrategy instead");
+	assert_string_equal(
+		fe.items[0].message,
+		"Running and RunStrategy are mutually exclusive. Note that Running is deprecated, "
+		"please use RunStrategy instead");
 	assert_string_equal(fe.items[1].field, "spec.template.spec.evictionStrategy");
 	assert_string_equal(fe.items[2].message,
 			    "spec.template.spec.domain.devices.disks[0].Name 'a' not found.");
@@ -401,8 +453,10 @@ static void run_strategy_rules(void **state)
 		assert_int_equal(js_set(js_get(vm, "spec"), "template", template), RC_OK);
 		char *before = js_to_text(vm);
 
-		assert_int_equal(admit(&env, "virtualmachines.kubevirt.io", &api_type_VirtualMachine,
-				       HOOK_CREATE, NULL, vm, NULL, &fe, &err), RC_OK);
+		assert_int_equal(admit(&env, "virtualmachines.kubevirt.io",
+				       &api_type_VirtualMachine, HOOK_CREATE, NULL, vm, NULL, &fe,
+				       &err),
+				 RC_OK);
 		char *after = js_to_text(vm);
 
 		assert_string_equal(before, after); /* a user's spec belongs to the user */
@@ -424,17 +478,21 @@ static void vmi_gets_kubevirts_defaults(void **state)
 	struct hook_env env;
 	struct field_errs fe = FIELD_ERRS_INIT;
 	struct err err = {0};
-	CLEANUP(js_unrefp) struct json *vmi = json_of(
-		"{'metadata': {'name': 'a', 'namespace': 'default'}, 'status': {'phase': 'Running'},"
-		" 'spec': {'domain': {'resources': {'requests': {'memory': '64Mi'}, 'limits': {'cpu': '1500m'}},"
-		"  'devices': {'disks': [{'name': 'cd', 'cdrom': {}}]}},"
-		"  'volumes': [{'name': 'cd', 'containerDisk': {'image': 'reg:5000/a'}},"
-		"              {'name': 'x', 'emptyDisk': {'capacity': '1Gi'}}]}}");
+	CLEANUP(js_unrefp)
+	struct json *vmi =
+		json_of("{'metadata': {'name': 'a', 'namespace': 'default'}, 'status': {'phase': "
+			"'Running'},"
+			" 'spec': {'domain': {'resources': {'requests': {'memory': '64Mi'}, "
+			"'limits': {'cpu': '1500m'}},"
+			"  'devices': {'disks': [{'name': 'cd', 'cdrom': {}}]}},"
+			"  'volumes': [{'name': 'cd', 'containerDisk': {'image': 'reg:5000/a'}},"
+			"              {'name': 'x', 'emptyDisk': {'capacity': '1Gi'}}]}}");
 
 	(void)state;
 	env_init(&env);
 	assert_int_equal(admit(&env, "virtualmachineinstances.kubevirt.io",
-			       &api_type_VirtualMachineInstance, HOOK_CREATE, NULL, vmi, NULL, &fe, &err),
+			       &api_type_VirtualMachineInstance, HOOK_CREATE, NULL, vmi, NULL, &fe,
+			       &err),
 			 RC_OK);
 	dump(&fe, 0);
 	assert_int_equal(fe.n, 0);
@@ -456,8 +514,9 @@ static void vmi_gets_kubevirts_defaults(void **state)
 	assert_string_equal(js_str(js_at(js_item(disks, 0), "cdrom", "tray", NULL)), "closed");
 	assert_string_equal(js_get_str(js_item(disks, 1), "name"), "x");
 	assert_string_equal(js_str(js_at(js_item(disks, 1), "disk", "bus", NULL)), "sata");
-	assert_string_equal(js_str(js_at(js_item(js_at(vmi, "spec", "volumes", NULL), 0), "containerDisk",
-					 "imagePullPolicy", NULL)), "Always");
+	assert_string_equal(js_str(js_at(js_item(js_at(vmi, "spec", "volumes", NULL), 0),
+					 "containerDisk", "imagePullPolicy", NULL)),
+			    "Always");
 	assert_non_null(js_at(js_item(js_at(d, "devices", "interfaces", NULL), 0), "bridge", NULL));
 	assert_non_null(js_at(js_item(js_at(vmi, "spec", "networks", NULL), 0), "pod", NULL));
 	assert_string_equal(js_str(js_at(vmi, "spec", "evictionStrategy", NULL)), "None");
@@ -466,7 +525,8 @@ static void vmi_gets_kubevirts_defaults(void **state)
 	assert_string_equal(js_str(js_at(vmi, "status", "phase", NULL)), "Pending");
 	assert_string_equal(js_str(js_at(vmi, "status", "memory", "guestAtBoot", NULL)), "64Mi");
 	assert_string_equal(js_str(js_at(vmi, "metadata", "annotations",
-					 "kubevirt.io/pci-topology-version", NULL)), "v3");
+					 "kubevirt.io/pci-topology-version", NULL)),
+			    "v3");
 	fe_fini(&fe);
 	env_fini(&env);
 }
@@ -476,9 +536,10 @@ static void configuration_changes_the_defaults(void **state)
 	struct hook_env env;
 	struct field_errs fe = FIELD_ERRS_INIT;
 	struct err err = {0};
-	CLEANUP(js_unrefp) struct json *vmi = json_of(
-		"{'metadata': {'name': 'a', 'namespace': 'default'},"
-		" 'spec': {'domain': {'cpu': {'cores': 2}, 'memory': {'guest': '64Mi'}, 'devices': {}}}}");
+	CLEANUP(js_unrefp)
+	struct json *vmi = json_of("{'metadata': {'name': 'a', 'namespace': 'default'},"
+				   " 'spec': {'domain': {'cpu': {'cores': 2}, 'memory': {'guest': "
+				   "'64Mi'}, 'devices': {}}}}");
 
 	(void)state;
 	env_init(&env);
@@ -486,7 +547,8 @@ static void configuration_changes_the_defaults(void **state)
 			     " 'network': {'defaultNetworkInterface': 'masquerade'},"
 			     " 'machineType': 'pc-q35-10.0', 'cpuRequest': '250m'}");
 	assert_int_equal(admit(&env, "virtualmachineinstances.kubevirt.io",
-			       &api_type_VirtualMachineInstance, HOOK_CREATE, NULL, vmi, NULL, &fe, &err),
+			       &api_type_VirtualMachineInstance, HOOK_CREATE, NULL, vmi, NULL, &fe,
+			       &err),
 			 RC_OK);
 	const struct json *d = js_at(vmi, "spec", "domain", NULL);
 
@@ -496,7 +558,8 @@ static void configuration_changes_the_defaults(void **state)
 	assert_string_equal(js_str(js_at(d, "machine", "type", NULL)), "pc-q35-10.0");
 	assert_string_equal(js_str(js_at(d, "resources", "requests", "cpu", NULL)), "250m");
 	assert_string_equal(js_str(js_at(vmi, "spec", "evictionStrategy", NULL)), "LiveMigrate");
-	assert_non_null(js_at(js_item(js_at(d, "devices", "interfaces", NULL), 0), "masquerade", NULL));
+	assert_non_null(
+		js_at(js_item(js_at(d, "devices", "interfaces", NULL), 0), "masquerade", NULL));
 	fe_fini(&fe);
 	env_fini(&env);
 }
@@ -505,13 +568,15 @@ static void vmi_without_memory_is_refused(void **state)
 {
 	struct hook_env env;
 	struct field_errs fe = FIELD_ERRS_INIT;
-	CLEANUP(js_unrefp) struct json *vmi = json_of(
-		"{'metadata': {'name': 'a', 'namespace': 'default'}, 'spec': {'domain': {'devices': {}}}}");
+	CLEANUP(js_unrefp)
+	struct json *vmi = json_of("{'metadata': {'name': 'a', 'namespace': 'default'}, 'spec': "
+				   "{'domain': {'devices': {}}}}");
 
 	(void)state;
 	env_init(&env);
 	assert_int_equal(admit(&env, "virtualmachineinstances.kubevirt.io",
-			       &api_type_VirtualMachineInstance, HOOK_CREATE, NULL, vmi, NULL, &fe, NULL),
+			       &api_type_VirtualMachineInstance, HOOK_CREATE, NULL, vmi, NULL, &fe,
+			       NULL),
 			 RC_OK);
 	assert_int_equal(fe.n, 1);
 	assert_string_equal(fe.items[0].message,
@@ -532,7 +597,8 @@ static void vmi_update_rules(void **state)
 		{NULL, "{'spec': {'hostname': 'b'}}", "update of VMI object is restricted", NULL},
 		{NULL, "{'metadata': {'labels': {'team': 'x'}}}", NULL, NULL},
 		{NULL, "{'metadata': {'labels': {'kubevirt.io/nodeName': 'x'}}}",
-		 "modification of the following reserved kubevirt.io/ labels on a VMI object is prohibited",
+		 "modification of the following reserved kubevirt.io/ labels on a VMI object is "
+		 "prohibited",
 		 NULL},
 		{NULL, "{'status': {'phase': 'Failed'}}", NULL, NULL},
 		{"system:ferry:controllers", "{'spec': {'hostname': 'b'}}", NULL, NULL},
@@ -548,16 +614,17 @@ static void vmi_update_rules(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		struct field_errs fe = FIELD_ERRS_INIT;
 		struct err err = {0};
-		struct json *old = json_of("{'metadata': {'name': 'a', 'namespace': 'default'},"
-					   " 'status': {'phase': 'Running', 'nodeName': 'node-2'}}");
+		struct json *old =
+			json_of("{'metadata': {'name': 'a', 'namespace': 'default'},"
+				" 'status': {'phase': 'Running', 'nodeName': 'node-2'}}");
 
 		assert_int_equal(js_set(old, "spec", json_of(good)), RC_OK);
 		struct json *obj = js_copy(old), *patch = json_of(cases[i].patch);
 
 		merge(obj, patch);
 		enum rc rc = admit(&env, "virtualmachineinstances.kubevirt.io",
-				   &api_type_VirtualMachineInstance, HOOK_UPDATE, cases[i].group, obj, old,
-				   &fe, &err);
+				   &api_type_VirtualMachineInstance, HOOK_UPDATE, cases[i].group,
+				   obj, old, &fe, &err);
 
 		assert_int_equal(rc, cases[i].err ? RC_BAD_REQUEST : RC_OK);
 		if (cases[i].err)
@@ -584,9 +651,11 @@ static void migration_create_rules(void **state)
 	} cases[] = {
 		{"{}", NULL, NULL, "vmiName is missing", NULL},
 		{"{'vmiName': 'vm', 'priority': 'user-triggered'}", "{}", NULL,
-		 "Migration priority queue, only virt-controller is allowed to set priority field", NULL},
+		 "Migration priority queue, only virt-controller is allowed to set priority field",
+		 NULL},
 		{"{'vmiName': 'vm', 'receive': {'migrationID': 'x'}}", "{}", NULL,
-		 "DecentralizedLiveMigration feature gate is not enabled in kubevirt resource", NULL},
+		 "DecentralizedLiveMigration feature gate is not enabled in kubevirt resource",
+		 NULL},
 		{"{'vmiName': 'vm'}", NULL, NULL, NULL, "the VMI \"default/vm\" does not exist"},
 		{"{'vmiName': 'vm'}", "{'phase': 'Succeeded'}", NULL, NULL,
 		 "Cannot migrate VMI in finalized state."},
@@ -595,7 +664,8 @@ static void migration_create_rules(void **state)
 		 " 'reason': 'DisksNotLiveMigratable', 'message': 'no'}]}",
 		 NULL, NULL, "Cannot migrate VMI, Reason: DisksNotLiveMigratable, Message: no"},
 		{"{'vmiName': 'vm'}", "{'phase': 'Running'}", "{'phase': 'Running'}", NULL,
-		 "in-flight migration detected. Active migration job (u-1) is currently already in progress "
+		 "in-flight migration detected. Active migration job (u-1) is currently already in "
+		 "progress "
 		 "for VMI vm."},
 		{"{'vmiName': 'vm'}", "{'phase': 'Running'}", "{'phase': 'Failed'}", NULL, NULL},
 	};
@@ -611,20 +681,22 @@ static void migration_create_rules(void **state)
 		env_init(&env);
 		if (cases[i].vmi) {
 			snprintf(text, sizeof(text),
-				 "{'metadata': {'name': 'vm', 'namespace': 'default'}, 'status': %s}",
+				 "{'metadata': {'name': 'vm', 'namespace': 'default'}, 'status': "
+				 "%s}",
 				 cases[i].vmi);
 			env_add(&env, "virtualmachineinstances.kubevirt.io", text);
 		}
 		if (cases[i].other) {
 			snprintf(text, sizeof(text),
 				 "{'metadata': {'name': 'o', 'namespace': 'default', 'uid': 'u-1'},"
-				 " 'spec': {'vmiName': 'vm'}, 'status': %s}", cases[i].other);
+				 " 'spec': {'vmiName': 'vm'}, 'status': %s}",
+				 cases[i].other);
 			env_add(&env, "virtualmachineinstancemigrations.kubevirt.io", text);
 		}
 		assert_int_equal(js_set(m, "spec", json_of(cases[i].spec)), RC_OK);
 		enum rc rc = admit(&env, "virtualmachineinstancemigrations.kubevirt.io",
-				   &api_type_VirtualMachineInstanceMigration, HOOK_CREATE, NULL, m, NULL,
-				   &fe, &err);
+				   &api_type_VirtualMachineInstanceMigration, HOOK_CREATE, NULL, m,
+				   NULL, &fe, &err);
 
 		assert_int_equal(rc, cases[i].err ? RC_BAD_REQUEST : RC_OK);
 		if (cases[i].err)
@@ -646,7 +718,8 @@ static void migration_update_rules(void **state)
 		const char *obj, *message;
 	} cases[] = {
 		{"{'metadata': {'name': 'm', 'labels': {'kubevirt.io/vmi-name': 'vm'}},"
-		 " 'spec': {'vmiName': 'other'}}", "update of Migration object's spec is restricted"},
+		 " 'spec': {'vmiName': 'other'}}",
+		 "update of Migration object's spec is restricted"},
 		{"{'metadata': {'name': 'm'}, 'spec': {'vmiName': 'vm'}}",
 		 "selector label can't be removed from an in-flight migration"},
 		{"{'metadata': {'name': 'm', 'labels': {'kubevirt.io/vmi-name': 'x'}},"
@@ -665,8 +738,9 @@ static void migration_update_rules(void **state)
 		struct json *obj = json_of(cases[i].obj);
 
 		assert_int_equal(admit(&env, "virtualmachineinstancemigrations.kubevirt.io",
-				       &api_type_VirtualMachineInstanceMigration, HOOK_UPDATE, NULL, obj,
-				       old, &fe, NULL), RC_OK);
+				       &api_type_VirtualMachineInstanceMigration, HOOK_UPDATE, NULL,
+				       obj, old, &fe, NULL),
+				 RC_OK);
 		assert_int_equal(fe.n, 1);
 		assert_string_equal(fe.items[0].message, cases[i].message);
 		fe_fini(&fe);
@@ -683,49 +757,62 @@ static void kubevirt_rules(void **state)
 	struct hook_env env;
 	struct field_errs fe = FIELD_ERRS_INIT;
 	struct err err = {0};
-	CLEANUP(js_unrefp) struct json *old = json_of(
-		"{'metadata': {'name': 'kubevirt', 'namespace': 'kubevirt'},"
-		" 'spec': {'uninstallStrategy': 'BlockUninstallIfWorkloadsExist', 'configuration': {}}}");
-	CLEANUP(js_unrefp) struct json *obj = js_copy(old);
-	CLEANUP(js_unrefp) struct json *change = json_of(
-		"{'spec': {'configuration': {'migrations': {'maxDowntimeMs': 100},"
-		" 'additionalGuestMemoryOverheadRatio': '0.5',"
-		" 'developerConfiguration': {'featureGates': ['A'], 'disabledFeatureGates': ['A']}}}}");
+	CLEANUP(js_unrefp)
+	struct json *old = json_of("{'metadata': {'name': 'kubevirt', 'namespace': 'kubevirt'},"
+				   " 'spec': {'uninstallStrategy': "
+				   "'BlockUninstallIfWorkloadsExist', 'configuration': {}}}");
+	CLEANUP(js_unrefp)
+	struct json *obj = js_copy(old);
+	CLEANUP(js_unrefp)
+	struct json *change =
+		json_of("{'spec': {'configuration': {'migrations': {'maxDowntimeMs': 100},"
+			" 'additionalGuestMemoryOverheadRatio': '0.5',"
+			" 'developerConfiguration': {'featureGates': ['A'], "
+			"'disabledFeatureGates': ['A']}}}}");
 
 	(void)state;
 	env_init(&env);
 	merge(obj, change);
-	assert_int_equal(admit(&env, "kubevirts.kubevirt.io", &api_type_KubeVirt, HOOK_UPDATE, NULL, obj,
-			       old, &fe, &err), RC_OK);
+	assert_int_equal(admit(&env, "kubevirts.kubevirt.io", &api_type_KubeVirt, HOOK_UPDATE, NULL,
+			       obj, old, &fe, &err),
+			 RC_OK);
 	assert_int_equal(fe.n, 3);
-	assert_string_equal(fe.items[0].message,
-			    "feature gate \"A\" exists on both \"FeatureGates\" and \"DisabledFeatureGates\"");
-	assert_string_equal(fe.items[1].message,
-			    "maxDowntimeMs cannot be modified without enabling the MigrationStallDetection "
-			    "feature gate");
+	assert_string_equal(
+		fe.items[0].message,
+		"feature gate \"A\" exists on both \"FeatureGates\" and \"DisabledFeatureGates\"");
+	assert_string_equal(
+		fe.items[1].message,
+		"maxDowntimeMs cannot be modified without enabling the MigrationStallDetection "
+		"feature gate");
 	assert_string_equal(fe.items[2].message, "ratio provided, 0.5, cannot be smaller than 1.0");
 	fe_fini(&fe);
 
-	env_add(&env, "kubevirts.kubevirt.io", "{'metadata': {'name': 'kubevirt', 'namespace': 'kubevirt'}}");
-	env_add(&env, "virtualmachines.kubevirt.io", "{'metadata': {'name': 'a', 'namespace': 'x'}}");
-	assert_int_equal(admit(&env, "kubevirts.kubevirt.io", &api_type_KubeVirt, HOOK_CREATE, NULL, obj,
-			       NULL, &fe, &err), RC_BAD_REQUEST);
+	env_add(&env, "kubevirts.kubevirt.io",
+		"{'metadata': {'name': 'kubevirt', 'namespace': 'kubevirt'}}");
+	env_add(&env, "virtualmachines.kubevirt.io",
+		"{'metadata': {'name': 'a', 'namespace': 'x'}}");
+	assert_int_equal(admit(&env, "kubevirts.kubevirt.io", &api_type_KubeVirt, HOOK_CREATE, NULL,
+			       obj, NULL, &fe, &err),
+			 RC_BAD_REQUEST);
 	assert_string_equal(err.msg, "Kubevirt is already created");
-	assert_int_equal(admit(&env, "kubevirts.kubevirt.io", &api_type_KubeVirt, HOOK_DELETE, NULL, NULL,
-			       old, &fe, &err), RC_BAD_REQUEST);
-	assert_string_equal(err.msg,
-			    "Rejecting the uninstall request, since there are still Virtual Machines present. "
-			    "Either delete all KubeVirt related workloads or change the uninstall strategy "
-			    "before uninstalling KubeVirt.");
+	assert_int_equal(admit(&env, "kubevirts.kubevirt.io", &api_type_KubeVirt, HOOK_DELETE, NULL,
+			       NULL, old, &fe, &err),
+			 RC_BAD_REQUEST);
+	assert_string_equal(
+		err.msg,
+		"Rejecting the uninstall request, since there are still Virtual Machines present. "
+		"Either delete all KubeVirt related workloads or change the uninstall strategy "
+		"before uninstalling KubeVirt.");
 	env_fini(&env);
 }
 
 /* Memory */
 
-static const char torture_vmi[] =
-	"{\"metadata\":{\"name\":\"a\"},\"spec\":{\"domain\":{\"memory\":{\"guest\":\"64Mi\"},\"devices\":"
-	"{\"disks\":[{\"name\":\"a\",\"cdrom\":{}}]}},\"volumes\":[{\"name\":\"a\",\"containerDisk\":"
-	"{\"image\":\"x\"}}]}}";
+static const char torture_vmi[] = "{\"metadata\":{\"name\":\"a\"},\"spec\":{\"domain\":{\"memory\":"
+				  "{\"guest\":\"64Mi\"},\"devices\":"
+				  "{\"disks\":[{\"name\":\"a\",\"cdrom\":{}}]}},\"volumes\":[{"
+				  "\"name\":\"a\",\"containerDisk\":"
+				  "{\"image\":\"x\"}}]}}";
 
 static enum rc defaults_once(void)
 {

@@ -16,11 +16,12 @@
 
 struct fixture {
 	char dir[64];
-	char ca[96], crt[96], key[96], user_crt[96], user_key[96], stranger_crt[96], stranger_key[96];
+	char ca[96], crt[96], key[96], user_crt[96], user_key[96], stranger_crt[96],
+		stranger_key[96];
 	struct loop *loop;
 	struct http_server *server;
-	struct http_client *client;	/* with the user's certificate */
-	http_handler_fn handler;	/* what the test wants; may change */
+	struct http_client *client; /* with the user's certificate */
+	http_handler_fn handler;    /* what the test wants; may change */
 	void *arg;
 };
 

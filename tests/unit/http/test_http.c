@@ -22,8 +22,8 @@ static void echo(struct http_req *r, void *arg)
 	const char *body = http_req_body(r, &n);
 	int len = snprintf(text, sizeof(text), "%s %s v=%s cn=%s o=%zu:%s body=%zu:%.10s",
 			   http_req_method(r), http_req_path(r), http_req_param(r, "v"),
-			   p->cn ? p->cn : "-", p->n_orgs, p->n_orgs ? p->orgs[p->n_orgs - 1] : "", n,
-			   body);
+			   p->cn ? p->cn : "-", p->n_orgs, p->n_orgs ? p->orgs[p->n_orgs - 1] : "",
+			   n, body);
 
 	(void)arg;
 	http_respond(r, 200, "text/plain", text, (size_t)len, extra, 2);
@@ -204,8 +204,10 @@ static void call_has_a_deadline(void **state)
 	struct fixture *f = *state;
 	struct late l = {0};
 	struct got g = {0};
-	struct http_call call = {.url = fixture_url(f, "/"), .timeout = 300 * USEC_PER_MSEC,
-				 .done = got_done, .arg = &g};
+	struct http_call call = {.url = fixture_url(f, "/"),
+				 .timeout = 300 * USEC_PER_MSEC,
+				 .done = got_done,
+				 .arg = &g};
 	struct http_slot *slot = NULL;
 
 	f->handler = keep;
@@ -261,8 +263,11 @@ static void watch_done(const struct http_result *r, void *arg)
 
 static void watch_start(struct fixture *f, struct watch *w, struct late *l)
 {
-	struct http_call call = {.url = fixture_url(f, "/watch"), .timeout = USEC_INFINITY,
-				 .on_data = on_data, .done = watch_done, .arg = w};
+	struct http_call call = {.url = fixture_url(f, "/watch"),
+				 .timeout = USEC_INFINITY,
+				 .on_data = on_data,
+				 .done = watch_done,
+				 .arg = w};
 
 	w->f = f;
 	http_lines_init(&w->lines, 1000);
@@ -297,7 +302,8 @@ static void events_arrive_line_by_line_and_at_once(void **state)
 		sum += w.at - start;
 		worst = MAX(worst, w.at - start);
 	}
-	print_message("         stream write to line read, both ends in one loop: mean %llu us, worst %llu us\n",
+	print_message("         stream write to line read, both ends in one loop: mean %llu us, "
+		      "worst %llu us\n",
 		      (unsigned long long)sum / 200, (unsigned long long)worst);
 	assert_true(sum / 200 < 2000);
 	http_stream_end(l.req);
@@ -395,8 +401,12 @@ static void oversize_body_is_413(void **state)
 	size_t n = 200000;
 	char *body = mem_alloc(n);
 	struct got g = {0};
-	struct http_call call = {.method = "POST", .url = fixture_url(f, "/"), .body = body,
-				 .n_body = n, .done = got_done, .arg = &g};
+	struct http_call call = {.method = "POST",
+				 .url = fixture_url(f, "/"),
+				 .body = body,
+				 .n_body = n,
+				 .done = got_done,
+				 .arg = &g};
 	struct http_slot *slot = NULL;
 
 	f->handler = echo;
@@ -413,8 +423,8 @@ static void oversize_answer_is_refused_by_the_client(void **state)
 {
 	struct fixture *f = *state;
 	struct got g = {0};
-	struct http_call call = {.url = fixture_url(f, "/"), .response_max = 10, .done = got_done,
-				 .arg = &g};
+	struct http_call call = {
+		.url = fixture_url(f, "/"), .response_max = 10, .done = got_done, .arg = &g};
 	struct http_slot *slot = NULL;
 
 	f->handler = echo;
@@ -427,7 +437,8 @@ static void oversize_answer_is_refused_by_the_client(void **state)
 /* Sends raw bytes to a plain server on the same loop, returns what came until the end. */
 static void raw_exchange(struct fixture *f, const char *request, char *answer, size_t max)
 {
-	struct http_server_config config = {.address = "127.0.0.1", .body_max = 1000, .handler = echo};
+	struct http_server_config config = {
+		.address = "127.0.0.1", .body_max = 1000, .handler = echo};
 	struct http_server *s = NULL;
 	struct sockaddr_in sa = {.sin_family = AF_INET};
 	usec_t end = loop_now(f->loop) + USEC_PER_SEC;
@@ -464,7 +475,8 @@ static void smuggled_and_malformed_requests_are_refused(void **state)
 		const char *request, *answer;
 	} rows[] = {
 		{"GET /keep?v=1 HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200"},
-		{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: "
+		 "chunked\r\n\r\n0\r\n\r\n",
 		 "HTTP/1.1 400"},
 		{"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
 		 "HTTP/1.1 400"},
@@ -542,7 +554,8 @@ static void refused_connection_is_reported_once(void **state)
 static void new_ca_counts_from_the_next_request(void **state)
 {
 	struct fixture *f = *state;
-	CLEANUP(pki_pair_fini) struct pki_pair ca = {0};
+	CLEANUP(pki_pair_fini)
+	struct pki_pair ca = {0};
 	usec_t now = loop_realtime(f->loop);
 	struct got g;
 

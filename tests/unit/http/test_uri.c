@@ -48,9 +48,9 @@ static void hostile_targets_are_refused(void **state)
 		{"/a%0d%0ab", RC_BAD_REQUEST},
 		{"/a\x7f", RC_BAD_REQUEST},
 		{"/a%ff", RC_BAD_REQUEST},
-		{"/a%c0%af", RC_BAD_REQUEST},     /* overlong '/' */
-		{"/a%ed%a0%80", RC_BAD_REQUEST},  /* surrogate */
-		{"/a%c3", RC_BAD_REQUEST},	  /* cut */
+		{"/a%c0%af", RC_BAD_REQUEST},	 /* overlong '/' */
+		{"/a%ed%a0%80", RC_BAD_REQUEST}, /* surrogate */
+		{"/a%c3", RC_BAD_REQUEST},	 /* cut */
 		{"/?a=%00", RC_BAD_REQUEST},
 		{"/a%41", RC_OK},
 		{"/...", RC_OK},

@@ -94,7 +94,8 @@ static void connect_ends(struct fixture *f, struct end *server, struct end *clie
 	f->handler = upgrade;
 	f->arg = server;
 	assert_int_equal(http_ws_connect(f->client, &client->ws, fixture_url(f, "/console?x=1"),
-					 "other, plain.kubevirt.io", 0, &ops, client, NULL), RC_OK);
+					 "other, plain.kubevirt.io", 0, &ops, client, NULL),
+			 RC_OK);
 	fixture_wait(f, &client->is_open);
 	fixture_wait(f, &server->is_open);
 }
@@ -176,8 +177,9 @@ static void refusal_gives_status_and_message(void **state)
 
 	f->handler = upgrade;
 	f->arg = &server;
-	assert_int_equal(http_ws_connect(f->client, &client.ws, fixture_url(f, "/refuse"), NULL, 0, &ops,
-					 &client, NULL), RC_OK);
+	assert_int_equal(http_ws_connect(f->client, &client.ws, fixture_url(f, "/refuse"), NULL, 0,
+					 &ops, &client, NULL),
+			 RC_OK);
 	fixture_wait(f, &client.is_closed);
 	assert_int_equal(client.status, 409);
 	assert_int_equal(client.why.rc, RC_CONFLICT);
@@ -191,13 +193,15 @@ static void dead_server_is_reported(void **state)
 	struct end client = {0};
 
 	assert_int_equal(http_ws_connect(f->client, &client.ws, "wss://127.0.0.1:1/", NULL, 0, &ops,
-					 &client, NULL), RC_OK);
+					 &client, NULL),
+			 RC_OK);
 	fixture_wait(f, &client.is_closed);
 	assert_int_equal(client.why.rc, RC_CLOSED);
 	http_ws_free(client.ws);
 	client = (struct end){0};
-	assert_int_not_equal(http_ws_connect(f->client, &client.ws, "wss://", NULL, 0, &ops, &client,
-					     NULL), RC_OK);
+	assert_int_not_equal(
+		http_ws_connect(f->client, &client.ws, "wss://", NULL, 0, &ops, &client, NULL),
+		RC_OK);
 }
 
 static void plain_request_is_not_upgraded(void **state)

@@ -33,7 +33,8 @@ static struct pki_request node_request(void)
 
 static void issued_certificate_says_what_was_asked(void **state)
 {
-	CLEANUP(pki_pair_fini) struct pki_pair ca = {0}, node = {0};
+	CLEANUP(pki_pair_fini)
+	struct pki_pair ca = {0}, node = {0};
 	struct pki_request req = node_request();
 	struct pki_info i;
 
@@ -61,7 +62,8 @@ static void issued_certificate_says_what_was_asked(void **state)
 
 static void verification_tells_ca_time_and_use(void **state)
 {
-	CLEANUP(pki_pair_fini) struct pki_pair ca = {0}, other = {0}, node = {0}, client = {0};
+	CLEANUP(pki_pair_fini)
+	struct pki_pair ca = {0}, other = {0}, node = {0}, client = {0};
 	struct pki_request req = node_request();
 	struct err err = {0};
 
@@ -91,7 +93,8 @@ static void verification_tells_ca_time_and_use(void **state)
 
 static void bad_names_are_refused(void **state)
 {
-	CLEANUP(pki_pair_fini) struct pki_pair ca = {0};
+	CLEANUP(pki_pair_fini)
+	struct pki_pair ca = {0};
 	struct pki_pair out = {0};
 	struct pki_request req = node_request();
 	const char *const bad[] = {"not a name"};
@@ -111,7 +114,8 @@ static void bad_names_are_refused(void **state)
 
 static void files_keep_the_key_private(void **state)
 {
-	CLEANUP(pki_pair_fini) struct pki_pair ca = {0}, back = {0}, other = {0};
+	CLEANUP(pki_pair_fini)
+	struct pki_pair ca = {0}, back = {0}, other = {0};
 	char dir[] = "/tmp/ferry-pki-XXXXXX", path[128];
 	struct stat st;
 
@@ -137,7 +141,8 @@ static void files_keep_the_key_private(void **state)
 
 static void psk_file_is_what_qemu_reads(void **state)
 {
-	char dir[] = "/tmp/ferry-psk-XXXXXX", path[128], hex[PKI_PSK_HEX], hex2[PKI_PSK_HEX], want[256];
+	char dir[] = "/tmp/ferry-psk-XXXXXX", path[128], hex[PKI_PSK_HEX], hex2[PKI_PSK_HEX],
+	     want[256];
 	char *text = NULL;
 	size_t n;
 	struct stat st;
@@ -165,7 +170,8 @@ static struct pki_pair torture_ca;
 
 static enum rc issue_and_inspect(void)
 {
-	CLEANUP(pki_pair_fini) struct pki_pair out = {0};
+	CLEANUP(pki_pair_fini)
+	struct pki_pair out = {0};
 	struct pki_request req = node_request();
 	struct pki_info i = {0};
 	enum rc rc = pki_issue(&out, &torture_ca, &req, NOW, NULL);

@@ -25,7 +25,8 @@ struct world {
 	size_t total, want;
 };
 
-static void agent_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n, void *arg)
+static void agent_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n,
+			  void *arg)
 {
 	struct world *w = arg;
 
@@ -52,7 +53,8 @@ static const struct http_ws_ops agent_ops = {.on_message = agent_message, .on_cl
 static void agent(struct http_req *r, struct world *w)
 {
 	static const char *const known[] = {"plain.kubevirt.io", NULL};
-	static const char text[] = "{\"kind\":\"Status\",\"message\":\"not now\",\"reason\":\"Conflict\"}";
+	static const char text[] =
+		"{\"kind\":\"Status\",\"message\":\"not now\",\"reason\":\"Conflict\"}";
 
 	assert_string_equal(http_req_peer(r)->cn, "alice");
 	if (w->agent_refuses) {
@@ -61,7 +63,8 @@ static void agent(struct http_req *r, struct world *w)
 		assert_string_equal(http_req_path(r),
 				    "/v1/namespaces/default/virtualmachineinstances/a/console");
 		assert_int_equal(http_upgrade_ws(r, http_req_ws_protocol(r, known), &agent_ops, w,
-						 &w->agent, NULL), RC_OK);
+						 &w->agent, NULL),
+				 RC_OK);
 	} else {
 		w->command_came = str_eq(http_req_method(r), "PUT") &&
 				  str_has_suffix(http_req_path(r), "/pause");
@@ -94,7 +97,8 @@ static void serve(struct http_req *r, void *arg)
 		    str_eq(virt_subres[i].resource, "virtualmachineinstances"))
 			virt_subres[i].handle(&w->call);
 	if (w->call.is_answered && !w->call.is_upgraded)
-		http_respond(r, w->call.status, "text/plain", w->call.text, strlen(w->call.text), NULL, 0);
+		http_respond(r, w->call.status, "text/plain", w->call.text, strlen(w->call.text),
+			     NULL, 0);
 }
 
 static void setup(struct world *w, struct fixture *f)
@@ -106,10 +110,12 @@ static void setup(struct world *w, struct fixture *f)
 	f->handler = serve;
 	f->arg = w;
 	env_init(&w->env);
-	assert_int_equal(virt_subres_new(&w->subres, f->loop, f->ca, f->user_crt, f->user_key, NULL), RC_OK);
+	assert_int_equal(
+		virt_subres_new(&w->subres, f->loop, f->ca, f->user_crt, f->user_key, NULL), RC_OK);
 	w->env.arg = w->subres;
 	snprintf(node, sizeof(node),
-		 "{'metadata': {'name': 'n1', 'annotations': {'ferry.dev/agent-port': '%u'}}, 'status':"
+		 "{'metadata': {'name': 'n1', 'annotations': {'ferry.dev/agent-port': '%u'}}, "
+		 "'status':"
 		 " {'addresses': [{'type': 'InternalIP', 'address': '127.0.0.1'}]}}",
 		 http_server_port(f->server));
 	env_add(&w->env, "nodes", node);
@@ -134,7 +140,8 @@ static void client_open(struct http_ws *ws, const char *protocol, void *arg)
 	((struct world *)arg)->is_open = true;
 }
 
-static void client_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n, void *arg)
+static void client_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n,
+			   void *arg)
 {
 	struct world *w = arg;
 
@@ -166,7 +173,8 @@ static const struct http_ws_ops client_ops = {
 static void dial(struct world *w)
 {
 	assert_int_equal(http_ws_connect(w->f->client, &w->ws, fixture_url(w->f, "/console"),
-					 "plain.kubevirt.io", 0, &client_ops, w, NULL), RC_OK);
+					 "plain.kubevirt.io", 0, &client_ops, w, NULL),
+			 RC_OK);
 }
 
 static void console_carries_bytes_both_ways(void **state)
@@ -246,7 +254,8 @@ static void client_that_leaves_while_dialling_leaves_nothing(void **state)
 	assert_non_null(w.call.env);
 	w.ws = http_ws_free(w.ws);
 	fixture_run_for(w.f, 100 * USEC_PER_MSEC);
-	teardown(&w); /* asserts inside virt_subres_free() and the leak check of the sanitizer build */
+	teardown(
+		&w); /* asserts inside virt_subres_free() and the leak check of the sanitizer build */
 }
 
 static void much_output_meets_back_pressure_and_arrives_whole(void **state)

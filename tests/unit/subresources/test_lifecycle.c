@@ -14,24 +14,26 @@
 
 /* One call against a VM and a VMI; what is asked of the API server, or what is answered. */
 struct row {
-	const char *path;   /* "vm/start", "vmi/pause" */
-	const char *spec;   /* of the VM; NULL: there is no VM */
+	const char *path;      /* "vm/start", "vmi/pause" */
+	const char *spec;      /* of the VM; NULL: there is no VM */
 	const char *vm_status; /* NULL: {} */
-	const char *vmi;    /* {'spec': ..., 'status': ...}; NULL: there is no VMI */
-	const char *body;   /* double quotes; NULL: empty */
-	int status;	    /* of an answer without a request; 0: a request is made */
-	const char *text;   /* the answer's message, or "METHOD target body" without the prefix */
+	const char *vmi;       /* {'spec': ..., 'status': ...}; NULL: there is no VMI */
+	const char *body;      /* double quotes; NULL: empty */
+	int status;	       /* of an answer without a request; 0: a request is made */
+	const char *text; /* the answer's message, or "METHOD target body" without the prefix */
 };
 
-#define ON_VM "Operation cannot be fulfilled on virtualmachine.kubevirt.io \"a\": "
-#define ON_VMI "Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io \"a\": "
+#define ON_VM	 "Operation cannot be fulfilled on virtualmachine.kubevirt.io \"a\": "
+#define ON_VMI	 "Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io \"a\": "
 #define PATCH_VM "PATCH /virtualmachines/a {\"metadata\":{\"resourceVersion\":\"7\"},\"spec\":"
-#define PATCH_STATUS "PATCH /virtualmachines/a/status {\"metadata\":{\"resourceVersion\":\"7\"}," \
-		     "\"status\":{\"stateChangeRequests\":"
+#define PATCH_STATUS                                                                 \
+	"PATCH /virtualmachines/a/status {\"metadata\":{\"resourceVersion\":\"7\"}," \
+	"\"status\":{\"stateChangeRequests\":"
 #define PATCH_VMI "PATCH /virtualmachineinstances/a {\"spec\":{\"terminationGracePeriodSeconds\":"
-#define RECOVERY "VM recovery required: Volume migration failed, leaving some volumes pointing to " \
-		 "non-consistent targets; manual intervention is needed to reassign them to their " \
-		 "original volumes."
+#define RECOVERY                                                                           \
+	"VM recovery required: Volume migration failed, leaving some volumes pointing to " \
+	"non-consistent targets; manual intervention is needed to reassign them to their " \
+	"original volumes."
 
 static const char running[] = "{'spec': {}, 'status': {'phase': 'Running'}}";
 static const char succeeded[] = "{'spec': {}, 'status': {'phase': 'Succeeded'}}";
@@ -49,7 +51,8 @@ static const struct row rows[] = {
 	{"vm/start", halted, NULL, NULL, NULL, 0, PATCH_VM "{\"runStrategy\":\"Always\"}}"},
 	{"vm/start", "{'running': false}", NULL, NULL, NULL, 0, PATCH_VM "{\"running\":true}}"},
 	{"vm/start", halted, NULL, NULL, "{\"paused\":true}", 0,
-	 PATCH_STATUS "[{\"action\":\"Start\",\"data\":{\"paused\":\"true\"}}],\"startFailure\":null}}"},
+	 PATCH_STATUS
+	 "[{\"action\":\"Start\",\"data\":{\"paused\":\"true\"}}],\"startFailure\":null}}"},
 	{"vm/start", manual, NULL, NULL, NULL, 0,
 	 PATCH_STATUS "[{\"action\":\"Start\"}],\"startFailure\":null}}"},
 	{"vm/start", manual, NULL, succeeded, NULL, 0,
@@ -60,13 +63,16 @@ static const struct row rows[] = {
 		      "\"startFailure\":null}}"},
 	{"vm/start", rerun, NULL, failed, NULL, 409,
 	 ON_VM "RerunOnFailure does not support starting VM from failed state"},
-	{"vm/start", always, NULL, NULL, NULL, 409, ON_VM "Always does not support manual start requests"},
-	{"vm/start", once, NULL, NULL, NULL, 409, ON_VM "Once does not support manual start requests"},
+	{"vm/start", always, NULL, NULL, NULL, 409,
+	 ON_VM "Always does not support manual start requests"},
+	{"vm/start", once, NULL, NULL, NULL, 409,
+	 ON_VM "Once does not support manual start requests"},
 	{"vm/start", manual, NULL, running, NULL, 409, ON_VM "VM is already running"},
 	{"vm/start", manual, queued, NULL, NULL, 500,
 	 "Internal error occurred: unable to complete request: stop/start already underway"},
-	{"vm/start", manual, "{'conditions': [{'type': 'ManualRecoveryRequired', 'status': 'True'}]}", NULL,
-	 NULL, 409, ON_VM RECOVERY},
+	{"vm/start", manual,
+	 "{'conditions': [{'type': 'ManualRecoveryRequired', 'status': 'True'}]}", NULL, NULL, 409,
+	 ON_VM RECOVERY},
 	{"vm/start", halted, NULL, NULL, "{", 400, NULL},
 	{"vm/start", halted, NULL, NULL, "{\"dryRun\":[\"All\"]}", 0,
 	 "PATCH /virtualmachines/a?dryRun=All {\"metadata\":{\"resourceVersion\":\"7\"},\"spec\":"
@@ -101,8 +107,8 @@ static const struct row rows[] = {
 	{"vm/restart", always, NULL, NULL, NULL, 409, ON_VM "VM is not running: Halted"},
 	{"vm/restart", always, queued, running, NULL, 500,
 	 "Internal error occurred: unable to complete request: stop/start already underway"},
-	{"vm/restart", always, "{'conditions': [{'type': 'VolumesChange', 'status': 'True'}]}", running,
-	 NULL, 409, ON_VM RECOVERY},
+	{"vm/restart", always, "{'conditions': [{'type': 'VolumesChange', 'status': 'True'}]}",
+	 running, NULL, 409, ON_VM RECOVERY},
 	{"vm/restart", always, NULL, running, "{\"gracePeriodSeconds\":5}", 400,
 	 "For force restart, only gracePeriod=0 is supported for now"},
 	{"vm/restart", always, NULL, running, "{\"gracePeriodSeconds\":-1}", 400,
@@ -115,26 +121,32 @@ static const struct row rows[] = {
 	 ON_VM "VM is not running"},
 	{"vm/migrate", always, NULL, running, "{\"addedNodeSelector\":{\"k\":\"v\"}}", 0,
 	 "POST /virtualmachineinstancemigrations {\"apiVersion\":\"kubevirt.io/v1\",\"kind\":"
-	 "\"VirtualMachineInstanceMigration\",\"metadata\":{\"generateName\":\"kubevirt-migrate-vm-\","
-	 "\"namespace\":\"default\"},\"spec\":{\"vmiName\":\"a\",\"addedNodeSelector\":{\"k\":\"v\"}}}"},
+	 "\"VirtualMachineInstanceMigration\",\"metadata\":{\"generateName\":\"kubevirt-migrate-vm-"
+	 "\","
+	 "\"namespace\":\"default\"},\"spec\":{\"vmiName\":\"a\",\"addedNodeSelector\":{\"k\":"
+	 "\"v\"}}}"},
 	/* pause, unpause: what is decided before the node is asked */
-	{"vmi/pause", NULL, NULL, NULL, NULL, 404, "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vmi/pause", NULL, NULL, NULL, NULL, 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
 	{"vmi/pause", NULL, NULL, succeeded, NULL, 409, ON_VMI "VMI is not running"},
 	{"vmi/pause", NULL, NULL,
-	 "{'status': {'phase': 'Running', 'conditions': [{'type': 'Paused', 'status': 'True'}]}}", NULL,
-	 409, ON_VMI "VMI is already paused"},
+	 "{'status': {'phase': 'Running', 'conditions': [{'type': 'Paused', 'status': 'True'}]}}",
+	 NULL, 409, ON_VMI "VMI is already paused"},
 	{"vmi/pause", NULL, NULL,
 	 "{'spec': {'livenessProbe': {'httpGet': {}}}, 'status': {'phase': 'Running'}}", NULL, 403,
-	 "virtualmachineinstance.kubevirt.io \"a\" is forbidden: Pausing VMIs with a non-GuestAgentPing "
+	 "virtualmachineinstance.kubevirt.io \"a\" is forbidden: Pausing VMIs with a "
+	 "non-GuestAgentPing "
 	 "LivenessProbe is not supported"},
 	{"vmi/pause", NULL, NULL, running, "{\"dryRun\":[\"All\"]}", 200, ""},
 	{"vmi/unpause", NULL, NULL, running, NULL, 409, ON_VMI "VMI is not paused"},
 	/* console: what is decided before the node is asked */
 	{"vmi/console", NULL, NULL, failed, NULL, 409, ON_VMI "VMI is in failed status"},
-	{"vmi/console", NULL, NULL, "{'status': {'phase': 'Scheduled'}}", NULL, 400, "VMI is not running"},
+	{"vmi/console", NULL, NULL, "{'status': {'phase': 'Scheduled'}}", NULL, 400,
+	 "VMI is not running"},
 	{"vmi/console", NULL, NULL,
 	 "{'spec': {'domain': {'devices': {'autoattachSerialConsole': false}}},"
-	 " 'status': {'phase': 'Running'}}", NULL, 400, "No serial consoles are present."},
+	 " 'status': {'phase': 'Running'}}",
+	 NULL, 400, "No serial consoles are present."},
 	/* refused by name */
 	{"vmi/vnc", NULL, NULL, running, NULL, 400, "No graphics devices are present."},
 	{"vmi/usbredir", NULL, NULL, running, NULL, 400, "Not configured with USB Redirection"},
@@ -165,13 +177,16 @@ static void add_objects(struct hook_env *env, const char *spec, const char *stat
 
 	if (spec) {
 		snprintf(text, sizeof(text),
-			 "{'metadata': {'name': 'a', 'namespace': 'default', 'resourceVersion': '7'},"
-			 " 'spec': %s, 'status': %s}", spec, status ? status : "{}");
+			 "{'metadata': {'name': 'a', 'namespace': 'default', 'resourceVersion': "
+			 "'7'},"
+			 " 'spec': %s, 'status': %s}",
+			 spec, status ? status : "{}");
 		env_add(env, "virtualmachines.kubevirt.io", text);
 	}
 	if (vmi) {
 		snprintf(text, sizeof(text),
-			 "{'metadata': {'name': 'a', 'namespace': 'default', 'uid': 'u-a'}, %s", vmi + 1);
+			 "{'metadata': {'name': 'a', 'namespace': 'default', 'uid': 'u-a'}, %s",
+			 vmi + 1);
 		env_add(env, "virtualmachineinstances.kubevirt.io", text);
 	}
 }
@@ -261,13 +276,14 @@ static void conflict_does_not_last_for_ever(void **state)
 static void forced_restart_shortens_the_grace_period_first_and_takes_it_back(void **state)
 {
 	struct hook_env env;
-	struct hook_call call = {.env = &env, .ns = "default", .name = "a",
-				 .body = "{\"gracePeriodSeconds\":0}"};
+	struct hook_call call = {
+		.env = &env, .ns = "default", .name = "a", .body = "{\"gracePeriodSeconds\":0}"};
 
 	(void)state;
 	env_init(&env);
-	add_objects(&env, always, NULL,
-		    "{'spec': {'terminationGracePeriodSeconds': 180}, 'status': {'phase': 'Running'}}");
+	add_objects(
+		&env, always, NULL,
+		"{'spec': {'terminationGracePeriodSeconds': 180}, 'status': {'phase': 'Running'}}");
 	hook_of("vm/restart")->handle(&call);
 	call_deliver(&call, 200, "{}");
 	assert_int_equal(env.n_requests, 2);
