@@ -8,7 +8,9 @@
 #include "virt/admission/admission_int.h"
 
 /* The defaults of KubeVirt's VMI webhook.  Each function writes one subject and leaves what is set.
- * Not written: cpu.maxSockets and memory.maxGuest (CPU and memory hot-plug do not exist in Ferry yet),
+ * Not written: cpu.maxSockets and memory.maxGuest (CPU and memory hot-plug do not exist in Ferry yet), a
+ * CD-ROM's tray (always closed, and a user may not set it yet), status.runtimeUser (the VM's own uid, from
+ * its controller),
  * terminationGracePeriodSeconds (KubeVirt does not either; everybody treats absence as 30). */
 
 static enum rc set_default(char **field, const char *value)
@@ -150,9 +152,7 @@ static enum rc default_disk(Disk *d)
 	if (d->lun)
 		return set_default(&d->lun->bus, "sata");
 	set_bool(&d->cdrom->has_readonly, &d->cdrom->readonly, true);
-	return set_default(&d->cdrom->bus, "sata") || set_default(&d->cdrom->tray, "closed")
-		       ? RC_NOMEM
-		       : RC_OK;
+	return set_default(&d->cdrom->bus, "sata");
 }
 
 /* Always for ":latest" and for no tag at all; a digest pins the image. */

@@ -45,7 +45,6 @@ static enum rc first_status(VirtualMachineInstance *vmi, usec_t now)
 	if (!t || !topo || api_set_str(&t->phase, "Pending") ||
 	    api_set_str(&t->phaseTransitionTimestamp, text) || api_set_str(&st->phase, "Pending"))
 		return RC_NOMEM;
-	API_SET(st, runtimeUser, 107);
 	if (cpu) {
 		API_SET(topo, cores, cpu->cores);
 		API_SET(topo, sockets, cpu->sockets);

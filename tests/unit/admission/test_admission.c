@@ -511,7 +511,6 @@ static void vmi_gets_kubevirts_defaults(void **state)
 	assert_int_equal(js_len(disks), 2);
 	assert_string_equal(js_str(js_at(js_item(disks, 0), "cdrom", "bus", NULL)), "sata");
 	assert_true(js_bool(js_at(js_item(disks, 0), "cdrom", "readonly", NULL), false));
-	assert_string_equal(js_str(js_at(js_item(disks, 0), "cdrom", "tray", NULL)), "closed");
 	assert_string_equal(js_get_str(js_item(disks, 1), "name"), "x");
 	assert_string_equal(js_str(js_at(js_item(disks, 1), "disk", "bus", NULL)), "sata");
 	assert_string_equal(js_str(js_at(js_item(js_at(vmi, "spec", "volumes", NULL), 0),
