@@ -118,6 +118,15 @@ void call_answer(struct apisrv_call *c, int status, const char *content_type, co
 	answer_full(c, &a);
 }
 
+void call_answer_take(struct apisrv_call *c, int status, const char *content_type, char *body, size_t n)
+{
+	CLEANUP(mem_freep) char *own = body;
+	struct apisrv_answer a = {.status = status, .content_type = content_type, .body = own, .owned = &own,
+				  .n = n};
+
+	answer_full(c, &a);
+}
+
 static void answer_json_with(struct apisrv_call *c, struct apisrv_answer *a, const struct json *body)
 {
 	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(LIMIT_RESPONSE_BYTES);

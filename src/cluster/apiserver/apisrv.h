@@ -45,6 +45,7 @@ struct apisrv_answer {
 	int status;
 	const char *content_type; /* NULL: no body */
 	const char *body;
+	char **owned; /* when not NULL: *owned is body, from mem_*; take it by setting *owned to NULL */
 	size_t n;
 	size_t n_warnings; /* values for Warning headers, whole: 299 - "…" */
 	const char *const *warnings;

@@ -162,6 +162,8 @@ void apisrv_rand_name(struct apisrv *s, char *out, size_t n);
 bool parse_accept(struct apisrv_call *c, const char *accept); /* false: answered 406 */
 void call_warn(struct apisrv_call *c, const char *text);
 void call_answer(struct apisrv_call *c, int status, const char *content_type, const char *body, size_t n);
+/* body comes from mem_* and is consumed: large answers are not copied. */
+void call_answer_take(struct apisrv_call *c, int status, const char *content_type, char *body, size_t n);
 /* body is consumed. */
 void call_answer_json(struct apisrv_call *c, int status, struct json *body);
 /* An object in the form that the client asked for; borrowed. */
@@ -291,6 +293,9 @@ MUST_CHECK enum rc proto_decode(const char *body, size_t n, struct json **out, s
 /* util */
 char *b64_encode(const void *p, size_t n, bool url); /* NULL when out of memory */
 MUST_CHECK enum rc b64_decode(const char *s, bool url, char **out, size_t *n);
+/* The value of a member of a compact JSON object as it stands in the text; false: absent.  For texts
+ * that the store wrote. */
+bool text_member(const char *text, size_t n, const char *key, const char **value, size_t *n_value);
 void json_drop_nulls(struct json *j);
 const char *json_name(const struct json *obj);
 const char *json_ns(const struct json *obj); /* "" when absent */

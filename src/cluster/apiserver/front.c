@@ -49,7 +49,10 @@ static void on_answer(void *arg, const struct apisrv_answer *a)
 	if (a->allow)
 		extra[n++] = (struct http_header){"Allow", a->allow};
 	exchange_end(x);
-	http_respond(req, a->status, a->content_type, a->body, a->n, extra, n);
+	if (a->owned)
+		http_respond_take(req, a->status, a->content_type, STEAL(*a->owned), a->n, extra, n);
+	else
+		http_respond(req, a->status, a->content_type, a->body, a->n, extra, n);
 }
 
 static void on_stream_begin(void *arg, int status, const char *content_type, size_t backlog)

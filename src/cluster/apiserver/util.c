@@ -104,3 +104,70 @@ const char *json_ns(const struct json *obj)
 
 	return ns ? ns : "";
 }
+
+/* ---- looking into serialised objects without parsing them ------------------------------------------ */
+
+/* Behind the string that starts at p (at its quote). */
+static const char *skip_string(const char *p, const char *end)
+{
+	for (p++; p < end && *p != '"'; p++)
+		if (*p == '\\')
+			p++;
+	return p < end ? p + 1 : end;
+}
+
+/* Behind the object, array or string that starts at p. */
+static const char *skip_value(const char *p, const char *end)
+{
+	size_t depth = 0;
+
+	while (p < end) {
+		if (*p == '"') {
+			p = skip_string(p, end);
+		} else {
+			if (*p == '{' || *p == '[')
+				depth++;
+			else if (*p == '}' || *p == ']')
+				depth--;
+			p++;
+		}
+		if (!depth)
+			return p;
+	}
+	return end;
+}
+
+bool text_member(const char *text, size_t n, const char *key, const char **value, size_t *n_value)
+{
+	const char *p = text, *end = text + n;
+	size_t n_key = strlen(key);
+
+	if (!n || *p != '{')
+		return false;
+	for (p++; p < end && *p == '"';) {
+		const char *name = p + 1;
+
+		p = skip_string(p, end);
+		bool found = (size_t)(p - 1 - name) == n_key && memcmp(name, key, n_key) == 0;
+
+		if (p >= end || *p != ':')
+			return false;
+		const char *start = ++p;
+
+		if (p >= end)
+			return false;
+		if (*p == '{' || *p == '[' || *p == '"')
+			p = skip_value(p, end);
+		else
+			while (p < end && *p != ',' && *p != '}')
+				p++;
+		if (found) {
+			*value = start;
+			*n_value = (size_t)(p - start);
+			return true;
+		}
+		if (p < end && *p == ',')
+			p++;
+	}
+	return false;
+}

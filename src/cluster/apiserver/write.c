@@ -150,22 +150,53 @@ static bool parse_validation(struct apisrv_call *c, enum validation *out)
 	return true;
 }
 
+static void drop_finding(struct field_err *e)
+{
+	mem_free(e->field);
+	mem_free(e->message);
+	mem_free(e->reason);
+}
+
 static void drop_unknown(struct field_errs *fe)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < fe->n; i++) {
-		struct field_err *e = &fe->items[i];
-
-		if (e->type != FE_UNKNOWN) {
-			fe->items[n++] = *e;
-			continue;
-		}
-		mem_free(e->field);
-		mem_free(e->message);
-		mem_free(e->reason);
+		if (fe->items[i].type != FE_UNKNOWN)
+			fe->items[n++] = fe->items[i];
+		else
+			drop_finding(&fe->items[i]);
 	}
 	fe->n = n;
+}
+
+static bool had_finding(const struct field_errs *old, const struct field_err *e)
+{
+	for (size_t i = 0; i < old->n; i++)
+		if (old->items[i].type == e->type && str_eq(old->items[i].field, e->field) &&
+		    str_eq(old->items[i].message, e->message))
+			return true;
+	return false;
+}
+
+/* What the stored object was already guilty of (a default, an older server's leniency) does not hold up
+ * an update that leaves it alone. */
+static void forgive_old_faults(struct change *ch, unsigned flags)
+{
+	struct field_errs old = FIELD_ERRS_INIT;
+	size_t n = 0;
+
+	if (!ch->old || fe_is_ok(&ch->fe) || ch->fe.n_lost)
+		return;
+	api_check(ch->res->kind, ch->old, flags, &old);
+	for (size_t i = 0; i < ch->fe.n; i++) {
+		if (!had_finding(&old, &ch->fe.items[i]))
+			ch->fe.items[n++] = ch->fe.items[i];
+		else
+			drop_finding(&ch->fe.items[i]);
+	}
+	ch->fe.n = n;
+	fe_fini(&old);
 }
 
 static bool check_unknown(struct change *ch)
@@ -337,7 +368,10 @@ bool change_admit(struct change *ch)
 
 	if (ch->op == HOOK_DELETE)
 		return run_validate(ch) && finish_validation(ch, 0);
-	api_check(ch->res->kind, ch->obj, check_flags(ch), &ch->fe);
+	unsigned flags = check_flags(ch);
+
+	api_check(ch->res->kind, ch->obj, flags, &ch->fe);
+	forgive_old_faults(ch, flags);
 	if (!check_unknown(ch))
 		return false;
 	/* Hooks and strategies may rely on types. */
@@ -458,7 +492,7 @@ static bool namespace_is_open(struct change *ch)
 	return true;
 }
 
-/* metadata.name, from generateName if need be; ch->name borrows it. */
+/* metadata.name, from generateName if need be; ch->name borrows it until the object changes. */
 static bool resolve_name(struct change *ch, struct json *meta)
 {
 	struct apisrv *s = ch->c->srv;
@@ -524,14 +558,16 @@ void serve_create(struct apisrv_call *c)
 
 	if (!resolve_name(&ch, meta) || !set_system_create(&ch, meta))
 		return;
+	/* Admission may rebuild the object, and the store takes it: the name must outlive both. */
+	CLEANUP(mem_freep) char *name = mem_strdup(ch.name);
+
+	if (!name) {
+		call_nomem(c);
+		return;
+	}
+	ch.name = name;
 	if (c->res->kind->subresources & API_SUB_STATUS)
 		js_del(ch.obj, "status"); /* its own subresource's */
-	char name[LIMIT_NAME_BYTES + 1];
-
-	/* The name outlives the object that it came from: admission may put new parts in place of old ones,
-	 * and the store takes the object over. */
-	snprintf(name, sizeof(name), "%s", ch.name);
-	ch.name = name;
 	if (!namespace_is_open(&ch) || !change_admit(&ch) || !authorize_change(&ch))
 		return;
 	CLEANUP(mem_freep) char *key = object_key(ch.res, ch.ns, name);

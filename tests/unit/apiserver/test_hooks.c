@@ -225,6 +225,22 @@ static void a_cancelled_start_still_writes_and_answers_nobody(void **state)
 	js_unref(j);
 }
 
+/* Admission wrote it, the schema refuses it: an update that leaves it alone must pass. */
+static void old_faults_do_not_hold_up_an_update(void **state)
+{
+	(void)state;
+	struct json *j;
+
+	js_unref(fx_do(&f, 201, "POST", VMS, VM_BODY("v")));
+	/* Components may write what users may not. */
+	js_unref(fx_as(&f, &fx_controller, 200, "PATCH", VMS "/v",
+		       "{\"spec\":{\"template\":{\"spec\":{\"domain\":{\"features\":{\"acpi\":{}}}}}}}"));
+	j = fx_patch(&f, 200, "merge-patch", VMS "/v", "{\"metadata\":{\"labels\":{\"a\":\"b\"}}}");
+	js_unref(j);
+	js_unref(fx_patch(&f, 422, "merge-patch", VMS "/v",
+			  "{\"spec\":{\"template\":{\"spec\":{\"domain\":{\"launchSecurity\":{\"sev\":{}}}}}}}"));
+}
+
 static void eviction_goes_to_the_hook(void **state)
 {
 	(void)state;
@@ -245,6 +261,7 @@ int main(void)
 		T(subresources_write_through_the_server),
 		T(a_client_that_leaves_cancels_its_call),
 		T(a_cancelled_start_still_writes_and_answers_nobody),
+		T(old_faults_do_not_hold_up_an_update),
 		T(eviction_goes_to_the_hook),
 	};
 

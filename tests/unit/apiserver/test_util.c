@@ -1,0 +1,134 @@
+/* The small parsers: members of serialised objects, base64, Kubernetes' protobuf. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "cluster/apiserver/apisrv_int.h"
+
+static void members_are_found_as_the_parser_finds_them(void **state)
+{
+	(void)state;
+	static const char *const docs[] = {
+		"{}",
+		"{\"a\":1}",
+		"{\"a\":{\"labels\":{\"b\":\"}\"}},\"labels\":{\"x\":\"\\\"}{\\\\\"},\"n\":null,\"t\":true,\"z\":[1,{\"a\":2}]}",
+		"{\"a\":\"\\\\\",\"b\":-1.5e3,\"c\":[],\"d\":{},\"e\":\"\\u00e9\"}",
+		"{\"labels\":\"[\",\"a\":[[\"]\"],[]],\"b\":0}",
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(docs); i++) {
+		struct json *j = NULL;
+		const char *v;
+		size_t n, len = strlen(docs[i]);
+
+		assert_int_equal(js_parse(docs[i], len, &j, NULL), RC_OK);
+		JS_FOREACH(it, j) {
+			struct json *part = NULL;
+
+			assert_true(text_member(docs[i], len, it.key, &v, &n));
+			assert_int_equal(js_parse(v, n, &part, NULL), RC_OK);
+			assert_true(js_equal(part, it.value));
+			js_unref(part);
+		}
+		assert_false(text_member(docs[i], len, "absent", &v, &n));
+		/* Cut anywhere it must not run over the end. */
+		for (size_t cut = 0; cut < len; cut++) {
+			char *copy = mem_dup(docs[i], cut ? cut : 1);
+
+			(void)text_member(copy, cut, "labels", &v, &n);
+			mem_free(copy);
+		}
+		js_unref(j);
+	}
+}
+
+static void base64_goes_round(void **state)
+{
+	(void)state;
+	static const unsigned char bytes[] = {0, 255, 3, 128, 77, 254, 10, 9};
+
+	for (size_t n = 0; n <= sizeof(bytes); n++)
+		for (int url = 0; url < 2; url++) {
+			char *text = b64_encode(bytes, n, url), *back = NULL;
+			size_t m = 0;
+
+			assert_int_equal(b64_decode(text, url, &back, &m), RC_OK);
+			assert_int_equal(m, n);
+			assert_memory_equal(back, bytes, n);
+			mem_free(text);
+			mem_free(back);
+		}
+	char *back = NULL;
+	size_t n;
+
+	assert_int_equal(b64_decode("a*b", false, &back, &n), RC_INVALID);
+}
+
+/* Namespace "foo" with a label, as kubectl sends it. */
+static const unsigned char ns_body[] = {
+	'k', '8', 's', 0, 0x0a, 0x0f, 0x0a, 2, 'v', '1', 0x12, 9, 'N', 'a', 'm', 'e', 's', 'p', 'a', 'c', 'e',
+	0x12, 0x1b, 0x0a, 0x15, 0x0a, 3, 'f', 'o', 'o', 0x12, 0, 0x1a, 0, 0x42, 0, 0x5a, 6, 0x0a, 1, 'a', 0x12,
+	1, 'b', 0x12, 0, 0x12, 0, 0x1a, 0, 0x1a, 0, 0x22, 0};
+
+static void protobuf_becomes_json(void **state)
+{
+	(void)state;
+	struct json *j = NULL;
+	struct err err = {0};
+
+	if (proto_decode((const char *)ns_body, sizeof(ns_body), &j, &err))
+		fail_msg("%s", err.msg);
+	CLEANUP(mem_freep) char *text = js_to_text(j);
+
+	assert_string_equal(text, "{\"metadata\":{\"name\":\"foo\",\"labels\":{\"a\":\"b\"}},\"spec\":{},\"kind\":\"Namespace\","
+				  "\"apiVersion\":\"v1\"}");
+	js_unref(j);
+}
+
+static void broken_protobuf_is_refused(void **state)
+{
+	(void)state;
+	uint64_t seed = 1;
+
+	for (size_t cut = 0; cut < sizeof(ns_body); cut++) {
+		char *copy = mem_dup(ns_body, cut ? cut : 1);
+		struct json *j = NULL;
+
+		if (proto_decode(copy, cut, &j, NULL) == RC_OK)
+			js_unref(j);
+		mem_free(copy);
+	}
+	for (int i = 0; i < 20000; i++) {
+		char *copy = mem_dup(ns_body, sizeof(ns_body));
+		struct json *j = NULL;
+
+		for (int k = 0; k < 3; k++) {
+			seed = seed * 6364136223846793005u + 1442695040888963407u;
+			copy[4 + (seed >> 33) % (sizeof(ns_body) - 4)] = (char)(seed >> 56);
+		}
+		if (proto_decode(copy, sizeof(ns_body), &j, NULL) == RC_OK)
+			js_unref(j);
+		mem_free(copy);
+	}
+	assert_int_equal(mem_live_blocks(), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(members_are_found_as_the_parser_finds_them),
+		cmocka_unit_test(base64_goes_round),
+		cmocka_unit_test(protobuf_becomes_json),
+		cmocka_unit_test(broken_protobuf_is_refused),
+	};
+
+	js_use_mem();
+	return cmocka_run_group_tests_name("util", tests, NULL, NULL);
+}
