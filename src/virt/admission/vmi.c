@@ -46,9 +46,9 @@ static enum rc first_status(VirtualMachineInstance *vmi, usec_t now)
 	    api_set_str(&t->phaseTransitionTimestamp, text) || api_set_str(&st->phase, "Pending"))
 		return RC_NOMEM;
 	if (cpu) {
-		API_SET(topo, cores, cpu->cores);
-		API_SET(topo, sockets, cpu->sockets);
-		API_SET(topo, threads, cpu->threads);
+		API_SET(topo, cores, MAX(cpu->cores, 1));
+		API_SET(topo, sockets, MAX(cpu->sockets, 1));
+		API_SET(topo, threads, MAX(cpu->threads, 1));
 	}
 	if (mem && mem->guest) {
 		MemoryStatus *m = api_ensure(&api_type_MemoryStatus, &st->memory);
@@ -89,14 +89,42 @@ static enum rc mutate_create(struct hook_ctx *ctx, struct json *obj, struct err 
 	return rc;
 }
 
+/* A manifest that is applied again has lost the defaults inside its lists: they come back, so that the
+ * same file twice is no change. */
+static enum rc restore_defaults(struct hook_ctx *ctx, struct json *obj, struct err *err)
+{
+	struct adm_cluster c = {0};
+	void *typed = NULL;
+	VirtualMachineInstance *vmi;
+	enum rc rc;
+
+	if (*ctx->subresource || js_equal(js_get(obj, "spec"), js_get(ctx->old, "spec")))
+		return RC_OK;
+	rc = adm_cluster_init(&c, ctx->env, hook_kubevirt_config(ctx->env), err);
+	if (!rc)
+		rc = api_decode(&api_type_VirtualMachineInstance, obj, &typed, err);
+	vmi = typed;
+	if (!rc)
+		rc = adm_vmi_defaults(vmi, &c, err);
+	if (!rc && js_set(obj, "spec", api_encode(&api_type_VirtualMachineInstanceSpec, &vmi->spec)))
+		rc = err_set(err, RC_NOMEM, "cannot allocate a VMI");
+	VirtualMachineInstance_free(vmi);
+	adm_cluster_fini(&c);
+	return rc;
+}
+
 enum rc vmi_mutate(struct hook_ctx *ctx, struct json *obj, struct err *err)
 {
 	struct json *status;
+	enum rc rc;
 
 	if (ctx->op == HOOK_CREATE)
 		return mutate_create(ctx, obj, err);
 	if (ctx->op != HOOK_UPDATE || apisrv_user_is_component(ctx->user))
 		return RC_OK;
+	rc = restore_defaults(ctx, obj, err);
+	if (rc)
+		return rc;
 	/* Only the cluster's own components report status; others keep what is stored. */
 	status = js_get(ctx->old, "status");
 	if (!status) {

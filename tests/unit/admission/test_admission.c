@@ -530,6 +530,34 @@ static void vmi_gets_kubevirts_defaults(void **state)
 	env_fini(&env);
 }
 
+static void same_manifest_twice_is_no_change(void **state)
+{
+	static const char manifest[] =
+		"{'metadata': {'name': 'a', 'namespace': 'default'}, 'spec': {'domain': {'memory': "
+		"{'guest': '64Mi'}, 'devices': {'disks': [{'name': 'cd', 'cdrom': {}}]}},"
+		" 'volumes': [{'name': 'cd', 'containerDisk': {'image': 'a/b:1'}}]}}";
+	CLEANUP(js_unrefp) struct json *stored = json_of(manifest), *again = json_of(manifest);
+	struct hook_env env;
+	struct field_errs fe = FIELD_ERRS_INIT;
+
+	(void)state;
+	env_init(&env);
+	assert_int_equal(admit(&env, "virtualmachineinstances.kubevirt.io",
+			       &api_type_VirtualMachineInstance, HOOK_CREATE, NULL, stored, NULL, &fe,
+			       NULL), RC_OK);
+	/* As a merge patch leaves it: objects are merged, lists are replaced. */
+	CLEANUP(js_unrefp) struct json *next = js_copy(stored);
+
+	merge(next, again);
+	assert_int_equal(admit(&env, "virtualmachineinstances.kubevirt.io",
+			       &api_type_VirtualMachineInstance, HOOK_UPDATE, NULL, next, stored, &fe,
+			       NULL), RC_OK);
+	assert_int_equal(fe.n, 0);
+	assert_true(js_equal(js_get(next, "spec"), js_get(stored, "spec")));
+	fe_fini(&fe);
+	env_fini(&env);
+}
+
 static void configuration_changes_the_defaults(void **state)
 {
 	struct hook_env env;
@@ -845,6 +873,7 @@ int main(void)
 		cmocka_unit_test(all_faults_come_at_once_and_a_vms_paths_start_at_its_template),
 		cmocka_unit_test(run_strategy_rules),
 		cmocka_unit_test(vmi_gets_kubevirts_defaults),
+		cmocka_unit_test(same_manifest_twice_is_no_change),
 		cmocka_unit_test(configuration_changes_the_defaults),
 		cmocka_unit_test(vmi_without_memory_is_refused),
 		cmocka_unit_test(vmi_update_rules),
