@@ -511,17 +511,17 @@ class Reader:
                 self.fault(k.where, f"kind '{k.name}': plural '{k.plural}' is taken by {keys[key]}")
             keys[key] = k.name
         if self.faults:
-            raise SchemaErrors(self.faults)
+            raise SchemaErrors(list(dict.fromkeys(self.faults)))
         m.kinds.sort(key=lambda k: (k.group, k.version, k.name))
         return m
 
     def expand(self, t, stack):
         """Append the fields of included mixins."""
-        if t.name in stack:
-            self.fault(t.where, f"type '{t.name}': includes itself")
-            t.include = []
         include, t.include = t.include, []
         for name in include:
+            if name == t.name or name in stack:
+                self.fault(t.where, f"type '{t.name}': includes itself")
+                continue
             other = self.model.types.get(name)
             if not other:
                 self.fault(t.where, f"type '{t.name}': includes unknown type '{name}'")

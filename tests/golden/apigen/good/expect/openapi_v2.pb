@@ -1,0 +1,566 @@
+
+2.0
+
+Kubernetesv1.33.0B´fŒ
+/apis/x.dev/v1/gadgets≥∑list Gadget*listXV1Gadget12application/json2application/yaml:*/*BJ
+HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
+<:8queryToken of the previous answer."continue2stringBE
+CA?queryOnly objects with these fields."fieldSelector2stringBE
+CA?queryOnly objects with these labels."labelSelector2stringB8
+642queryMost items of one answer."limit2integerBL
+JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
+HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
+IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
+GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
+753queryChanges instead of a list."watch2booleanJ6
+4
+200-
++
+OK%
+#
+!#/definitions/dev.x.v1.GadgetListj
+x-kubernetes-action"list"jU
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}"òpost Gadget*postXV1Gadget22application/json2application/yaml:*/*BF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB3
+1
+/bodybody *
+#/definitions/dev.x.v1.GadgetJ2
+0
+201)
+'
+OK!
+
+#/definitions/dev.x.v1.Gadgetj
+x-kubernetes-action"post"jU
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}*¢
+deletecollection Gadget*deletecollectionXV1Gadget32application/json2application/yaml:*/*BJ
+HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
+<:8queryToken of the previous answer."continue2stringBF
+DB@query'"All": check everything, store nothing."dryRun2stringBE
+CA?queryOnly objects with these fields."fieldSelector2stringBF
+DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
+CA?queryOnly objects with these labels."labelSelector2stringB8
+642queryMost items of one answer."limit2integerBE
+CA?queryWhat happens to dependants."propagationPolicy2stringBL
+JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
+HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
+IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
+GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
+753queryChanges instead of a list."watch2booleanBV
+T
+Rbodybody *B
+@#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptionsJN
+L
+200E
+C
+OK=
+;
+9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj+
+x-kubernetes-action"deletecollection"jU
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}J7
+531query"true": indented output."pretty2string∆
+/apis/x.dev/v1/gadgets/{name}§Ô
+get Gadget*getXV1Gadget42application/json2application/yaml:*/*J2
+0
+200)
+'
+OK!
+
+#/definitions/dev.x.v1.Gadgetj
+x-kubernetes-action"get"jU
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}ï
+put Gadget*putXV1Gadget52application/json2application/yaml:*/*BF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB3
+1
+/bodybody *
+#/definitions/dev.x.v1.GadgetJ2
+0
+200)
+'
+OK!
+
+#/definitions/dev.x.v1.Gadgetj
+x-kubernetes-action"put"jU
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}*¡delete Gadget*deleteXV1Gadget72application/json2application/yaml:*/*BF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
+CA?queryWhat happens to dependants."propagationPolicy2stringBT
+R
+Pbodybody*B
+@#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptionsJN
+L
+200E
+C
+OK=
+;
+9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
+x-kubernetes-action
+"delete"jU
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}BÁpatch Gadget*patchXV1Gadget62application/json2application/yaml:application/json-patch+json:application/merge-patch+json:&application/strategic-merge-patch+jsonBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
+OMKquery2Take fields over from other managers (apply only)."force2booleanBN
+L
+Jbodybody *:
+8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ2
+0
+200)
+'
+OK!
+
+#/definitions/dev.x.v1.Gadgetj 
+x-kubernetes-action	"patch"jU
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}J1
+/-"+pathName of the object."name*stringJ7
+531query"true": indented output."pretty2stringâ
+,/apis/x.dev/v1/namespaces/{namespace}/thingsÿ≥
+list Thing*listXV1Thing92application/json2application/yaml:*/*BJ
+HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
+<:8queryToken of the previous answer."continue2stringBE
+CA?queryOnly objects with these fields."fieldSelector2stringBE
+CA?queryOnly objects with these labels."labelSelector2stringB8
+642queryMost items of one answer."limit2integerBL
+JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
+HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
+IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
+GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
+753queryChanges instead of a list."watch2booleanJ5
+3
+200,
+*
+OK$
+"
+ #/definitions/dev.x.v1.ThingListj
+x-kubernetes-action"list"jT
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}"î
+post Thing*postXV1Thing102application/json2application/yaml:*/*BF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB2
+0
+.bodybody *
+#/definitions/dev.x.v1.ThingJ1
+/
+201(
+&
+OK 
+
+#/definitions/dev.x.v1.Thingj
+x-kubernetes-action"post"jT
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}*†
+deletecollection Thing*deletecollectionXV1Thing112application/json2application/yaml:*/*BJ
+HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
+<:8queryToken of the previous answer."continue2stringBF
+DB@query'"All": check everything, store nothing."dryRun2stringBE
+CA?queryOnly objects with these fields."fieldSelector2stringBF
+DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
+CA?queryOnly objects with these labels."labelSelector2stringB8
+642queryMost items of one answer."limit2integerBE
+CA?queryWhat happens to dependants."propagationPolicy2stringBL
+JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
+HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
+IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
+GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
+753queryChanges instead of a list."watch2booleanBV
+T
+Rbodybody *B
+@#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptionsJN
+L
+200E
+C
+OK=
+;
+9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj+
+x-kubernetes-action"deletecollection"jT
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}J-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2string◊
+3/apis/x.dev/v1/namespaces/{namespace}/things/{name}üÏ	get Thing*getXV1Thing122application/json2application/yaml:*/*J1
+/
+200(
+&
+OK 
+
+#/definitions/dev.x.v1.Thingj
+x-kubernetes-action"get"jT
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}ë	put Thing*putXV1Thing132application/json2application/yaml:*/*BF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB2
+0
+.bodybody *
+#/definitions/dev.x.v1.ThingJ1
+/
+200(
+&
+OK 
+
+#/definitions/dev.x.v1.Thingj
+x-kubernetes-action"put"jT
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}*ødelete Thing*deleteXV1Thing152application/json2application/yaml:*/*BF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
+CA?queryWhat happens to dependants."propagationPolicy2stringBT
+R
+Pbodybody*B
+@#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptionsJN
+L
+200E
+C
+OK=
+;
+9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
+x-kubernetes-action
+"delete"jT
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}Bºpatch Thing*patchXV1Thing142application/json2application/yaml:application/json-patch+json:application/merge-patch+jsonBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
+OMKquery2Take fields over from other managers (apply only)."force2booleanBN
+L
+Jbodybody *:
+8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ1
+/
+200(
+&
+OK 
+
+#/definitions/dev.x.v1.Thingj 
+x-kubernetes-action	"patch"jT
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}J1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2stringú
+:/apis/x.dev/v1/namespaces/{namespace}/things/{name}/status›Ï	get Thing*getXV1Thing162application/json2application/yaml:*/*J1
+/
+200(
+&
+OK 
+
+#/definitions/dev.x.v1.Thingj
+x-kubernetes-action"get"jT
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}ë	put Thing*putXV1Thing172application/json2application/yaml:*/*BF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB2
+0
+.bodybody *
+#/definitions/dev.x.v1.ThingJ1
+/
+200(
+&
+OK 
+
+#/definitions/dev.x.v1.Thingj
+x-kubernetes-action"put"jT
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}Bºpatch Thing*patchXV1Thing182application/json2application/yaml:application/json-patch+json:application/merge-patch+jsonBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
+OMKquery2Take fields over from other managers (apply only)."force2booleanBN
+L
+Jbodybody *:
+8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ1
+/
+200(
+&
+OK 
+
+#/definitions/dev.x.v1.Thingj 
+x-kubernetes-action	"patch"jT
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}J1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2stringâ
+/apis/x.dev/v1/thingsÔ≥
+list Thing*listXV1Thing82application/json2application/yaml:*/*BJ
+HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
+<:8queryToken of the previous answer."continue2stringBE
+CA?queryOnly objects with these fields."fieldSelector2stringBE
+CA?queryOnly objects with these labels."labelSelector2stringB8
+642queryMost items of one answer."limit2integerBL
+JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
+HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
+IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
+GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
+753queryChanges instead of a list."watch2booleanJ5
+3
+200,
+*
+OK$
+"
+ #/definitions/dev.x.v1.ThingListj
+x-kubernetes-action"list"jT
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}J7
+531query"true": indented output."pretty2stringJΩ(
+4
+dev.x.v1.Empty""Its presence says it.≤
+object
+Â
+dev.x.v1.Gadget—"(A core kind, cluster-wide, without spec.≤
+object æ
+-
+
+apiVersion"Group and version.≤
+string
+
+kind"Kind.≤
+string
+L
+metadata@
+##/definitions/io.meta.v1.ObjectMeta"Standard object metadata.
+2
+data*"Values.™
+byte≤
+string≤
+object
+Ó
+items‰"Items.≤
+array∫
+
+#/definitions/dev.x.v1.Item˙3
+x-kubernetes-patch-strategy"merge,retainKeys"˙(
+x-kubernetes-patch-merge-key"name"˙!
+x-kubernetes-list-type"map"˙(
+x-kubernetes-list-map-keys
+["name"]˙W
+x-kubernetes-group-version-kind42[{"group":"x.dev","kind":"Gadget","version":"v1"}]
+î
+dev.x.v1.GadgetList¸"A list of Gadget.öitems≤
+object Ù
+-
+
+apiVersion"Group and version.≤
+string
+
+kind"Kind.≤
+string
+`
+metadataT
+;#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"Metadata of the list.
+E
+items<"The objects.≤
+array∫!
+
+#/definitions/dev.x.v1.Gadget˙[
+x-kubernetes-group-version-kind86[{"group":"x.dev","kind":"GadgetList","version":"v1"}]
+p
+dev.x.v1.Inner^"Inside.≤
+object G
+
+on"Whether.≤	
+boolean
+'
+countint32"	How many.≤	
+integer
+Ã
+dev.x.v1.Item∫"An item.öname≤
+object ö
+
+name"Name.≤
+string
+,
+default!int32"A C keyword.≤	
+integer
+
+file"A file.≤
+string
+0
+none(
+#/definitions/dev.x.v1.Empty"Nothing.
+¶
+dev.x.v1.Thingì"A thing.öspec≤
+object ö
+-
+
+apiVersion"Group and version.≤
+string
+
+kind"Kind.≤
+string
+L
+metadata@
+##/definitions/io.meta.v1.ObjectMeta"Standard object metadata.
+;
+spec3
+ #/definitions/dev.x.v1.ThingSpec"What is wanted.
+B
+status8
+"#/definitions/dev.x.v1.ThingStatus"What was observed.˙V
+x-kubernetes-group-version-kind31[{"group":"x.dev","kind":"Thing","version":"v1"}]
+ê
+dev.x.v1.ThingList˘"A list of Thing.öitems≤
+object Û
+-
+
+apiVersion"Group and version.≤
+string
+
+kind"Kind.≤
+string
+`
+metadataT
+;#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"Metadata of the list.
+D
+items;"The objects.≤
+array∫ 
+
+#/definitions/dev.x.v1.Thing˙Z
+x-kubernetes-group-version-kind75[{"group":"x.dev","kind":"ThingList","version":"v1"}]
+É	
+dev.x.v1.ThingSpecÏ"	The wish.öinner≤
+object  
+„
+itemsŸ"Items.≤
+array∫
+
+#/definitions/dev.x.v1.Item˙(
+x-kubernetes-patch-strategy	"merge"˙(
+x-kubernetes-patch-merge-key"name"˙!
+x-kubernetes-list-type"map"˙(
+x-kubernetes-list-map-keys
+["name"]
+2
+inner)
+#/definitions/dev.x.v1.Inner"	By value.
+4
+mode,"How. One of: "", Fast, Slow-er.≤
+string
+-
+loose$"How else. One of: a, b.≤
+string
+M
+sizeE
+;#/definitions/io.k8s.apimachinery.pkg.api.resource.Quantity"Bytes.
+_
+shareV"Shares.™?
+=
+;#/definitions/io.k8s.apimachinery.pkg.api.resource.Quantity≤
+object
+4
+flags+"Kept as JSON.™
+≤	
+boolean≤
+object
+I
+parts@"Kept as JSON too.™
+
+#/definitions/dev.x.v1.Item≤
+object
+X
+portP
+=#/definitions/io.k8s.apimachinery.pkg.util.intstr.IntOrString"Number or name.
+7
+numbers,"Numbers.≤
+array∫
+int64≤	
+integer
+H
+when@
+7#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Time"When.
+
+wait"	How long.≤
+string
+&
+ratiodouble"A ratio.≤
+number
+7
+raw0".Anything. Not supported by Ferry yet: refused.
+:
+old3"%Historic. No effect here: it is gone.≤	
+boolean
+f
+dev.x.v1.ThingStatusN"The outcome.≤
+object 2
+0
+phase'"Where it is. One of: A, B.≤
+string
+f
+-io.k8s.apimachinery.pkg.api.resource.Quantity5"(A number with a suffix: 512Mi, 500m, 2G.≤
+string
+•
+-io.k8s.apimachinery.pkg.apis.meta.v1.ListMetaÛ"Metadata of a list.≤
+object œ
+1
+continue%"Token for the next part.≤
+string
+@
+remainingItemCount*int64"Items in later parts.≤	
+integer
+4
+resourceVersion!"Version of the list.≤
+string
+"
+selfLink"	Historic.≤
+string
+l
+*io.k8s.apimachinery.pkg.apis.meta.v1.Patch>"1A patch, in the form that its content type names.≤
+object
+–
++io.k8s.apimachinery.pkg.apis.meta.v1.Status†"+The outcome of a request without an object.≤
+object è
+-
+
+apiVersion"Group and version.≤
+string
+
+kind"Kind.≤
+string
+)
+code!int32"HTTP status.≤	
+integer
+6
+details+"What it is about, with causes.≤
+object
+.
+message#"A sentence for people.≤
+string
+T
+metadataH
+;#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"	Metadata.
+-
+reason#"One word for programs.≤
+string
+*
+status "Success or Failure.≤
+string˙R
+x-kubernetes-group-version-kind/-[{"group":"","kind":"Status","version":"v1"}]
+b
+)io.k8s.apimachinery.pkg.apis.meta.v1.Time5	date-time"A time as RFC 3339 writes it.≤
+string
+`
+/io.k8s.apimachinery.pkg.util.intstr.IntOrString-int-or-string"A number or text.≤
+string
+r
+io.meta.v1.DeleteOptionsV"Body of a delete.≤
+object 5
+3
+gracePeriodSecondsint64"Seconds.≤	
+integer
+è
+io.meta.v1.ObjectMetaı"	Metadata.≤
+object €
+
+name"Name.≤
+string
+.
+labels$"Labels.™
+≤
+string≤
+object
+å
+
+finalizers~"Who must act first.≤
+array∫
+≤
+string˙(
+x-kubernetes-patch-strategy	"merge"˙!
+x-kubernetes-list-type"set"

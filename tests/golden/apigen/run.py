@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Golden tests of tools/apigen: every message for a faulty schema, every output for a good one.
+
+  run.py [--update]      --update writes what it got as the new expectation
+
+bad/NAME.yaml must fail with exactly bad/NAME.err; good/schema gives exactly good/expect; what is
+committed under docs/api and deploy/kubernetes/crds must be what api/schema gives.
+"""
+
+import filecmp
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+APIGEN = os.path.join(TOP, "tools", "apigen", "apigen.py")
+sys.path.insert(0, os.path.dirname(APIGEN))
+failures = []
+
+
+def report(name, ok, detail=""):
+    print(f"[ {'      OK' if ok else ' FAILED '} ] {name}", flush=True)
+    if not ok:
+        failures.append(name)
+        print(detail)
+
+
+def apigen(*args, seed="0"):
+    env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONDONTWRITEBYTECODE": "1"}
+    p = subprocess.run([sys.executable, APIGEN, *args], capture_output=True, text=True, timeout=120,
+                       env=env)
+    return p.returncode, p.stderr
+
+
+def bad_case(path, update):
+    name = os.path.basename(path)[:-5]
+    with tempfile.TemporaryDirectory() as tmp:
+        os.symlink(path, os.path.join(tmp, name + ".yaml"))
+        code, text = apigen("--schema", tmp, "--c", os.path.join(tmp, "out"))
+        text = re.sub(r"(not YAML): .*", r"\1", text)  # the parser's own words
+        wrote = os.path.exists(os.path.join(tmp, "out"))
+    expect = path[:-5] + ".err"
+    if update:
+        with open(expect, "w", encoding="utf-8") as f:
+            f.write(text)
+    with open(expect, encoding="utf-8") as f:
+        want = f.read()
+    report(f"bad_{name}", code == 1 and text == want and not wrote, f"--- got\n{text}--- expected\n{want}")
+
+
+def same_tree(have, want):
+    """Names and bytes; the text of the first difference, or None."""
+    for name in sorted(set(os.listdir(have)) | set(os.listdir(want))):
+        a, b = os.path.join(have, name), os.path.join(want, name)
+        if not os.path.exists(a):
+            return f"{b}: no longer generated"
+        if not os.path.exists(b):
+            return f"{name}: missing in {want}"
+        if not filecmp.cmp(a, b, shallow=False):
+            p = subprocess.run(["diff", "-u", b, a], capture_output=True, text=True, errors="replace",
+                               check=False)
+            return p.stdout[:4000]
+    return None
+
+
+def outputs(root):
+    return ["--c", root, "--openapi", root, "--crds", root, "--docs", root]
+
+
+def good_case(update):
+    expect = os.path.join(HERE, "good", "expect")
+    with tempfile.TemporaryDirectory() as tmp:
+        a, b = os.path.join(tmp, "a"), os.path.join(tmp, "b")
+        for root, seed in ((a, "1"), (b, "2")):
+            code, text = apigen("--schema", os.path.join(HERE, "good", "schema"), *outputs(root),
+                                seed=seed)
+            if code:
+                report("good", False, text)
+                return
+        report("output_depends_on_the_schema_only", same_tree(a, b) is None)
+        if update:
+            subprocess.run(["rm", "-rf", expect], check=True)
+            subprocess.run(["cp", "-r", a, expect], check=True)
+        diff = same_tree(a, expect)
+        report("good", diff is None, diff)
+
+
+def committed_case():
+    with tempfile.TemporaryDirectory() as tmp:
+        crds, docs = os.path.join(tmp, "crds"), os.path.join(tmp, "docs")
+        code, text = apigen("--schema", os.path.join(TOP, "api", "schema"), "--crds", crds,
+                            "--docs", docs)
+        if code:
+            report("committed_pages_and_crds_are_current", False, text)
+            return
+        diff = (same_tree(crds, os.path.join(TOP, "deploy", "kubernetes", "crds"))
+                or same_tree(docs, os.path.join(TOP, "docs", "api")))
+        report("committed_pages_and_crds_are_current", diff is None,
+               f"{diff}\nrun: tools/apigen/apigen.py --schema api/schema "
+               "--crds deploy/kubernetes/crds --docs docs/api")
+
+
+def read_varint(data, at):
+    n = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        n |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            return n, at
+
+
+def fields_of(data):
+    """(number, bytes) of the length-delimited fields of a protobuf message."""
+    at = 0
+    while at < len(data):
+        key, at = read_varint(data, at)
+        n, at = read_varint(data, at)
+        if key & 7 == 2:
+            yield key >> 3, data[at:at + n]
+            at += n
+
+
+def only(data, number):
+    return [v for n, v in fields_of(data) if n == number]
+
+
+def protobuf_case():
+    """The protobuf form, taken apart again, has the paths and definitions of the JSON form."""
+    with tempfile.TemporaryDirectory() as tmp:
+        code, text = apigen("--schema", os.path.join(TOP, "api", "schema"), "--openapi", tmp)
+        with open(os.path.join(tmp, "openapi_v2.json"), encoding="utf-8") as f:
+            doc = json.load(f)
+        with open(os.path.join(tmp, "openapi_v2.pb"), "rb") as f:
+            pb = f.read()
+    paths = [only(v, 1)[0].decode() for v in only(only(pb, 8)[0], 2)]
+    names = [only(v, 1)[0].decode() for v in only(only(pb, 9)[0], 1)]
+    properties = {}
+    for v in only(only(pb, 9)[0], 1):
+        body = only(v, 2)[0]
+        props = only(body, 25)
+        properties[only(v, 1)[0].decode()] = [only(p, 1)[0].decode() for p in only(props[0], 1)] if props else []
+    want = {name: list(d.get("properties", {})) for name, d in doc["definitions"].items()}
+    report("protobuf_says_what_the_json_says", code == 0 and paths == list(doc["paths"])
+           and names == list(doc["definitions"]) and properties == want, text)
+
+
+def references_case():
+    """No document refers to a definition that it lacks."""
+    lost = []
+
+    def walk(node, known, name):
+        if isinstance(node, dict):
+            ref = node.get("$ref")
+            if isinstance(ref, str) and ref.rsplit("/", 1)[1] not in known:
+                lost.append(f"{name}: {ref}")
+            for v in node.values():
+                walk(v, known, name)
+        elif isinstance(node, list):
+            for v in node:
+                walk(v, known, name)
+
+    with tempfile.TemporaryDirectory() as tmp:
+        apigen("--schema", os.path.join(TOP, "api", "schema"), "--openapi", tmp)
+        for name in sorted(os.listdir(tmp)):
+            if not name.endswith(".json"):
+                continue
+            with open(os.path.join(tmp, name), encoding="utf-8") as f:
+                doc = json.load(f)
+            known = doc.get("definitions") or doc["components"]["schemas"]
+            walk(doc, known, name)
+    report("every_reference_resolves", not lost, "\n".join(lost))
+
+
+def main():
+    update = "--update" in sys.argv[1:]
+    folder = os.path.join(HERE, "bad")
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(".yaml"):
+            bad_case(os.path.join(folder, name), update)
+    good_case(update)
+    committed_case()
+    protobuf_case()
+    references_case()
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
