@@ -6,11 +6,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -383,7 +385,7 @@ static struct vmnet_handover_config ho_config(const struct vm *v, const char *pe
 {
 	return (struct vmnet_handover_config){.node_ns_fd = v->node->ns_fd, .host_if = v->att.host_if,
 					      .bridge = PODNET_BRIDGE, .vxlan = PODNET_VXLAN, .mac = v->pod.mac,
-					      .peer = ip(peer)};
+					      .peer = ip(peer), .slack = getenv("NETLAB_SLACK") ? strtoull(getenv("NETLAB_SLACK"), NULL, 10) : 0};
 }
 
 /* srcopen VM PEER */
@@ -465,6 +467,32 @@ static enum rc do_closetap(char **a, struct err *err)
 
 	(void)err;
 	v->tap_fd = fd_close(v->tap_fd);
+	return RC_OK;
+}
+
+/* exec VM PROGRAM ARGS...: in the pod's namespace, with the tap as descriptor 10 */
+static enum rc do_exec(char **a, struct err *err)
+{
+	struct vm *v = vm_of(a[1]);
+	pid_t pid = fork();
+
+	if (pid < 0)
+		return err_set_sys(err, errno, "fork");
+	if (pid == 0) {
+		if (dup2(v->tap_fd, 10) < 0 || setns(v->ns_fd, CLONE_NEWNET) < 0)
+			_exit(126);
+		execvp(a[2], a + 2);
+		_exit(127);
+	}
+	v->tap_fd = fd_close(v->tap_fd);
+	printf("ok %d\n", (int)pid);
+	return RC_EXISTS;
+}
+
+static enum rc do_wait(char **a, struct err *err)
+{
+	(void)err;
+	waitpid(atoi(a[1]), NULL, 0);
 	return RC_OK;
 }
 
@@ -684,7 +712,7 @@ static const struct {
 	{"srcabort", 2, do_srcabort}, {"srcfinish", 2, do_srcfinish}, {"srcclose", 2, do_srcclose},
 	{"tgtopen", 3, do_tgtopen}, {"tgtactivate", 2, do_tgtactivate}, {"tgtclose", 2, do_tgtclose},
 	{"tapfd", 2, do_tapfd}, {"closetap", 2, do_closetap}, {"svc", 8, do_svc}, {"apply", 2, do_apply},
-	{"dns", 4, do_dns}, {"mig", 4, do_mig}, {"routes", 3, do_routes}, {"echo", 4, do_echo},
+	{"dns", 4, do_dns}, {"mig", 4, do_mig}, {"routes", 3, do_routes}, {"echo", 4, do_echo}, {"exec", 3, do_exec}, {"wait", 2, do_wait},
 	{"stream", 6, do_stream}, {"loadstop", 2, do_loadstop},
 };
 

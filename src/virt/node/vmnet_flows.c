@@ -1,6 +1,5 @@
 /* The ports filter's memory of flows that the guest opened, as text: "<set> <key in hex> <lifetime> <left>" lines. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/mem.h"
 #include "base/str.h"
@@ -62,7 +61,7 @@ static int hex_value(char c)
 /* "flows 11000000... 180000 171234" */
 static bool parse_line(struct str line, size_t set, struct net_nft_elem *e)
 {
-	char text[LINE_MAX_BYTES], *end = NULL;
+	char text[LINE_MAX_BYTES];
 	size_t n_name = strlen(sets[set].set);
 
 	if (line.n >= sizeof(text) || line.n < n_name + 2 + 2 * sets[set].n_key)
@@ -78,11 +77,15 @@ static bool parse_line(struct str line, size_t set, struct net_nft_elem *e)
 			return false;
 		e->key[i] = (uint8_t)(hi << 4 | lo);
 	}
-	e->timeout_ms = strtoull(text + n_name + 1 + 2 * e->n_key, &end, 10);
-	if (*end != ' ')
+
+	char *lifetime = text + n_name + 1 + 2 * e->n_key;
+	char *left = *lifetime == ' ' ? strchr(lifetime + 1, ' ') : NULL;
+
+	if (!left)
 		return false;
-	e->expires_ms = strtoull(end, &end, 10);
-	return *end == '\0';
+	*left++ = '\0';
+	return !str_to_u64(lifetime + 1, UINT64_MAX, &e->timeout_ms, NULL) &&
+	       !str_to_u64(left, UINT64_MAX, &e->expires_ms, NULL);
 }
 
 static enum rc load_set(int ns_fd, const char *text, size_t set, struct err *err)
