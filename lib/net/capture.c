@@ -418,3 +418,26 @@ struct capture *net_capture_free(struct capture *c)
 	mem_free(c->ring);
 	return mem_free(c);
 }
+
+enum rc net_frame_send(int ns_fd, const char *dev, const void *frame, size_t len, unsigned n, struct err *err)
+{
+	CLEANUP(net_ns_leave) int old = -1;
+	CLEANUP(net_freep) struct net *net = NULL;
+	CLEANUP(fd_closep) int s = -1;
+	struct sockaddr_ll a = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL)};
+	enum rc rc = net_ns_enter(ns_fd, &old, err);
+
+	if (!rc)
+		rc = net_open(&net, -1, err);
+	if (!rc)
+		rc = net_ifindex(net, dev, &a.sll_ifindex, err);
+	if (rc)
+		return rc;
+	s = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0); /* protocol 0: receives nothing */
+	if (s < 0)
+		return err_set_sys(err, errno, "cannot open a packet socket");
+	for (unsigned i = 0; i < n; i++)
+		if (sendto(s, frame, len, 0, (struct sockaddr *)&a, sizeof(a)) != (ssize_t)len)
+			return err_set_sys(err, errno, "cannot send a frame on '%s'", dev);
+	return RC_OK;
+}

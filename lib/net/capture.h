@@ -43,4 +43,8 @@ void net_capture_stats(struct capture *c, struct net_capture_stats *out);
 struct capture *net_capture_free(struct capture *c); /* joins the thread */
 DEFINE_CLEANUP(struct capture *, net_capture_free);
 
+/* One whole Ethernet frame, out of dev, n times. */
+MUST_CHECK enum rc net_frame_send(int ns_fd, const char *dev, const void *frame, size_t len, unsigned n,
+				  struct err *err);
+
 #endif

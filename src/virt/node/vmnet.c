@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/str.h"
+#include "net/capture.h"
 #include "net/nft.h"
 #include "net/ns.h"
 
@@ -321,6 +322,22 @@ static enum rc dhcp_up(const struct vmnet_config *c, struct err *err)
 	return rc;
 }
 
+/* A QEMU that is not running takes one frame from the tap and keeps it in front of the card; each time the card is
+ * reset (it is, when the incoming state is loaded) that frame is thrown away and the next one taken.  So that these
+ * are not the first frames that a source sends on, frames of a kind that no guest listens to go first. */
+static enum rc feed_stopped_qemu(const struct vmnet_config *c, struct err *err)
+{
+	enum { ETHERTYPE_LOCAL = 0x88b5, N_FRAMES = 4 };
+	struct {
+		struct net_mac dest, source;
+		uint16_t type;
+		uint8_t zero[46];
+	} frame = {.dest = guest_mac(c), .source = {{0x02}}, .type = htons(ETHERTYPE_LOCAL)};
+
+	static_assert(sizeof(frame) == 60, "the smallest Ethernet frame");
+	return net_frame_send(c->ns_fd, VMNET_TAP, &frame, sizeof(frame), N_FRAMES, err);
+}
+
 enum rc vmnet_up(const struct vmnet_config *c, int *tap_fd, struct err *err)
 {
 	CLEANUP(net_freep) struct net *in = NULL;
@@ -333,6 +350,8 @@ enum rc vmnet_up(const struct vmnet_config *c, int *tap_fd, struct err *err)
 		rc = net_tap_open(c->ns_fd, VMNET_TAP, c->owner, true, VMNET_TAP_QUEUE, &fd, err);
 	if (!rc)
 		rc = c->binding == VMNET_BRIDGE ? vmnet_bridge_up(c, in, err) : vmnet_masquerade_up(c, in, err);
+	if (!rc && tap_fd && c->is_incoming)
+		rc = feed_stopped_qemu(c, err);
 	if (!rc)
 		rc = dhcp_up(c, err);
 	if (rc) {
