@@ -277,7 +277,8 @@ static void key_of(char *buf, size_t n, const char *ns, const char *name)
 	size_t a = ns ? strnlen(ns, LIMIT_NAME_BYTES) : 0, b = strnlen(name, LIMIT_NAME_BYTES);
 
 	assert(a + b + 2 <= n);
-	memcpy(buf, ns, a);
+	if (a)
+		memcpy(buf, ns, a);
 	buf[a] = '/';
 	memcpy(buf + a + 1, name, b);
 	buf[a + 1 + b] = '\0';
