@@ -18,7 +18,7 @@
 #include "kube/kube.h"
 #include "sim/sim.h"
 #include "virt/names.h"
-#include "virt/controller/kit.h"
+#include "virt/node/vmsync.h"
 
 /* Theory of operation
  *
@@ -142,25 +142,36 @@ static enum rc look_at_pod(struct look *l)
 
 /* The VM */
 
+static enum vm_state vm_state_of(const struct guest *g)
+{
+	static const enum vm_state map[G__MAX] = {
+		[G_POD_STARTING] = VM_NONE,    [G_POD_RUNNING] = VM_NONE,  [G_BOOTING] = VM_STARTING,
+		[G_RUNNING] = VM_RUNNING,      [G_INCOMING] = VM_INCOMING, [G_MOVING] = VM_MIGRATING,
+		[G_RELEASED] = VM_POSTMIGRATE, [G_ENDED] = VM_GONE,
+	};
+
+	return map[g->state];
+}
+
 static enum rc report_vm(struct look *l)
 {
-	const char *phase = NULL;
-	VirtualMachineInstance *next;
+	struct vm_facts f = {.state = vm_state_of(l->g),
+			     .reason = l->g->reason,
+			     .node = machine_name(l->a->machine),
+			     .is_source_done = l->g->move == MOVE_DONE,
+			     .is_target = l->g->is_target,
+			     .accel = "kvm",
+			     .qemu_version = "10.0.2",
+			     .runtime_uid = 200000,
+			     .exit_code = l->g->exit_code,
+			     .pod_ip = api_annotation(&l->pod->metadata, ANN_ADDRESS),
+			     .mac = api_annotation(&l->pod->metadata, ANN_MAC)};
+	struct err err = {0};
+	enum rc rc = vmsync_plan(l->vmi, &f, l->now, l->plan, &err);
 
-	if (l->g->is_target || l->g->move == MOVE_DONE || kit_vmi_is_final(l->vmi))
-		return RC_OK;
-	if (guest_executes(l->g) &&
-	    (str_eq(l->vmi->status.phase, "Scheduled") || str_eq(l->vmi->status.phase, "Running")))
-		phase = "Running";
-	else if (l->g->state == G_ENDED)
-		phase = l->g->exit_code ? "Failed" : "Succeeded";
-	if (!phase)
-		return RC_OK;
-	next = VirtualMachineInstance_clone(l->vmi);
-	if (!next)
-		return RC_NOMEM;
-	TRY(kit_vmi_phase(next, phase, l->now));
-	return plan_update(l->plan, &api_kind_VirtualMachineInstance, l->vmi, next, NULL);
+	if (rc)
+		sim_trace(l->a->sim, "vmsync: %s", err.msg);
+	return rc;
 }
 
 /* Moves: the target */
@@ -608,6 +619,7 @@ void agent_crash(struct agent *a)
 	if (!a->kube)
 		return; /* down already */
 	sim_trace(a->sim, "%s: agent crashes", machine_name(a->machine));
+	a->sim->result->crashes++;
 	agent_stop(a);
 	ev_timer_rearm(a->restart, sim_between(a->sim, 100 * USEC_PER_MSEC, 4 * USEC_PER_SEC));
 }

@@ -281,8 +281,13 @@ static void check_vmim(struct checker *c, const struct kobj *old, const struct k
 	if (a && vmim_is_final(a))
 		sim_fail(c->sim, "migration %s went from %s to %s", b->metadata.name, a->status.phase,
 			 b->status.phase ? b->status.phase : "");
-	if (vmim_is_final(b))
-		check_outcome(c, b);
+	if (!vmim_is_final(b))
+		return;
+	if (str_eq(b->status.phase, "Succeeded"))
+		c->sim->result->moved++;
+	else
+		c->sim->result->not_moved++;
+	check_outcome(c, b);
 }
 
 static void on_change(const struct kobj *old, const struct kobj *new, void *arg)

@@ -285,10 +285,12 @@ static void on_timer(void *arg)
 		guest_set(g, g->migration_uid ? G_INCOMING : G_POD_RUNNING, "pod started");
 		break;
 	case G_BOOTING:
-		if (g->is_stopping)
+		if (g->is_stopping) {
 			ended(g, 137, "Killed");
-		else
+		} else {
+			g->machine->sim->result->starts++;
 			guest_set(g, G_RUNNING, "booted");
+		}
 		break;
 	case G_MOVING:
 		commit(g);

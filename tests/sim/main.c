@@ -90,8 +90,8 @@ static int run_one(const struct sim_opts *o, struct sim_result *r)
 
 static int run_seeds(const struct args *a)
 {
-	uint64_t writes = 0, failed = 0, steps = 0;
-	usec_t time = 0;
+	struct sim_result sum = {0};
+	uint64_t failed = 0;
 
 	for (uint64_t i = 0; i < a->seeds; i++) {
 		struct sim_opts o = a->opts;
@@ -99,15 +99,20 @@ static int run_seeds(const struct args *a)
 
 		o.seed = a->first + i;
 		failed += (uint64_t)run_one(&o, &r);
-		writes += r.writes;
-		steps += r.steps;
-		time += r.time;
+		sum.writes += r.writes;
+		sum.time += r.time;
+		sum.starts += r.starts;
+		sum.moved += r.moved;
+		sum.not_moved += r.not_moved;
+		sum.crashes += r.crashes;
 		fflush(stdout);
 	}
-	printf("%llu seeds, %llu failed; %llu h of cluster time, %llu writes of controllers, %llu steps\n",
+	printf("%llu seeds, %llu failed; %llu h of cluster time, %llu starts, %llu moves and %llu refused or "
+	       "failed ones, %llu crashes, %llu writes of controllers\n",
 	       (unsigned long long)a->seeds, (unsigned long long)failed,
-	       (unsigned long long)(time / USEC_PER_SEC / 3600), (unsigned long long)writes,
-	       (unsigned long long)steps);
+	       (unsigned long long)(sum.time / USEC_PER_SEC / 3600), (unsigned long long)sum.starts,
+	       (unsigned long long)sum.moved, (unsigned long long)sum.not_moved,
+	       (unsigned long long)sum.crashes, (unsigned long long)sum.writes);
 	return failed ? 1 : 0;
 }
 

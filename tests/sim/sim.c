@@ -17,10 +17,12 @@
 #include "ctl/exec.h"
 #include "ev/ev.h"
 #include "kube/kube.h"
+#include "virt/admission/admission.h"
 #include "virt/controller/migration/migration.h"
 #include "virt/controller/vm/vm.h"
 #include "virt/controller/vmi/alloc.h"
 #include "virt/controller/vmi/vmi.h"
+#include "virt/subresources/subresources.h"
 
 enum { MAX_DEFS = 96 };
 
@@ -181,6 +183,7 @@ static void on_crash(void *arg)
 	s->crash_pending = false;
 	if (!s->ctl)
 		return;
+	s->result->crashes++;
 	ctl_stop_process(s);
 	ev_timer_rearm(s->ctl_restart, sim_between(s, 50 * USEC_PER_MSEC, 4 * USEC_PER_SEC));
 }
@@ -243,13 +246,20 @@ static void draw_faults(struct sim *s)
 static enum rc build(struct sim *s)
 {
 	struct store_opts so = {0};
-	struct apisrv_config ac = {0};
+	struct apisrv_hooks hooks = {.n_admission = n_virt_admission,
+				     .admission = virt_admission,
+				     .n_subres = n_virt_subres,
+				     .subres = virt_subres};
+	struct apisrv_config ac = {.hooks = &hooks};
 	struct err err = {0};
 	enum rc rc = loop_new(&s->loop, LOOP_VIRTUAL, &err);
 
 	if (!rc)
 		rc = store_open(&s->store, s->loop, &so, &err);
 	ac.store = s->store;
+	if (!rc)
+		rc = virt_subres_new(&s->subres, s->loop, NULL, NULL, NULL, &err);
+	hooks.arg = s->subres;
 	if (!rc)
 		rc = apisrv_new(&s->api, s->loop, &ac, &err);
 	if (!rc)
@@ -287,6 +297,7 @@ static void tear_down(struct sim *s)
 		machine_free(s->machines[i]);
 	net_free(s->net);
 	apisrv_free(s->api);
+	virt_subres_free(s->subres);
 	store_close(s->store);
 	loop_free(s->loop);
 }

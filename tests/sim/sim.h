@@ -61,6 +61,9 @@ struct sim_result {
 	uint64_t writes;	 /* of controllers */
 	uint64_t events;	 /* that reached the controllers */
 	uint64_t steps;
+	uint64_t starts;	 /* guests that came to run */
+	uint64_t moved, not_moved; /* migrations by their end */
+	uint64_t crashes;	 /* of controllers and agents */
 	usec_t time;		 /* virtual */
 };
 
@@ -71,6 +74,7 @@ struct sim {
 	struct loop *loop;
 	struct store *store;
 	struct apisrv *api;
+	struct virt_subres *subres;
 	struct net *net;
 	struct machine *machines[SIM_NODES];
 	struct agent *agents[SIM_NODES];

@@ -44,6 +44,8 @@ struct call {
 	struct kube_call *call;
 	bool is_delete;
 	bool is_create;
+	bool may_be_refused;
+	bool is_request; /* start, stop, restart: may be refused, and may change the spec */
 };
 
 struct user {
@@ -104,6 +106,21 @@ struct user *user_free(struct user *u)
 
 /* Calls */
 
+static const VirtualMachine *vm_of(const struct user *u, const struct vm *vm);
+
+/* What our own calls have made of the spec. */
+static void take_spec(struct vm *vm, const VirtualMachine *is)
+{
+	CLEANUP(js_unrefp) struct json *all = api_encode(&api_type_VirtualMachine, is);
+	int64_t rv = 0;
+
+	if (str_to_i64(is->metadata.resourceVersion, 0, INT64_MAX, &rv, NULL) || rv <= vm->spec_rv)
+		return; /* answers overtake each other */
+	vm->spec_rv = rv;
+	js_unref(vm->spec);
+	vm->spec = js_copy(js_get(all, "spec"));
+}
+
 static void on_reply(const struct kube_reply *r, void *arg)
 {
 	struct call *c = arg;
@@ -113,20 +130,23 @@ static void on_reply(const struct kube_reply *r, void *arg)
 	kube_call_free(c->call);
 	if (r->rc && r->rc != RC_NOT_FOUND && r->rc != RC_CONFLICT && r->rc != RC_EXISTS && r->rc != RC_CLOSED)
 		sim_trace(c->user->sim, "user: refused: %s", r->err.msg);
-	if (r->rc == RC_INVALID || r->rc == RC_BAD_REQUEST || r->rc == RC_FORBIDDEN || r->rc == RC_METHOD)
+	if (c->is_request) {
+		/* These write the run strategy of their own: what it is now is what was asked for. */
+		const VirtualMachine *is = vm_of(c->user, vm);
+
+		if (!r->rc && is)
+			take_spec(vm, is);
+	} else if (c->may_be_refused) {
+		/* said in the trace */
+	} else if (r->rc == RC_INVALID || r->rc == RC_BAD_REQUEST || r->rc == RC_FORBIDDEN || r->rc == RC_METHOD)
 		sim_fail(c->user->sim, "a person's call was refused: %s", r->err.msg);
 	if (vm) {
 		vm->in_flight--;
-		int64_t rv = 0;
+		CLEANUP(kobj_unrefp) struct kobj *o = NULL;
 
-		ignore_rc(str_to_i64(js_str(js_at(r->body, "metadata", "resourceVersion", NULL)), 0, INT64_MAX, &rv,
-				     NULL)); /* a Status has none */
-		if (!r->rc && !c->is_delete && rv > vm->spec_rv &&
-		    str_eq(js_get_str(r->body, "kind"), "VirtualMachine")) {
-			vm->spec_rv = rv; /* answers overtake each other */
-			js_unref(vm->spec);
-			vm->spec = js_copy(js_get(r->body, "spec"));
-		}
+		if (!r->rc && !c->is_delete && str_eq(js_get_str(r->body, "kind"), "VirtualMachine") &&
+		    !kobj_decode(&o, &api_kind_VirtualMachine, r->body, NULL))
+			take_spec(vm, kobj_typed(o));
 		if (r->rc && c->is_create)
 			vm->exists = false; /* the old one was still there */
 		if (r->rc && r->rc != RC_NOT_FOUND && c->is_delete)
@@ -206,25 +226,21 @@ static void set_strategy(struct user *u, struct vm *vm, const char *strategy)
 	patch_vm(u, vm, NULL, js_pack("{s:{s:s}}", "spec", "runStrategy", strategy));
 }
 
-/* What the start, stop and restart subresources do to a VM's status. */
-static void request(struct user *u, struct vm *vm, bool stop, bool start)
+/* start, stop or restart, as virtctl asks for them. */
+static void request(struct user *u, struct vm *vm, const char *what, const char *body)
 {
-	const VirtualMachineInstance *vmi = vmi_of(u, vm);
-	struct json *list = js_new_array();
+	struct call *c = call_new(u, vm);
+	char path[160];
 
-	if (stop && vmi)
-		ignore_rc(js_append(list, js_pack("{s:s, s:s}", "action", "Stop", "uid", vmi->metadata.uid)));
-	if (start)
-		ignore_rc(js_append(list, js_pack("{s:s}", "action", "Start")));
-	if (!js_len(list)) {
-		js_unref(list);
-		return;
-	}
-	sim_trace(u->sim, "user: %s%s%s", stop ? "stop " : "", start ? "start " : "", vm->name);
-	if (stop)
+	sim_trace(u->sim, "user: %s %s", what, vm->name);
+	if (!str_eq(what, "start"))
 		vm->stop_asked = now(u);
 	vm->may_flip = true;
-	patch_vm(u, vm, "status", js_pack("{s:{s:o}}", "status", "stateChangeRequests", list));
+	c->is_request = true;
+	snprintf(path, sizeof(path),
+		 "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines/%s/%s", vm->name, what);
+	started(u, kube_raw(u->kube, &c->call, "PUT", path, "application/json", body, strlen(body), 0, on_reply, c,
+			    NULL));
 }
 
 static void delete_object(struct user *u, const struct api_kind *kind, const char *name, struct vm *vm)
@@ -250,11 +266,11 @@ static void move_vm(struct user *u, struct vm *vm)
 		return;
 	snprintf(name, sizeof(name), "move-%u", ++u->n_moves);
 	sim_trace(u->sim, "user: move %s (%s)", vm->name, name);
-	body = js_pack("{s:s, s:s, s:{s:s, s:s, s:{s:s}, s:[s]}, s:{s:s}}", "apiVersion", "kubevirt.io/v1",
-		       "kind", "VirtualMachineInstanceMigration", "metadata", "name", name, "namespace",
-		       "default", "labels", LABEL_VMI_NAME, vm->name, "finalizers", FIN_VMIM, "spec", "vmiName",
-		       vm->name);
+	body = js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s}}", "apiVersion", "kubevirt.io/v1", "kind",
+		       "VirtualMachineInstanceMigration", "metadata", "name", name, "namespace", "default",
+		       "spec", "vmiName", vm->name);
 	c = call_new(u, NULL);
+	c->may_be_refused = true; /* not running, or a move is under way */
 	started(u, kube_create(u->kube, &c->call, &api_kind_VirtualMachineInstanceMigration, "default", body,
 			       on_reply, c, NULL));
 }
@@ -298,13 +314,13 @@ static void act_on(struct user *u, struct vm *vm)
 		set_strategy(u, vm, "Halted");
 		break;
 	case 2:
-		request(u, vm, true, false);
+		request(u, vm, "stop", sim_chance(u->sim, 300) ? "{\"gracePeriod\":0}" : "{}");
 		break;
 	case 3:
-		request(u, vm, false, true);
+		request(u, vm, "start", "{}");
 		break;
 	case 4:
-		request(u, vm, true, true);
+		request(u, vm, "restart", "{}");
 		break;
 	case 5:
 		if (sim_chance(u->sim, 500))
