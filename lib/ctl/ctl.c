@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/sbuf.h"
 #include "base/str.h"
@@ -43,6 +44,7 @@ struct runner {
 	struct list runs;
 	unsigned n_runs;
 	unsigned parallel;
+	struct map refused; /* key -> struct err: the refusal that stopped its last plan */
 	uint64_t reconciles, plans, errors;
 	usec_t busy_time; /* spent inside reconcile functions */
 };
@@ -88,6 +90,11 @@ static enum rc add_sources(struct kcache *cache, const struct ctl_def *d, struct
 	return rc;
 }
 
+static void free_refusal(void *p)
+{
+	mem_free(p);
+}
+
 static enum rc runner_init(struct runner *r, struct ctl *c, const struct ctl_def *d, size_t i)
 {
 	struct workq_opts o = {.seed = c->opts.seed ? c->opts.seed + i : 0};
@@ -96,6 +103,7 @@ static enum rc runner_init(struct runner *r, struct ctl *c, const struct ctl_def
 	r->ctl = c;
 	r->def = d;
 	list_init(&r->runs);
+	map_init(&r->refused, free_refusal);
 	r->parallel = d->parallel ? d->parallel : DEFAULT_PARALLEL;
 	rc = workq_new(&r->q, c->loop, d->name, &o);
 	if (!rc)
@@ -161,6 +169,7 @@ struct ctl *ctl_free(struct ctl *c)
 			mem_free(run);
 		}
 		workq_free(r->q);
+		map_fini(&r->refused);
 	}
 	exec_free(c->exec);
 	mem_free(c->runners);
@@ -241,10 +250,30 @@ static enum retry retry_of(enum rc rc)
 	return rc_retry(rc) == RETRY_NOW ? RETRY_NOW : RETRY_BACKOFF;
 }
 
+static bool is_refusal(enum rc rc)
+{
+	return rc == RC_INVALID || rc == RC_BAD_REQUEST || rc == RC_FORBIDDEN || rc == RC_UNSUPPORTED ||
+	       rc == RC_TOO_BIG;
+}
+
+/* Kept for the key's next reconcile; without memory it is only not told. */
+static void keep_refusal(struct runner *r, const char *key, enum rc rc, const struct err *err)
+{
+	if (rc == RC_OK)
+		map_del(&r->refused, key);
+	if (!is_refusal(rc) || !err)
+		return;
+	struct err *copy = mem_dup(err, sizeof(*err));
+
+	if (copy && map_set(&r->refused, key, copy))
+		mem_free(copy);
+}
+
 static void key_done(struct runner *r, const char *key, enum rc rc, const struct err *err)
 {
 	if (rc && rc != RC_CONFLICT && rc != RC_EXPIRED)
 		tell_failure(r, key, err);
+	keep_refusal(r, key, rc, err);
 	workq_done(r->q, key, retry_of(rc));
 }
 
@@ -285,7 +314,8 @@ static enum rc carry_out(struct runner *r, const char *key, struct plan *plan, s
 static void reconcile_key(struct runner *r, const char *key)
 {
 	struct ctl *c = r->ctl;
-	struct view v = {.cache = c->cache, .now = loop_realtime(c->loop)};
+	struct view v = {.cache = c->cache, .now = loop_realtime(c->loop),
+			 .refused = map_get(&r->refused, key)};
 	CLEANUP(plan_fini) struct plan plan;
 	const char *slash = strchr(key, '/');
 	char ns[LIMIT_NAME_BYTES + 1];

@@ -11,6 +11,9 @@
 struct view {
 	const struct kcache *cache;
 	usec_t now; /* realtime, microseconds since the epoch */
+	/* The server's answer that stopped this key's last plan, when it was a refusal of the content
+	 * (invalid, forbidden, quota): what the object may want to tell its user.  NULL: none. */
+	const struct err *refused;
 };
 
 /* The typed object, to be cast to the kind's struct; NULL: not there (or not yet seen). */

@@ -78,6 +78,27 @@ static void on_metrics(struct sbuf *out, void *arg)
 		  (unsigned long long)st.events);
 }
 
+static bool is_round(unsigned n)
+{
+	return (n & (n - 1)) == 0; /* 1, 2, 4, 8…: a key that keeps failing does not fill the log */
+}
+
+static void on_failure(const struct ctl_def *def, const char *ns, const char *name, const struct err *err,
+		       unsigned in_a_row, void *arg)
+{
+	(void)arg;
+	if (is_round(in_a_row))
+		log_warn("%s %s%s%s: %s, trying again (failure %u)", def->name, ns, *ns ? "/" : "", name,
+			 err ? err->msg : "failed", in_a_row);
+}
+
+static void on_synced(void *arg)
+{
+	struct controller *c = arg;
+
+	daemon_set_unready(c->daemon, NULL);
+}
+
 static enum rc start(struct controller *c, struct err *err)
 {
 	struct loop *loop = daemon_loop(c->daemon);
@@ -87,7 +108,10 @@ static enum rc start(struct controller *c, struct err *err)
 		rc = kcache_new(&c->cache, loop, c->kube, NULL, err);
 	choose(c);
 	if (!rc) {
-		const struct ctl_opts opts = {.component = "virtualmachine-controller"};
+		const struct ctl_opts opts = {.component = "virtualmachine-controller",
+					      .on_failure = on_failure,
+					      .on_synced = on_synced,
+					      .arg = c};
 
 		rc = ctl_new(&c->ctl, loop, c->kube, c->cache, c->defs, c->n_defs, &opts, err);
 	}
@@ -98,6 +122,7 @@ static enum rc start(struct controller *c, struct err *err)
 	if (rc)
 		return rc;
 	daemon_on_metrics(c->daemon, on_metrics, c);
+	daemon_set_unready(c->daemon, "the caches are being filled");
 	log_info("%zu controllers on %s", c->n_defs, opt_server);
 	return RC_OK;
 }

@@ -543,6 +543,38 @@ static void no_room_is_shown_on_the_vm(void **state)
 	world_fini(&w);
 }
 
+static void what_the_server_refuses_is_told_and_tried_again(void **state)
+{
+	struct world w;
+
+	(void)state;
+	all(&w);
+	cast_nodes(&w);
+	renew(&w, "node-1");
+	renew(&w, "node-2");
+	w.refuses = KVMI;
+	w.refusal = "admission webhook \"x\" denied the request: no";
+	cast_vm(&w, "Always");
+	world_settle(&w);
+	assert_string_equal(world_cond(&w, KVM, "t", "tiny", "Failure"),
+			    "True FailedCreate: admission webhook \"x\" denied the request: no");
+	assert_at(&w, KVM, "t", "tiny", "/status/created", "false");
+	assert_true(world_saw(&w, "FailedCreate: Error creating virtual machine instance: admission"));
+	w.refuses = KPOD;
+	w.refusal = "exceeded quota: small";
+	world_settle(&w);
+	world_pass(&w, 2 * USEC_PER_SEC);
+	assert_string_equal(world_cond(&w, KVM, "t", "tiny", "Failure"), "(none)");
+	assert_string_equal(world_cond(&w, KVMI, "t", "tiny", "Synchronized"),
+			    "False FailedCreate: exceeded quota: small");
+	assert_true(world_saw(&w, "FailedCreate: Error creating pod: exceeded quota: small"));
+	w.refuses = NULL;
+	world_settle(&w);
+	assert_string_equal(world_cond(&w, KVMI, "t", "tiny", "Synchronized"), "(none)");
+	assert_non_null(cast_source(&w));
+	world_fini(&w);
+}
+
 static void a_vmi_without_vm_owns_its_identity(void **state)
 {
 	struct world w;
@@ -616,6 +648,7 @@ int main(void)
 		cmocka_unit_test(a_restart_request_stops_and_starts_once),
 		cmocka_unit_test(a_missing_claim_is_named_and_waited_for),
 		cmocka_unit_test(no_room_is_shown_on_the_vm),
+		cmocka_unit_test(what_the_server_refuses_is_told_and_tried_again),
 		cmocka_unit_test(a_vmi_without_vm_owns_its_identity),
 		cmocka_unit_test(a_changed_template_asks_for_a_restart),
 	};

@@ -25,6 +25,8 @@ struct world {
 	const char *traced;   /* name of the traced definition; NULL: all */
 	bool is_tracing;
 	struct sbuf events;   /* "reason: message" lines */
+	const struct api_kind *refuses; /* creations of this kind are refused… */
+	const char *refusal;		/* …with this text */
 };
 
 void world_init(struct world *w, const struct ctl_def *const *defs, size_t n_defs);

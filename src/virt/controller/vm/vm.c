@@ -25,6 +25,7 @@ struct vm_ctx {
 	enum vm_strategy strategy;
 	enum vm_action action;
 	usec_t retry_in; /* a start must wait that long */
+	bool starts_paused;
 	struct plan *plan;
 	struct err *err;
 };
@@ -216,7 +217,7 @@ static enum rc plan_vmi(struct vm_ctx *c, int64_t generation)
 	api_fini(&api_type_VirtualMachineInstanceSpec, &vmi->spec);
 	TRY(api_copy(&api_type_VirtualMachineInstanceSpec, &vmi->spec, &c->vm->spec.template->spec));
 	TRY(set_firmware(vmi, c->vm));
-	if (wants_paused(c))
+	if (c->starts_paused)
 		TRY(api_set_str(&vmi->spec.startStrategy, "Paused"));
 	TRY(plan_create(c->plan, VMI, STEAL(vmi)));
 	return plan_event(c->plan, VM, c->vm, "Normal", "SuccessfulCreate",
@@ -385,6 +386,10 @@ static enum rc set_failure(struct vm_ctx *c)
 				    .status = "True", .reason = "FailedCreate",
 				    .message = "a virtual machine instance of this name exists and "
 					       "belongs to somebody else");
+	if (c->v->refused && c->action == VM_START)
+		return API_COND_SET(st, VirtualMachineCondition, c->v->now, .type = "Failure",
+				    .status = "True", .reason = "FailedCreate",
+				    .message = c->v->refused->msg);
 	API_COND_DEL(st, VirtualMachineCondition, "Failure");
 	return RC_OK;
 }
@@ -505,11 +510,29 @@ static enum rc go(struct vm_ctx *c)
 	return plan_update(c->plan, VM, c->vm, STEAL(next), NULL);
 }
 
+/* The server refused the VMI: the VM says why, and the creation is tried again behind it. */
+static enum rc start_again(struct vm_ctx *c)
+{
+	struct api_cond old;
+	bool known = API_COND_GET(&c->vm->status, VirtualMachineCondition, "Failure", &old) &&
+		     str_eq(old.message, c->v->refused->msg);
+
+	if (!known) {
+		c->retry_in = 1; /* nothing was created: the status must not claim it */
+		TRY(compute_status(c));
+		TRY(plan_update(c->plan, VM, c->vm, STEAL(c->next), "status"));
+		TRY(plan_event(c->plan, VM, c->vm, "Warning", "FailedCreate",
+			       "Error creating virtual machine instance: %s", c->v->refused->msg));
+	}
+	return start(c);
+}
+
 static enum rc sync(struct vm_ctx *c)
 {
 	trim_requests(c);
 	TRY(count_failure(c));
 	c->action = vm_decide(c->vm, c->vmi, first_request(c));
+	c->starts_paused = wants_paused(c);
 	if (c->action == VM_STOP_AND_RERUN)
 		TRY(queue_own_start(c));
 	if (c->action == VM_START) {
@@ -518,7 +541,11 @@ static enum rc sync(struct vm_ctx *c)
 			TRY(plan_requeue_after(c->plan, c->retry_in));
 	}
 	TRY(write_spec(c));
-	if (c->action == VM_START && !c->retry_in && !c->foreign) {
+	bool starts = c->action == VM_START && !c->retry_in && !c->foreign;
+
+	if (starts && c->v->refused)
+		return start_again(c);
+	if (starts) {
 		TRY(start(c));
 		drop_start(c);
 	}

@@ -93,6 +93,21 @@ static enum rc plan_pod(struct vmi_ctx *c, const PersistentVolumeClaim *const *c
 			  "Created virtual machine pod %s", name ? name : "");
 }
 
+/* The server refused the pod: the VMI says why, and the creation is tried again behind it. */
+static enum rc tell_refusal(struct vmi_ctx *c)
+{
+	struct api_cond old;
+	bool known = API_COND_GET(&c->vmi->status, VirtualMachineInstanceCondition, "Synchronized", &old) &&
+		     str_eq(old.reason, "FailedCreate") && str_eq(old.message, c->v->refused->msg);
+
+	if (known)
+		return RC_OK;
+	TRY(vmi_set_synchronized(c, "FailedCreate", "%s", c->v->refused->msg));
+	TRY(plan_update(c->plan, VMI, c->vmi, STEAL(c->next), NULL));
+	return plan_event(c->plan, VMI, c->vmi, "Warning", "FailedCreate", "Error creating pod: %s",
+			  c->v->refused->msg);
+}
+
 /* No pod yet: what is missing is said, else the pod is made.  Everything else about the VMI is
  * written when the pod has a node, in one go. */
 static enum rc start(struct vmi_ctx *c)
@@ -117,10 +132,14 @@ static enum rc start(struct vmi_ctx *c)
 		return plan_event(c->plan, VMI, c->vmi, "Normal", "FailedPvcNotFound",
 				  "PVC %s/%s does not exist, waiting for it to appear", ns, missing);
 	}
+	if (c->v->refused)
+		TRY(tell_refusal(c));
 	enum rc rc = plan_pod(c, claims);
 
 	if (rc != RC_BUSY)
 		return rc;
+	if (!c->next) /* what is told already has gone into the plan */
+		return plan_requeue_after(c->plan, 10 * USEC_PER_SEC);
 	/* addresses or numbers are used up: say so and try again later */
 	TRY(vmi_set_synchronized(c, "FailedAllocation", "%s", c->err ? c->err->msg : "nothing is free"));
 	TRY(write_vmi(c));
