@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "json/json.h"
 #include "cast.h"
 #include "cluster/controllers/controllers.h"
 #include "cluster/scheduler/scheduler.h"
@@ -575,6 +576,47 @@ static void what_the_server_refuses_is_told_and_tried_again(void **state)
 	world_fini(&w);
 }
 
+static void no_failed_allocation_is_overlooked_or_leaks(void **state)
+{
+	struct world w;
+
+	(void)state;
+	all(&w);
+	cast_nodes(&w);
+	renew(&w, "node-1");
+	renew(&w, "node-2");
+	world_add(&w, &api_kind_Service,
+		  "{'metadata':{'name':'svc','namespace':'t'},'spec':{'selector':{'app':'tiny'},'ports':"
+		  "[{'name':'ssh','port':22}]}}");
+	world_add(&w, KPVC,
+		  "{'metadata':{'name':'c','namespace':'t','uid':'u1'},'spec':{'storageClassName':'shared',"
+		  "'accessModes':['ReadWriteMany'],'resources':{'requests':{'storage':'1Gi'}}}}");
+	cast_vm(&w, "Always");
+	world_torture(&w); /* a claim to provision, a VM to start */
+	world_settle(&w);
+	world_torture(&w);
+	cast_pod_runs(&w, cast_source(&w)->metadata.name);
+	cast_guest_runs(&w);
+	world_torture(&w);
+	world_settle(&w);
+	world_pass(&w, 5 * USEC_PER_SEC);
+	world_add(&w, KVMIM, "{'metadata':{'name':'m1','namespace':'t'},'spec':{'vmiName':'tiny'}}");
+	world_torture(&w); /* placement and the target pod */
+	world_settle(&w);
+	cast_pod_runs(&w, cast_target(&w)->metadata.name);
+	world_torture(&w); /* hand-off */
+	world_settle(&w);
+	cast_target_listens(&w);
+	cast_source_starts(&w);
+	world_settle(&w);
+	cast_move_completes(&w);
+	world_torture(&w);
+	world_settle(&w);
+	world_delete(&w, KVM, "t", "tiny", -1);
+	world_torture(&w);
+	world_fini(&w);
+}
+
 static void a_vmi_without_vm_owns_its_identity(void **state)
 {
 	struct world w;
@@ -649,9 +691,11 @@ int main(void)
 		cmocka_unit_test(a_missing_claim_is_named_and_waited_for),
 		cmocka_unit_test(no_room_is_shown_on_the_vm),
 		cmocka_unit_test(what_the_server_refuses_is_told_and_tried_again),
+		cmocka_unit_test(no_failed_allocation_is_overlooked_or_leaks),
 		cmocka_unit_test(a_vmi_without_vm_owns_its_identity),
 		cmocka_unit_test(a_changed_template_asks_for_a_restart),
 	};
 
+	js_use_mem();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -452,6 +452,54 @@ bool world_next(struct world *w, usec_t limit)
 	return true;
 }
 
+/* ---- out of memory ---- */
+
+#define TORTURE_MAX 3000
+
+static void torture_key(struct world *w, const struct ctl_def *def, const char *ns, const char *name)
+{
+	struct view v = {.cache = w->cache, .now = w->now};
+	bool delivered = true;
+
+	for (unsigned n = 1; delivered && n < TORTURE_MAX; n++) {
+		size_t before = mem_live_blocks();
+		struct err err = {0};
+		struct plan p;
+
+		plan_init(&p);
+		mem_fault_arm(n);
+		enum rc rc = def->reconcile(&v, ns, name, &p, &err);
+
+		delivered = mem_fault_disarm();
+		if (rc && rc != RC_NOMEM)
+			fail_msg("%s %s/%s, allocation %u: %s: %s", def->name, ns, name, n, rc_name(rc),
+				 err.msg);
+		if (rc && !delivered)
+			fail_msg("%s %s/%s: no memory without a fault", def->name, ns, name);
+		plan_fini(&p);
+		if (mem_live_blocks() != before)
+			fail_msg("%s %s/%s, allocation %u: %zu blocks leaked", def->name, ns, name, n,
+				 mem_live_blocks() - before);
+	}
+}
+
+void world_torture(struct world *w)
+{
+	for (size_t d = 0; d < w->n_defs; d++) {
+		struct keys keys = {0};
+
+		collect(w, w->defs[d]->primary, &keys);
+		for (size_t i = 0; i < keys.n; i++) {
+			char *slash = strchr(keys.items[i], '/');
+
+			*slash = '\0';
+			torture_key(w, w->defs[d], keys.items[i], slash + 1);
+			mem_free(keys.items[i]);
+		}
+		mem_free(keys.items);
+	}
+}
+
 /* ---- looking ---- */
 
 const char *world_at(struct world *w, const struct api_kind *kind, const char *ns, const char *name,

@@ -52,6 +52,10 @@ bool world_next(struct world *w, usec_t limit);
 /* One reconcile of one key; its plan is printed, not applied. Owned by the caller. */
 char *world_plan(struct world *w, const struct ctl_def *def, const char *ns, const char *name);
 
+/* Every reconcile of every key, with each of its allocations failing once: it must report RC_NOMEM (or
+ * get by without) and leak nothing.  Nothing is applied. */
+void world_torture(struct world *w);
+
 /* The value at a JSON pointer of an object, as text; "(none)" when absent. Valid until the next call. */
 const char *world_at(struct world *w, const struct api_kind *kind, const char *ns, const char *name,
 		     const char *pointer);
