@@ -36,8 +36,8 @@ enum rc net_mac_parse(const char *s, struct net_mac *out, struct err *err)
 
 char *net_mac_format(struct net_mac m, char out[NET_MAC_TEXT])
 {
-	snprintf(out, NET_MAC_TEXT, "%02x:%02x:%02x:%02x:%02x:%02x", m.b[0], m.b[1], m.b[2], m.b[3], m.b[4],
-		 m.b[5]);
+	snprintf(out, NET_MAC_TEXT, "%02x:%02x:%02x:%02x:%02x:%02x", m.b[0], m.b[1], m.b[2], m.b[3],
+		 m.b[4], m.b[5]);
 	return out;
 }
 
@@ -64,7 +64,8 @@ enum rc net_ip4_parse(const char *s, struct in_addr *out, struct err *err)
 	struct in_addr a;
 
 	if (s && strchr(s, ':'))
-		return err_set(err, RC_INVALID, "'%.60s' is an IPv6 address, which Ferry does not support yet", s);
+		return err_set(err, RC_INVALID,
+			       "'%.60s' is an IPv6 address, which Ferry does not support yet", s);
 	if (!s || inet_pton(AF_INET, s, &a) != 1)
 		return err_set(err, RC_INVALID, "'%.60s' is not an IPv4 address", s ? s : "");
 	*out = a;
@@ -78,7 +79,8 @@ enum rc net_cidr_parse(const char *s, struct in_addr *addr, unsigned *prefix, st
 	uint64_t bits;
 
 	if (s && strchr(s, ':'))
-		return err_set(err, RC_INVALID, "'%.60s' is an IPv6 network, which Ferry does not support yet", s);
+		return err_set(err, RC_INVALID,
+			       "'%.60s' is an IPv6 network, which Ferry does not support yet", s);
 	if (!slash || (size_t)(slash - s) >= sizeof(text))
 		return err_set(err, RC_INVALID, "'%.60s' is not an IPv4 network", s ? s : "");
 	memcpy(text, s, (size_t)(slash - s));

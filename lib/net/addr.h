@@ -29,7 +29,8 @@ struct net_mac net_mac_of_ip4(struct in_addr a);
 /* Dotted quad.  RC_INVALID with the text quoted (an IPv6 address is named as such). */
 MUST_CHECK enum rc net_ip4_parse(const char *s, struct in_addr *out, struct err *err);
 /* "10.244.0.0/16": the prefix must be there and host bits may be set. */
-MUST_CHECK enum rc net_cidr_parse(const char *s, struct in_addr *addr, unsigned *prefix, struct err *err);
+MUST_CHECK enum rc net_cidr_parse(const char *s, struct in_addr *addr, unsigned *prefix,
+				  struct err *err);
 char *net_ip4_format(struct in_addr a, char out[NET_IP4_TEXT]);
 static inline bool net_ip4_is_none(struct in_addr a)
 {

@@ -21,13 +21,14 @@
 #include "net/ns.h"
 #include "net_int.h"
 
-#define FRAME_MAX (sizeof(struct virtio_net_hdr) + 14 + 4 + 65535)
+#define FRAME_MAX    (sizeof(struct virtio_net_hdr) + 14 + 4 + 65535)
 #define RING_DEFAULT (4 * MIB)
 #define SOCKET_BYTES (8 * 1024 * 1024) /* what the kernel holds while our thread is not scheduled */
 #define ROUND_FRAMES 64		       /* taken with the lock held once */
 
-/* A frame in the ring: this header, then its bytes, padded to 8 and never split.  Not wrapped: frames lie in
- * [head, tail).  Wrapped: in [head, wrap) and [0, tail).  The ring holds at least four of the largest frames. */
+/* A frame in the ring: this header, then its bytes, padded to 8 and never split.  Not wrapped:
+ * frames lie in [head, tail).  Wrapped: in [head, wrap) and [0, tail).  The ring holds at least
+ * four of the largest frames. */
 struct frame {
 	usec_t when;
 	size_t n;
@@ -130,7 +131,8 @@ static void ring_put(struct capture *c, const void *bytes, size_t n, usec_t when
 /* Outgoing frames for this MAC: the kernel drops the rest before they cost a wake-up. */
 static enum rc filter_set(int fd, struct net_mac mac, struct err *err)
 {
-	uint32_t hi = (uint32_t)mac.b[0] << 24 | (uint32_t)mac.b[1] << 16 | (uint32_t)mac.b[2] << 8 | mac.b[3];
+	uint32_t hi = (uint32_t)mac.b[0] << 24 | (uint32_t)mac.b[1] << 16 |
+		      (uint32_t)mac.b[2] << 8 | mac.b[3];
 	uint32_t lo = (uint32_t)mac.b[4] << 8 | mac.b[5];
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(SKF_AD_OFF + SKF_AD_PKTTYPE)),
@@ -154,7 +156,8 @@ static enum rc packet_socket(const char *dev, int index, uint16_t proto, int *ou
 	struct sockaddr_ll a = {
 		.sll_family = AF_PACKET, .sll_protocol = htons(proto), .sll_ifindex = index};
 	int one = 1;
-	CLEANUP(fd_closep) int s = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	CLEANUP(fd_closep)
+	int s = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (s < 0)
 		return err_set_sys(err, errno, "cannot open a packet socket");
@@ -174,7 +177,8 @@ static enum rc sender_open(struct net *n, const char *dev, int *out, struct err 
 	return rc ? rc : packet_socket(dev, index, 0, out, err);
 }
 
-static enum rc receiver_open(struct net *n, const struct net_capture_config *cfg, int *out, struct err *err)
+static enum rc receiver_open(struct net *n, const struct net_capture_config *cfg, int *out,
+			     struct err *err)
 {
 	int index = 0, one = 1, bytes = SOCKET_BYTES;
 	enum rc rc = net_ifindex(n, cfg->dev, &index, err);
@@ -226,7 +230,10 @@ static bool take_one(struct capture *c, bool may_send)
 {
 	char control[128];
 	struct iovec v = {c->frame, sizeof(c->frame)};
-	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+	struct msghdr m = {.msg_iov = &v,
+			   .msg_iovlen = 1,
+			   .msg_control = control,
+			   .msg_controllen = sizeof(control)};
 	ssize_t n = recvmsg(c->in, &m, 0);
 
 	if (n < 0)
@@ -267,7 +274,8 @@ static void resend(struct capture *c)
 static void *capture_thread(void *arg)
 {
 	struct capture *c = arg;
-	struct pollfd p[2] = {{.fd = c->in, .events = POLLIN}, {.fd = c->wake_fd, .events = POLLIN}};
+	struct pollfd p[2] = {{.fd = c->in, .events = POLLIN},
+			      {.fd = c->wake_fd, .events = POLLIN}};
 	bool goes_on = true;
 	uint64_t n;
 
@@ -304,11 +312,15 @@ static enum rc thread_start(struct capture *c, struct err *err)
 	return RC_OK;
 }
 
-enum rc net_capture_start(struct capture **out, const struct net_capture_config *cfg, struct err *err)
+enum rc net_capture_start(struct capture **out, const struct net_capture_config *cfg,
+			  struct err *err)
 {
-	CLEANUP(net_ns_leave) int old = -1;
-	CLEANUP(net_freep) struct net *n = NULL;
-	CLEANUP(net_capture_freep) struct capture *c = mem_alloc(sizeof(*c));
+	CLEANUP(net_ns_leave)
+	int old = -1;
+	CLEANUP(net_freep)
+	struct net *n = NULL;
+	CLEANUP(net_capture_freep)
+	struct capture *c = mem_alloc(sizeof(*c));
 	enum rc rc;
 
 	if (!c)
@@ -344,7 +356,8 @@ static enum rc reached_back(const struct capture *c, usec_t since, struct err *e
 {
 	if (!c->has_lost || c->lost_until < since)
 		return RC_OK;
-	return err_set(err, RC_EXPIRED, "the capture ring was too small to reach back %llu us further",
+	return err_set(err, RC_EXPIRED,
+		       "the capture ring was too small to reach back %llu us further",
 		       (unsigned long long)(c->lost_until - since));
 }
 
@@ -419,11 +432,15 @@ struct capture *net_capture_free(struct capture *c)
 	return mem_free(c);
 }
 
-enum rc net_frame_send(int ns_fd, const char *dev, const void *frame, size_t len, unsigned n, struct err *err)
+enum rc net_frame_send(int ns_fd, const char *dev, const void *frame, size_t len, unsigned n,
+		       struct err *err)
 {
-	CLEANUP(net_ns_leave) int old = -1;
-	CLEANUP(net_freep) struct net *net = NULL;
-	CLEANUP(fd_closep) int s = -1;
+	CLEANUP(net_ns_leave)
+	int old = -1;
+	CLEANUP(net_freep)
+	struct net *net = NULL;
+	CLEANUP(fd_closep)
+	int s = -1;
 	struct sockaddr_ll a = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL)};
 	enum rc rc = net_ns_enter(ns_fd, &old, err);
 

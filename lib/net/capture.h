@@ -1,9 +1,11 @@
-/* lib/net/capture.h - a short memory of the frames that a link sent, and sending them on elsewhere.
+/* lib/net/capture.h - a short memory of the frames that a link sent, and sending them on
+ * elsewhere.
  *
  * A capture has a thread of its own, so that a busy event loop loses nothing.  It keeps the last
- * frames that left through one device, with the kernel's time stamps, and from net_capture_forward()
- * on sends those after an instant, and all that follow, out of another device.  Frames keep their
- * virtio-net header: partial checksums and large segments stay what they are.
+ * frames that left through one device, with the kernel's time stamps, and from
+ * net_capture_forward() on sends those after an instant, and all that follow, out of another
+ * device.  Frames keep their virtio-net header: partial checksums and large segments stay what
+ * they are.
  *
  * Calls from any thread, one at a time.
  */
@@ -32,19 +34,19 @@ struct net_capture_stats {
 
 MUST_CHECK enum rc net_capture_start(struct capture **out, const struct net_capture_config *cfg,
 				     struct err *err);
-/* Sends on what was captured at or after `since` (realtime, microseconds), in order, and from now on
- * everything at once.  The thread does it: this call does not wait.  RC_EXPIRED (after doing it all the same) when the ring no longer reached back
- * that far. */
+/* Sends on what was captured at or after `since` (realtime, microseconds), in order, and from
+ * now on everything at once.  The thread does it: this call does not wait.  RC_EXPIRED (after
+ * doing it all the same) when the ring no longer reached back that far. */
 MUST_CHECK enum rc net_capture_forward(struct capture *c, usec_t since, struct err *err);
-/* The same frames back out of the device itself (a hand-over that was given up): those since `since`.
- * Stops forwarding. */
+/* The same frames back out of the device itself (a hand-over that was given up): those since
+ * `since`. Stops forwarding. */
 MUST_CHECK enum rc net_capture_replay(struct capture *c, usec_t since, struct err *err);
 void net_capture_stats(struct capture *c, struct net_capture_stats *out);
 struct capture *net_capture_free(struct capture *c); /* joins the thread */
 DEFINE_CLEANUP(struct capture *, net_capture_free);
 
 /* One whole Ethernet frame, out of dev, n times. */
-MUST_CHECK enum rc net_frame_send(int ns_fd, const char *dev, const void *frame, size_t len, unsigned n,
-				  struct err *err);
+MUST_CHECK enum rc net_frame_send(int ns_fd, const char *dev, const void *frame, size_t len,
+				  unsigned n, struct err *err);
 
 #endif

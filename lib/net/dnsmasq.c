@@ -14,7 +14,7 @@
 #include "net/ns.h"
 
 #define START_TIMEOUT (5 * USEC_PER_SEC)
-#define CONF_MAX (16 * KIB)
+#define CONF_MAX      (16 * KIB)
 
 static enum rc check_dev(const char *dev, struct err *err)
 {
@@ -31,7 +31,8 @@ static enum rc check_dev(const char *dev, struct err *err)
 static enum rc check_path(const char *what, const char *p, struct err *err)
 {
 	if (!p || p[0] != '/' || strpbrk(p, "\n\r#,\" \t\\"))
-		return err_set(err, RC_INVALID, "%s: '%.80s' cannot be used by dnsmasq", what, p ? p : "");
+		return err_set(err, RC_INVALID, "%s: '%.80s' cannot be used by dnsmasq", what,
+			       p ? p : "");
 	return RC_OK;
 }
 
@@ -76,7 +77,8 @@ static void put_dns(struct sbuf *out, const struct net_dhcp *d)
 			  net_ip4_format(d->dns[i], text));
 		any = true;
 	}
-	sbuf_adds(out, any ? "\n" : "dhcp-option=option:dns-server\n"); /* empty: do not offer yourself */
+	sbuf_adds(out, any ? "\n"
+			   : "dhcp-option=option:dns-server\n"); /* empty: do not offer yourself */
 }
 
 enum rc net_dhcp_render(const struct net_dhcp *d, struct sbuf *out, struct err *err)
@@ -92,7 +94,8 @@ enum rc net_dhcp_render(const struct net_dhcp *d, struct sbuf *out, struct err *
 	net_mac_format(d->mac, mac);
 	sbuf_addf(out,
 		  "port=0\nno-hosts\nno-resolv\nno-ping\nleasefile-ro\nuser=nobody\ngroup=nogroup\n"
-		  "interface=%s\nexcept-interface=lo\nbind-interfaces\ndhcp-authoritative\nquiet-dhcp\n",
+		  "interface=%s\nexcept-interface=lo\nbind-interfaces\ndhcp-authoritative\nquiet-"
+		  "dhcp\n",
 		  d->dev);
 	if (!net_ip4_is_none(d->shared))
 		sbuf_addf(out, "shared-network=%s,%s\n", d->dev, addr);
@@ -110,7 +113,8 @@ enum rc net_dhcp_render(const struct net_dhcp *d, struct sbuf *out, struct err *
 	for (size_t i = 0; i < NET_DNS_SEARCH_MAX; i++) {
 		if (!d->search[i])
 			continue;
-		sbuf_addf(out, "%s,%s", any ? "" : "dhcp-option=option:domain-search", d->search[i]);
+		sbuf_addf(out, "%s,%s", any ? "" : "dhcp-option=option:domain-search",
+			  d->search[i]);
 		any = true;
 	}
 	if (any)
@@ -133,12 +137,15 @@ enum rc net_dns_render(const struct net_dns *d, struct sbuf *out, struct err *er
 		rc = check_path("resolver file", d->resolv_file, err);
 	if (rc)
 		return rc;
-	/* No cache of its own to speak of: the kernel's and the guests' are nearer, and memory is bounded. */
+	/* No cache of its own to speak of: the kernel's and the guests' are nearer, and memory
+	 * is bounded. */
 	sbuf_addf(out,
 		  "no-hosts\nno-poll\ncache-size=150\nlocal-ttl=5\nuser=nobody\ngroup=nogroup\n"
-		  "interface=%s\nexcept-interface=lo\nbind-interfaces\nlisten-address=%s\nno-dhcp-interface=%s\n"
+		  "interface=%s\nexcept-interface=lo\nbind-interfaces\nlisten-address=%s\nno-dhcp-"
+		  "interface=%s\n"
 		  "hostsdir=%s\nlocal=/%s/\nstop-dns-rebind\nrebind-domain-ok=/%s/\n",
-		  d->dev, net_ip4_format(d->address, addr), d->dev, d->hosts_dir, d->domain, d->domain);
+		  d->dev, net_ip4_format(d->address, addr), d->dev, d->hosts_dir, d->domain,
+		  d->domain);
 	if (d->resolv_file)
 		sbuf_addf(out, "resolv-file=%s\n", d->resolv_file);
 	else
@@ -163,13 +170,16 @@ static enum rc files_of(const char *dir, const char *name, struct files *f, stru
 	return RC_OK;
 }
 
-/* The process that the pid file names, if it is a dnsmasq that runs from our file: a pid may be somebody else's by
- * now.  The descriptor pins it. */
+/* The process that the pid file names, if it is a dnsmasq that runs from our file: a pid may be
+ * somebody else's by now.  The descriptor pins it. */
 static int dnsmasq_pidfd(const struct files *f)
 {
-	CLEANUP(mem_freep) char *text = NULL;
-	CLEANUP(mem_freep) char *cmd = NULL;
-	CLEANUP(fd_closep) int fd = -1;
+	CLEANUP(mem_freep)
+	char *text = NULL;
+	CLEANUP(mem_freep)
+	char *cmd = NULL;
+	CLEANUP(fd_closep)
+	int fd = -1;
 	char path[64];
 	int64_t pid;
 	size_t n = 0;
@@ -198,7 +208,8 @@ bool net_dnsmasq_is_running(const char *dir, const char *name)
 	if (files_of(dir, name, &f, NULL))
 		return false;
 
-	CLEANUP(fd_closep) int fd = dnsmasq_pidfd(&f);
+	CLEANUP(fd_closep)
+	int fd = dnsmasq_pidfd(&f);
 
 	return fd >= 0;
 }
@@ -212,7 +223,8 @@ static bool ends_within(int pidfd, int ms)
 
 static void dnsmasq_end(const struct files *f)
 {
-	CLEANUP(fd_closep) int fd = dnsmasq_pidfd(f);
+	CLEANUP(fd_closep)
+	int fd = dnsmasq_pidfd(f);
 
 	if (fd < 0)
 		return;
@@ -222,11 +234,13 @@ static void dnsmasq_end(const struct files *f)
 		ends_within(fd, 1000);
 }
 
-enum rc net_dnsmasq_start(int ns_fd, const char *dir, const char *name, const char *text, struct err *err)
+enum rc net_dnsmasq_start(int ns_fd, const char *dir, const char *name, const char *text,
+			  struct err *err)
 {
 	struct files f;
 	char conf_arg[PATH_MAX + 32], pid_arg[PATH_MAX + 32];
-	CLEANUP(mem_freep) char *old = NULL;
+	CLEANUP(mem_freep)
+	char *old = NULL;
 	size_t n = 0;
 	enum rc rc = files_of(dir, name, &f, err);
 
@@ -234,7 +248,8 @@ enum rc net_dnsmasq_start(int ns_fd, const char *dir, const char *name, const ch
 		rc = file_mkdir_p(dir, 0755, err);
 	if (rc)
 		return rc;
-	if (net_dnsmasq_is_running(dir, name) && !file_read(f.conf, CONF_MAX, &old, &n, NULL) && str_eq(old, text))
+	if (net_dnsmasq_is_running(dir, name) && !file_read(f.conf, CONF_MAX, &old, &n, NULL) &&
+	    str_eq(old, text))
 		return RC_OK;
 	dnsmasq_end(&f);
 	rc = file_write_durable(f.conf, text, strlen(text), 0644, err);

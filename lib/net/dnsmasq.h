@@ -12,19 +12,20 @@
 #include "base/sbuf.h"
 #include "net/addr.h"
 
-#define NET_DNS_SEARCH_MAX 6
+#define NET_DNS_SEARCH_MAX  6
 #define NET_DNS_SERVERS_MAX 3
 
 struct net_dhcp {
-	const char *dev;	    /* link of the namespace to answer on */
-	struct net_mac mac;	    /* the only client that gets an answer */
-	struct in_addr address;	    /* its address, for ever */
+	const char *dev;	/* link of the namespace to answer on */
+	struct net_mac mac;	/* the only client that gets an answer */
+	struct in_addr address; /* its address, for ever */
 	unsigned prefix;
-	struct in_addr router;	    /* none: no router option */
-	struct in_addr shared;	    /* dev's own address when it is not in the client's network; none: it is */
-	unsigned mtu;		    /* 0: not said */
-	const char *hostname;	    /* DNS label or NULL */
-	const char *domain;	    /* DNS subdomain or NULL */
+	struct in_addr router; /* none: no router option */
+	struct in_addr
+		shared; /* dev's own address when it is not in the client's network; none: it is */
+	unsigned mtu;	/* 0: not said */
+	const char *hostname; /* DNS label or NULL */
+	const char *domain;   /* DNS subdomain or NULL */
 	const char *search[NET_DNS_SEARCH_MAX];
 	struct in_addr dns[NET_DNS_SERVERS_MAX];
 };
@@ -41,8 +42,9 @@ struct net_dns {
 MUST_CHECK enum rc net_dhcp_render(const struct net_dhcp *d, struct sbuf *out, struct err *err);
 MUST_CHECK enum rc net_dns_render(const struct net_dns *d, struct sbuf *out, struct err *err);
 
-/* Writes the text to <dir>/<name>.conf and starts dnsmasq on it; <dir>/<name>.pid is its pid file.  One that
- * runs already from the same text is left alone; from another text: restarted.  dir belongs to root. */
+/* Writes the text to <dir>/<name>.conf and starts dnsmasq on it; <dir>/<name>.pid is its pid
+ * file.  One that runs already from the same text is left alone; from another text: restarted.
+ * dir belongs to root. */
 MUST_CHECK enum rc net_dnsmasq_start(int ns_fd, const char *dir, const char *name, const char *text,
 				     struct err *err);
 /* Ends it (SIGTERM, then SIGKILL after a second) and removes the files; not running is fine. */

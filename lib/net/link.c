@@ -27,9 +27,8 @@ static void link_from_info(const struct nlattr *info, struct net_link *l)
 {
 	const struct nlattr *a;
 
-	mnl_attr_for_each_nested(a, info)
-		if (mnl_attr_get_type(a) == IFLA_INFO_KIND)
-			snprintf(l->kind, sizeof(l->kind), "%s", mnl_attr_get_str(a));
+	mnl_attr_for_each_nested(a, info) if (mnl_attr_get_type(a) == IFLA_INFO_KIND)
+		snprintf(l->kind, sizeof(l->kind), "%s", mnl_attr_get_str(a));
 }
 
 static void link_from_msg(const struct nlmsghdr *h, struct net_link *l)
@@ -40,7 +39,8 @@ static void link_from_msg(const struct nlmsghdr *h, struct net_link *l)
 	memset(l, 0, sizeof(*l));
 	l->index = ifi->ifi_index;
 	l->is_up = ifi->ifi_flags & IFF_UP;
-	mnl_attr_for_each(a, h, sizeof(*ifi)) {
+	mnl_attr_for_each(a, h, sizeof(*ifi))
+	{
 		switch (mnl_attr_get_type(a)) {
 		case IFLA_IFNAME:
 			snprintf(l->name, sizeof(l->name), "%s", mnl_attr_get_str(a));
@@ -192,7 +192,8 @@ static struct nlattr *info_begin(struct net_msg *m, const char *kind)
 	return info;
 }
 
-static void put_basics(struct net_msg *m, const char *name, struct net_mac mac, unsigned mtu, unsigned txqlen)
+static void put_basics(struct net_msg *m, const char *name, struct net_mac mac, unsigned mtu,
+		       unsigned txqlen)
 {
 	mnl_attr_put_strz(m->nlh, IFLA_IFNAME, name);
 	if (!net_mac_is_zero(mac))
@@ -204,8 +205,8 @@ static void put_basics(struct net_msg *m, const char *name, struct net_mac mac, 
 }
 
 /* The existing link, if any, must be of this kind. */
-static enum rc existing(struct net *n, const char *name, const char *kind, struct net_link *l, bool *found,
-			struct err *err)
+static enum rc existing(struct net *n, const char *name, const char *kind, struct net_link *l,
+			bool *found, struct err *err)
 {
 	struct err e = {0};
 	enum rc rc = net_link_get(n, name, l, &e);
@@ -223,7 +224,8 @@ static enum rc existing(struct net *n, const char *name, const char *kind, struc
 
 static enum rc veth_adopt(struct net *n, const struct net_veth *v, bool *ok, struct err *err)
 {
-	CLEANUP(net_freep) struct net *other = NULL;
+	CLEANUP(net_freep)
+	struct net *other = NULL;
 	struct net_link peer;
 	struct net_link_set s = {.mtu = v->mtu, .txqlen = v->txqlen};
 	bool found = false;
@@ -283,7 +285,8 @@ enum rc net_veth_add(struct net *n, const struct net_veth *v, struct err *err)
 	return rc ? net_fail(rc, err, "cannot make link '%s'", v->name) : RC_OK;
 }
 
-enum rc net_bridge_add(struct net *n, const char *name, struct net_mac mac, unsigned mtu, struct err *err)
+enum rc net_bridge_add(struct net *n, const char *name, struct net_mac mac, unsigned mtu,
+		       struct err *err)
 {
 	struct net_msg m;
 	struct net_link l;
@@ -292,7 +295,8 @@ enum rc net_bridge_add(struct net *n, const char *name, struct net_mac mac, unsi
 
 	if (rc)
 		return rc;
-	net_msg_init(&m, RTM_NEWLINK, found ? 0 : NLM_F_CREATE | NLM_F_EXCL, sizeof(struct ifinfomsg));
+	net_msg_init(&m, RTM_NEWLINK, found ? 0 : NLM_F_CREATE | NLM_F_EXCL,
+		     sizeof(struct ifinfomsg));
 	put_basics(&m, name, mac, mtu, 0);
 
 	struct nlattr *info = info_begin(&m, "bridge");
@@ -319,7 +323,8 @@ static void vxlan_from_data(const struct nlattr *data, struct vxlan_seen *v)
 {
 	const struct nlattr *a;
 
-	mnl_attr_for_each_nested(a, data) {
+	mnl_attr_for_each_nested(a, data)
+	{
 		switch (mnl_attr_get_type(a)) {
 		case IFLA_VXLAN_ID:
 			v->id = mnl_attr_get_u32(a);
@@ -347,17 +352,18 @@ static enum rc take_vxlan(const struct nlmsghdr *h, void *arg, struct err *err)
 	(void)err;
 	if (h->nlmsg_type != RTM_NEWLINK)
 		return RC_OK;
-	mnl_attr_for_each(a, h, sizeof(struct ifinfomsg)) {
+	mnl_attr_for_each(a, h, sizeof(struct ifinfomsg))
+	{
 		if (mnl_attr_get_type(a) != IFLA_LINKINFO)
 			continue;
-		mnl_attr_for_each_nested(b, a)
-			if (mnl_attr_get_type(b) == IFLA_INFO_DATA)
-				vxlan_from_data(b, arg);
+		mnl_attr_for_each_nested(b, a) if (mnl_attr_get_type(b) == IFLA_INFO_DATA)
+			vxlan_from_data(b, arg);
 	}
 	return RC_OK;
 }
 
-static enum rc vxlan_fits(struct net *n, const struct net_vxlan *v, int link, bool *fits, struct err *err)
+static enum rc vxlan_fits(struct net *n, const struct net_vxlan *v, int link, bool *fits,
+			  struct err *err)
 {
 	struct net_msg m;
 	struct vxlan_seen seen = {0};
@@ -411,16 +417,20 @@ enum rc net_vxlan_add(struct net *n, const struct net_vxlan *v, struct err *err)
 	mnl_attr_nest_end(m.nlh, data);
 	mnl_attr_nest_end(m.nlh, info);
 	rc = net_talk(n, &m, err);
-	return rc ? net_fail(rc, err, "cannot make VXLAN link '%s' (id %u, port %u)", v->name, v->id, v->port)
+	return rc ? net_fail(rc, err, "cannot make VXLAN link '%s' (id %u, port %u)", v->name,
+			     v->id, v->port)
 		  : RC_OK;
 }
 
 enum rc net_tap_open(int ns_fd, const char *name, uid_t owner, bool keep, unsigned txqlen, int *fd,
 		     struct err *err)
 {
-	CLEANUP(net_ns_leave) int old = -1;
-	CLEANUP(fd_closep) int f = -1;
-	CLEANUP(fd_closep) int s = -1;
+	CLEANUP(net_ns_leave)
+	int old = -1;
+	CLEANUP(fd_closep)
+	int f = -1;
+	CLEANUP(fd_closep)
+	int s = -1;
 	struct ifreq r = {.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR};
 	int header = 12; /* struct virtio_net_hdr_v1, as virtio-net in QEMU expects */
 	enum rc rc = name_check(name, err);
@@ -454,8 +464,8 @@ static void put_flag(struct net_msg *m, uint16_t type, enum net_onoff v)
 		mnl_attr_put_u8(m->nlh, type, v == NET_ON);
 }
 
-enum rc net_port_build(struct net *n, const char *name, const struct net_port_set *s, struct net_msg *m,
-		       struct err *err)
+enum rc net_port_build(struct net *n, const char *name, const struct net_port_set *s,
+		       struct net_msg *m, struct err *err)
 {
 	int index = 0;
 	enum rc rc = net_ifindex(n, name, &index, err);

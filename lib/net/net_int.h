@@ -7,7 +7,7 @@
 
 #include "net/link.h"
 
-#define NET_MSG_BYTES 2048	   /* one request; ours stay below 500 */
+#define NET_MSG_BYTES  2048	   /* one request; ours stay below 500 */
 #define NET_RECV_BYTES (64 * 1024) /* one dump datagram; the kernel sends at most 32 KiB */
 
 struct net {
@@ -24,14 +24,16 @@ struct net_msg {
 
 /* A request with its family header, ready for attributes; returns the family header. */
 void *net_msg_init(struct net_msg *m, uint16_t type, uint16_t flags, size_t header_bytes);
-/* Sends it and waits for the kernel's verdict. RC_* by errno, with the kernel's own words; the text says
- * only that, callers prepend what they asked. */
+/* Sends it and waits for the kernel's verdict. RC_* by errno, with the kernel's own words; the
+ * text says only that, callers prepend what they asked. */
 MUST_CHECK enum rc net_talk(struct net *n, struct net_msg *m, struct err *err);
 /* The same for a dump: fn for each answer. */
 typedef enum rc (*net_answer_fn)(const struct nlmsghdr *h, void *arg, struct err *err);
-MUST_CHECK enum rc net_dump(struct net *n, struct net_msg *m, net_answer_fn fn, void *arg, struct err *err);
+MUST_CHECK enum rc net_dump(struct net *n, struct net_msg *m, net_answer_fn fn, void *arg,
+			    struct err *err);
 /* A request that is answered by one message and an acknowledgement. */
-MUST_CHECK enum rc net_ask(struct net *n, struct net_msg *m, net_answer_fn fn, void *arg, struct err *err);
+MUST_CHECK enum rc net_ask(struct net *n, struct net_msg *m, net_answer_fn fn, void *arg,
+			   struct err *err);
 
 MUST_CHECK enum rc net_ifindex(struct net *n, const char *name, int *out, struct err *err);
 void net_put_addr(struct net_msg *m, uint16_t type, struct in_addr a);
@@ -40,8 +42,8 @@ void net_put_mac(struct net_msg *m, uint16_t type, struct net_mac mac);
 enum rc net_fail(enum rc rc, struct err *err, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /* Builders shared by single calls and batches. */
-MUST_CHECK enum rc net_fdb_build(struct net *n, const struct net_fdb *f, bool add, struct net_msg *m,
-				 struct err *err);
+MUST_CHECK enum rc net_fdb_build(struct net *n, const struct net_fdb *f, bool add,
+				 struct net_msg *m, struct err *err);
 MUST_CHECK enum rc net_port_build(struct net *n, const char *name, const struct net_port_set *s,
 				  struct net_msg *m, struct err *err);
 

@@ -28,12 +28,14 @@ static enum rc nft_said(struct nft_ctx *ctx, struct err *err)
 	const char *said = nft_ctx_get_error_buffer(ctx);
 	size_t n = said ? strcspn(said, "\n") : 0;
 
-	return err_set(err, RC_IO, "nftables refuses: %.*s", (int)MIN(n, 300), n ? said : "no reason given");
+	return err_set(err, RC_IO, "nftables refuses: %.*s", (int)MIN(n, 300),
+		       n ? said : "no reason given");
 }
 
 enum rc net_nft_run(int ns_fd, const char *text, struct err *err)
 {
-	CLEANUP(net_ns_leave) int old = -1;
+	CLEANUP(net_ns_leave)
+	int old = -1;
 	enum rc rc = net_ns_enter(ns_fd, &old, err);
 
 	if (rc)
@@ -56,7 +58,8 @@ enum rc net_nft_del_table(int ns_fd, const char *family, const char *table, stru
 	char text[200];
 
 	/* "add" first: deleting what is missing would fail. */
-	snprintf(text, sizeof(text), "add table %s %s\ndelete table %s %s\n", family, table, family, table);
+	snprintf(text, sizeof(text), "add table %s %s\ndelete table %s %s\n", family, table, family,
+		 table);
 	return net_nft_run(ns_fd, text, err);
 }
 
@@ -67,8 +70,10 @@ enum rc net_nft_family(const char *name, uint8_t *out, struct err *err)
 	static const struct {
 		const char *name;
 		uint8_t family;
-	} known[] = {
-		{"ip", NFPROTO_IPV4}, {"inet", NFPROTO_INET}, {"bridge", NFPROTO_BRIDGE}, {"netdev", NFPROTO_NETDEV}};
+	} known[] = {{"ip", NFPROTO_IPV4},
+		     {"inet", NFPROTO_INET},
+		     {"bridge", NFPROTO_BRIDGE},
+		     {"netdev", NFPROTO_NETDEV}};
 
 	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
 		if (str_eq(name, known[i].name)) {
@@ -112,8 +117,8 @@ void net_nft_batch_end(struct nft_batch *b)
 	mnl_nlmsg_batch_next(b->batch);
 }
 
-/* Every message gets a number of its own; the last but one (before the batch's end) is acknowledged, and any
- * message that fails reports itself. */
+/* Every message gets a number of its own; the last but one (before the batch's end) is
+ * acknowledged, and any message that fails reports itself. */
 enum rc net_nft_send(struct nft_sock *s, void *buf, size_t len, struct err *err)
 {
 	struct sockaddr_nl a = {.nl_family = AF_NETLINK};
@@ -138,7 +143,8 @@ enum rc net_nft_send(struct nft_sock *s, void *buf, size_t len, struct err *err)
 		if (got < 0)
 			return err_set_sys(err, errno, "no answer from nftables");
 		h = (void *)answer;
-		if (!mnl_nlmsg_ok(h, (int)got) || h->nlmsg_type != NLMSG_ERROR || h->nlmsg_seq < first)
+		if (!mnl_nlmsg_ok(h, (int)got) || h->nlmsg_type != NLMSG_ERROR ||
+		    h->nlmsg_seq < first)
 			continue;
 
 		const struct nlmsgerr *e = mnl_nlmsg_get_payload(h);
@@ -152,8 +158,8 @@ enum rc net_nft_send(struct nft_sock *s, void *buf, size_t len, struct err *err)
 
 /* ---- the rule that text cannot say ---- */
 
-static enum rc rule_add_exprs(struct nftnl_rule *r, unsigned offset, struct in_addr value, unsigned csum_offset,
-			      struct err *err)
+static enum rc rule_add_exprs(struct nftnl_rule *r, unsigned offset, struct in_addr value,
+			      unsigned csum_offset, struct err *err)
 {
 	struct nftnl_expr *imm = nftnl_expr_alloc("immediate");
 	struct nftnl_expr *set = nftnl_expr_alloc("payload");
@@ -181,7 +187,8 @@ static enum rc rule_add_exprs(struct nftnl_rule *r, unsigned offset, struct in_a
 enum rc net_nft_add_inner_rewrite(int ns_fd, const char *table, const char *chain, unsigned offset,
 				  struct in_addr value, unsigned csum_offset, struct err *err)
 {
-	CLEANUP(net_nft_close) struct nft_sock s = {.fd = -1};
+	CLEANUP(net_nft_close)
+	struct nft_sock s = {.fd = -1};
 	struct nft_batch b;
 	char buf[4096];
 	struct nftnl_rule *r = nftnl_rule_alloc();
@@ -198,13 +205,16 @@ enum rc net_nft_add_inner_rewrite(int ns_fd, const char *table, const char *chai
 	if (!rc)
 		rc = net_nft_batch_start(&b, buf, sizeof(buf), err);
 	if (!rc) {
-		nftnl_rule_nlmsg_build_payload(
-			net_nft_begin(&b, NFPROTO_IPV4, NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND), r);
+		nftnl_rule_nlmsg_build_payload(net_nft_begin(&b, NFPROTO_IPV4, NFT_MSG_NEWRULE,
+							     NLM_F_CREATE | NLM_F_APPEND),
+					       r);
 		net_nft_batch_end(&b);
-		rc = net_nft_send(&s, mnl_nlmsg_batch_head(b.batch), mnl_nlmsg_batch_size(b.batch), err);
+		rc = net_nft_send(&s, mnl_nlmsg_batch_head(b.batch), mnl_nlmsg_batch_size(b.batch),
+				  err);
 		mnl_nlmsg_batch_stop(b.batch);
 		if (rc)
-			net_fail(rc, err, "cannot add the rewriting of inner headers to '%s %s'", table, chain);
+			net_fail(rc, err, "cannot add the rewriting of inner headers to '%s %s'",
+				 table, chain);
 	}
 	nftnl_rule_free(r);
 	return rc;
@@ -263,7 +273,8 @@ static struct nftnl_set *set_named(const char *table, const char *set)
 
 static enum rc set_read(struct nft_sock *s, uint32_t seq, struct set_walk *w)
 {
-	CLEANUP(mem_freep) char *buf = mem_alloc(NET_RECV_BYTES);
+	CLEANUP(mem_freep)
+	char *buf = mem_alloc(NET_RECV_BYTES);
 
 	if (!buf)
 		return err_set(w->err, RC_NOMEM, "no memory for a set");
@@ -284,7 +295,9 @@ static enum rc set_read(struct nft_sock *s, uint32_t seq, struct set_walk *w)
 			if (h->nlmsg_type == NLMSG_ERROR) {
 				const struct nlmsgerr *e = mnl_nlmsg_get_payload(h);
 
-				return e->error ? err_set_sys(w->err, -e->error, "cannot list the set") : w->rc;
+				return e->error ? err_set_sys(w->err, -e->error,
+							      "cannot list the set")
+						: w->rc;
 			}
 			if (!w->rc)
 				w->rc = set_answer(h, w);
@@ -292,10 +305,11 @@ static enum rc set_read(struct nft_sock *s, uint32_t seq, struct set_walk *w)
 	}
 }
 
-enum rc net_nft_set_list(int ns_fd, const char *family, const char *table, const char *set, net_nft_elem_fn fn,
-			 void *arg, struct err *err)
+enum rc net_nft_set_list(int ns_fd, const char *family, const char *table, const char *set,
+			 net_nft_elem_fn fn, void *arg, struct err *err)
 {
-	CLEANUP(net_nft_close) struct nft_sock s = {.fd = -1};
+	CLEANUP(net_nft_close)
+	struct nft_sock s = {.fd = -1};
 	struct set_walk w = {.fn = fn, .arg = arg, .err = err};
 	struct sockaddr_nl a = {.nl_family = AF_NETLINK};
 	char buf[1024];
@@ -308,7 +322,8 @@ enum rc net_nft_set_list(int ns_fd, const char *family, const char *table, const
 		return rc;
 
 	struct nftnl_set *q = set_named(table, set);
-	struct nlmsghdr *h = nftnl_nlmsg_build_hdr(buf, NFT_MSG_GETSETELEM, fam, NLM_F_DUMP, ++s.seq);
+	struct nlmsghdr *h =
+		nftnl_nlmsg_build_hdr(buf, NFT_MSG_GETSETELEM, fam, NLM_F_DUMP, ++s.seq);
 
 	if (!q)
 		return err_set(err, RC_NOMEM, "no memory for a set");
@@ -343,7 +358,8 @@ static enum rc set_add_some(struct nft_sock *s, uint8_t fam, const char *table, 
 			    const struct net_nft_elem *elems, size_t n, struct err *err)
 {
 	struct nft_batch b;
-	CLEANUP(mem_freep) char *buf = mem_alloc(NET_RECV_BYTES);
+	CLEANUP(mem_freep)
+	char *buf = mem_alloc(NET_RECV_BYTES);
 	struct nftnl_set *q = buf ? set_named(table, set) : NULL;
 	enum rc rc;
 
@@ -354,9 +370,11 @@ static enum rc set_add_some(struct nft_sock *s, uint8_t fam, const char *table, 
 	}
 	rc = net_nft_batch_start(&b, buf, NET_RECV_BYTES, err);
 	if (!rc) {
-		nftnl_set_elems_nlmsg_build_payload(net_nft_begin(&b, fam, NFT_MSG_NEWSETELEM, NLM_F_CREATE), q);
+		nftnl_set_elems_nlmsg_build_payload(
+			net_nft_begin(&b, fam, NFT_MSG_NEWSETELEM, NLM_F_CREATE), q);
 		net_nft_batch_end(&b);
-		rc = net_nft_send(s, mnl_nlmsg_batch_head(b.batch), mnl_nlmsg_batch_size(b.batch), err);
+		rc = net_nft_send(s, mnl_nlmsg_batch_head(b.batch), mnl_nlmsg_batch_size(b.batch),
+				  err);
 		mnl_nlmsg_batch_stop(b.batch);
 	}
 	nftnl_set_free(q);
@@ -366,13 +384,15 @@ static enum rc set_add_some(struct nft_sock *s, uint8_t fam, const char *table, 
 enum rc net_nft_set_add(int ns_fd, const char *family, const char *table, const char *set,
 			const struct net_nft_elem *elems, size_t n, struct err *err)
 {
-	CLEANUP(net_nft_close) struct nft_sock s = {.fd = -1};
+	CLEANUP(net_nft_close)
+	struct nft_sock s = {.fd = -1};
 	uint8_t fam;
 	enum rc rc = net_nft_family(family, &fam, err);
 
 	if (!rc)
 		rc = net_nft_open(ns_fd, &s, err);
 	for (size_t i = 0; !rc && i < n; i += SET_ADD_STEP)
-		rc = set_add_some(&s, fam, table, set, elems + i, MIN(n - i, (size_t)SET_ADD_STEP), err);
+		rc = set_add_some(&s, fam, table, set, elems + i, MIN(n - i, (size_t)SET_ADD_STEP),
+				  err);
 	return rc ? net_fail(rc, err, "set '%s'", set) : RC_OK;
 }

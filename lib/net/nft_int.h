@@ -18,8 +18,10 @@ MUST_CHECK enum rc net_nft_family(const char *name, uint8_t *out, struct err *er
 MUST_CHECK enum rc net_nft_open(int ns_fd, struct nft_sock *s, struct err *err);
 void net_nft_close(struct nft_sock *s);
 
-/* begin, one net_nft_begin() and payload per message, end; then head and size are what is to be sent. */
-MUST_CHECK enum rc net_nft_batch_start(struct nft_batch *b, char *buf, size_t size, struct err *err);
+/* begin, one net_nft_begin() and payload per message, end; then head and size are what is to be
+ * sent. */
+MUST_CHECK enum rc net_nft_batch_start(struct nft_batch *b, char *buf, size_t size,
+				       struct err *err);
 struct nlmsghdr *net_nft_begin(struct nft_batch *b, uint8_t family, uint16_t type, uint16_t flags);
 void net_nft_batch_end(struct nft_batch *b);
 /* Numbers the messages, sends them in one system call, waits for the verdict. */

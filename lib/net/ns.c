@@ -28,7 +28,8 @@
 static enum rc ns_path(const char *dir, const char *name, char out[PATH_MAX], struct err *err)
 {
 	if (str_is_empty(name) || strchr(name, '/') || name[0] == '.')
-		return err_set(err, RC_INVALID, "'%.60s' cannot name a network namespace", name ? name : "");
+		return err_set(err, RC_INVALID, "'%.60s' cannot name a network namespace",
+			       name ? name : "");
 	if (snprintf(out, PATH_MAX, "%s/%s", dir, name) >= PATH_MAX)
 		return err_set(err, RC_INVALID, "path of network namespace '%s' is too long", name);
 	return RC_OK;
@@ -53,7 +54,8 @@ enum rc net_ns_open(const char *dir, const char *name, int *fd, struct err *err)
 	if (rc)
 		return rc;
 
-	CLEANUP(fd_closep) int f = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	CLEANUP(fd_closep)
+	int f = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 
 	if (f < 0)
 		return err_set_sys(err, errno, "cannot open network namespace '%s'", path);
@@ -65,7 +67,8 @@ enum rc net_ns_open(const char *dir, const char *name, int *fd, struct err *err)
 
 enum rc net_ns_enter(int ns_fd, int *old, struct err *err)
 {
-	CLEANUP(fd_closep) int self = -1;
+	CLEANUP(fd_closep)
+	int self = -1;
 
 	*old = -1;
 	if (ns_fd < 0)
@@ -96,7 +99,8 @@ void net_ns_leave(int *old)
 static enum rc loopback_up(struct err *err)
 {
 	struct ifreq r = {.ifr_name = "lo"};
-	CLEANUP(fd_closep) int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	CLEANUP(fd_closep)
+	int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	if (s < 0)
 		return err_set_sys(err, errno, "cannot open a socket");
@@ -108,11 +112,12 @@ static enum rc loopback_up(struct err *err)
 	return RC_OK;
 }
 
-/* In the new namespace. IPv6 is refused everywhere in Ferry so far: a link-local address that answers
- * neighbours would break a silent target's silence. */
+/* In the new namespace. IPv6 is refused everywhere in Ferry so far: a link-local address that
+ * answers neighbours would break a silent target's silence. */
 static enum rc ns_prepare(struct err *err)
 {
-	static const char *const off[] = {"ipv6/conf/all/disable_ipv6", "ipv6/conf/default/disable_ipv6"};
+	static const char *const off[] = {"ipv6/conf/all/disable_ipv6",
+					  "ipv6/conf/default/disable_ipv6"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(off); i++) {
 		enum rc rc = net_sysctl(-1, off[i], "1", err);
@@ -126,7 +131,8 @@ static enum rc ns_prepare(struct err *err)
 
 static enum rc ns_make(const char *path, struct err *err)
 {
-	CLEANUP(net_ns_leave) int old = -1;
+	CLEANUP(net_ns_leave)
+	int old = -1;
 	enum rc rc = net_ns_self(&old, err);
 
 	if (rc)
@@ -137,7 +143,8 @@ static enum rc ns_make(const char *path, struct err *err)
 	if (rc)
 		return rc;
 
-	CLEANUP(fd_closep) int f = open(path, O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0444);
+	CLEANUP(fd_closep)
+	int f = open(path, O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0444);
 
 	if (f < 0)
 		return err_set_sys(err, errno, "cannot make '%s'", path);
@@ -153,7 +160,8 @@ static enum rc ns_make(const char *path, struct err *err)
 enum rc net_ns_create(const char *dir, const char *name, int *fd, struct err *err)
 {
 	char path[PATH_MAX];
-	CLEANUP(fd_closep) int f = -1;
+	CLEANUP(fd_closep)
+	int f = -1;
 	struct err e = {0};
 	enum rc rc = ns_path(dir, name, path, err);
 
@@ -211,7 +219,8 @@ enum rc net_ns_list(const char *dir, net_ns_fn fn, void *arg, struct err *err)
 
 enum rc net_sysctl(int ns_fd, const char *path, const char *value, struct err *err)
 {
-	CLEANUP(net_ns_leave) int old = -1;
+	CLEANUP(net_ns_leave)
+	int old = -1;
 	char full[PATH_MAX];
 	enum rc rc = net_ns_enter(ns_fd, &old, err);
 
@@ -221,7 +230,8 @@ enum rc net_sysctl(int ns_fd, const char *path, const char *value, struct err *e
 	if (snprintf(full, sizeof(full), "/proc/sys/net/%s", path) >= (int)sizeof(full))
 		return err_set(err, RC_INVALID, "sysctl path is too long");
 
-	CLEANUP(fd_closep) int fd = open(full, O_WRONLY | O_CLOEXEC);
+	CLEANUP(fd_closep)
+	int fd = open(full, O_WRONLY | O_CLOEXEC);
 
 	if (fd < 0)
 		return err_set_sys(err, errno, "cannot open sysctl '%s'", path);
@@ -272,17 +282,20 @@ static usec_t now_usec(void)
 }
 
 /* Waits for the child's end; takes what it says meanwhile. */
-static bool child_wait(pid_t pid, int pidfd, int out, usec_t timeout, char *said, size_t max, int *status)
+static bool child_wait(pid_t pid, int pidfd, int out, usec_t timeout, char *said, size_t max,
+		       int *status)
 {
 	usec_t deadline = now_usec() + timeout;
 	size_t n = 0;
 
 	for (;;) {
-		struct pollfd p[2] = {{.fd = pidfd, .events = POLLIN}, {.fd = out, .events = POLLIN}};
+		struct pollfd p[2] = {{.fd = pidfd, .events = POLLIN},
+				      {.fd = out, .events = POLLIN}};
 		usec_t now = now_usec();
 		char buf[256];
 
-		if (now >= deadline || (poll(p, 2, (int)((deadline - now) / 1000) + 1) < 0 && errno != EINTR))
+		if (now >= deadline ||
+		    (poll(p, 2, (int)((deadline - now) / 1000) + 1) < 0 && errno != EINTR))
 			return false;
 		if (p[1].revents) {
 			ssize_t got = read(out, buf, sizeof(buf));
@@ -292,7 +305,7 @@ static bool child_wait(pid_t pid, int pidfd, int out, usec_t timeout, char *said
 			for (ssize_t i = 0; i < got && n + 1 < max; i++)
 				said[n++] = buf[i] == '\n' ? ' ' : buf[i];
 			said[n] = '\0';
-			continue; /* all it said first: the pipe is drained before its end is looked at */
+			continue; /* all it said first */
 		}
 		if (p[0].revents)
 			return waitpid(pid, status, 0) == pid;
@@ -301,8 +314,10 @@ static bool child_wait(pid_t pid, int pidfd, int out, usec_t timeout, char *said
 
 enum rc net_ns_run(int ns_fd, const char *const argv[], usec_t timeout, struct err *err)
 {
-	CLEANUP(fd_closep) int rd = -1;
-	CLEANUP(fd_closep) int wr = -1;
+	CLEANUP(fd_closep)
+	int rd = -1;
+	CLEANUP(fd_closep)
+	int wr = -1;
 	char said[400] = "";
 	int pipefd[2], status = 0;
 
@@ -319,7 +334,8 @@ enum rc net_ns_run(int ns_fd, const char *const argv[], usec_t timeout, struct e
 		child_exec(argv, ns_fd, wr);
 	wr = fd_close(wr);
 
-	CLEANUP(fd_closep) int pidfd = pidfd_open(pid, 0);
+	CLEANUP(fd_closep)
+	int pidfd = pidfd_open(pid, 0);
 
 	if (pidfd < 0 || !child_wait(pid, pidfd, rd, timeout, said, sizeof(said), &status)) {
 		kill(pid, SIGKILL);
@@ -333,5 +349,6 @@ enum rc net_ns_run(int ns_fd, const char *const argv[], usec_t timeout, struct e
 		return err_set(err, RC_NOT_FOUND, "program '%s' is not installed", argv[0]);
 	return err_set(err, RC_IO, "'%s' failed (%s %d)%s%s", argv[0],
 		       WIFEXITED(status) ? "exit code" : "signal",
-		       WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status), said[0] ? ": " : "", said);
+		       WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status),
+		       said[0] ? ": " : "", said);
 }

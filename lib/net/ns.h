@@ -10,8 +10,8 @@
 
 #include "base/err.h"
 
-/* Makes namespace `name` under dir (created 0755 if missing) with loopback up and IPv6 off.  One that is
- * already there is opened instead.  *fd (may be NULL): an open descriptor, the caller's. */
+/* Makes namespace `name` under dir (created 0755 if missing) with loopback up and IPv6 off.  One
+ * that is already there is opened instead.  *fd (may be NULL): an open descriptor, the caller's. */
 MUST_CHECK enum rc net_ns_create(const char *dir, const char *name, int *fd, struct err *err);
 /* RC_NOT_FOUND when there is no such name or it is not a namespace (left by a crash half-way). */
 MUST_CHECK enum rc net_ns_open(const char *dir, const char *name, int *fd, struct err *err);
@@ -23,19 +23,20 @@ MUST_CHECK enum rc net_ns_list(const char *dir, net_ns_fn fn, void *arg, struct 
 /* The namespace of the calling thread. */
 MUST_CHECK enum rc net_ns_self(int *fd, struct err *err);
 
-/* Moves the calling thread into a namespace; *old brings it back through net_ns_leave().  ns_fd -1: stays
- * where it is (then *old is -1 and leaving does nothing). */
+/* Moves the calling thread into a namespace; *old brings it back through net_ns_leave().  ns_fd
+ * -1: stays where it is (then *old is -1 and leaving does nothing). */
 MUST_CHECK enum rc net_ns_enter(int ns_fd, int *old, struct err *err);
 /* Closes *old.  A thread that cannot come back must not go on: aborts. */
 void net_ns_leave(int *old);
 
-/* Writes /proc/sys/net/<path> as seen in the namespace, e.g. ("ipv4/ip_forward", "1").  RC_NOT_FOUND when
- * the kernel has no such knob. */
+/* Writes /proc/sys/net/<path> as seen in the namespace, e.g. ("ipv4/ip_forward", "1").
+ * RC_NOT_FOUND when the kernel has no such knob. */
 MUST_CHECK enum rc net_sysctl(int ns_fd, const char *path, const char *value, struct err *err);
 
-/* Runs a program in the namespace, without a shell, with an empty environment (PATH only), stdin from and
- * stdout to /dev/null, and waits for its end at most timeout.  What it wrote to stderr (its first 400 bytes)
- * goes into err when it fails.  argv[0] is a path or a name looked up in the system's folders. */
+/* Runs a program in the namespace, without a shell, with an empty environment (PATH only), stdin
+ * from and stdout to /dev/null, and waits for its end at most timeout.  What it wrote to stderr
+ * (its first 400 bytes) goes into err when it fails.  argv[0] is a path or a name looked up in
+ * the system's folders. */
 MUST_CHECK enum rc net_ns_run(int ns_fd, const char *const argv[], usec_t timeout, struct err *err);
 
 #endif

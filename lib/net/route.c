@@ -10,8 +10,8 @@
 
 #include "base/str.h"
 
-static enum rc addr_build(struct net *n, const char *dev, struct in_addr a, unsigned prefix, bool add,
-			  struct net_msg *m, struct err *err)
+static enum rc addr_build(struct net *n, const char *dev, struct in_addr a, unsigned prefix,
+			  bool add, struct net_msg *m, struct err *err)
 {
 	int index = 0;
 	enum rc rc = net_ifindex(n, dev, &index, err);
@@ -30,7 +30,8 @@ static enum rc addr_build(struct net *n, const char *dev, struct in_addr a, unsi
 	return RC_OK;
 }
 
-enum rc net_addr_add(struct net *n, const char *dev, struct in_addr a, unsigned prefix, struct err *err)
+enum rc net_addr_add(struct net *n, const char *dev, struct in_addr a, unsigned prefix,
+		     struct err *err)
 {
 	struct net_msg m;
 	char text[NET_IP4_TEXT];
@@ -39,12 +40,13 @@ enum rc net_addr_add(struct net *n, const char *dev, struct in_addr a, unsigned 
 	if (!rc)
 		rc = net_talk(n, &m, err);
 	if (rc)
-		return net_fail(rc, err, "cannot give '%s' the address %s/%u", dev, net_ip4_format(a, text),
-				prefix);
+		return net_fail(rc, err, "cannot give '%s' the address %s/%u", dev,
+				net_ip4_format(a, text), prefix);
 	return RC_OK;
 }
 
-enum rc net_addr_del(struct net *n, const char *dev, struct in_addr a, unsigned prefix, struct err *err)
+enum rc net_addr_del(struct net *n, const char *dev, struct in_addr a, unsigned prefix,
+		     struct err *err)
 {
 	struct net_msg m;
 	struct err e = {0};
@@ -56,8 +58,8 @@ enum rc net_addr_del(struct net *n, const char *dev, struct in_addr a, unsigned 
 	if (!rc || rc == RC_NOT_FOUND || e.sys == EADDRNOTAVAIL)
 		return RC_OK;
 	err_copy(err, &e);
-	return net_fail(rc, err, "cannot take the address %s/%u from '%s'", net_ip4_format(a, text), prefix,
-			dev);
+	return net_fail(rc, err, "cannot take the address %s/%u from '%s'", net_ip4_format(a, text),
+			prefix, dev);
 }
 
 struct addr_find {
@@ -74,9 +76,9 @@ static enum rc addr_match(const struct nlmsghdr *h, void *arg, struct err *err)
 	(void)err;
 	if (h->nlmsg_type != RTM_NEWADDR || ifa->ifa_family != AF_INET)
 		return RC_OK;
-	mnl_attr_for_each(a, h, sizeof(*ifa))
-		if (mnl_attr_get_type(a) == IFA_LOCAL && mnl_attr_get_u32(a) == f->want.s_addr)
-			f->index = (int)ifa->ifa_index;
+	mnl_attr_for_each(a, h, sizeof(*ifa)) if (mnl_attr_get_type(a) == IFA_LOCAL &&
+						  mnl_attr_get_u32(a) == f->want.s_addr) f->index =
+		(int)ifa->ifa_index;
 	return RC_OK;
 }
 
@@ -114,7 +116,8 @@ enum rc net_addr_find(struct net *n, struct in_addr a, char dev[NET_IFNAME], str
 	if (rc)
 		return rc;
 	if (!name[0])
-		return err_set(err, RC_NOT_FOUND, "no link has the address %s", net_ip4_format(a, text));
+		return err_set(err, RC_NOT_FOUND, "no link has the address %s",
+			       net_ip4_format(a, text));
 	memcpy(dev, name, NET_IFNAME);
 	return RC_OK;
 }
@@ -138,7 +141,9 @@ static enum rc route_build(struct net *n, const struct net_route *r, bool add, s
 	rt->rtm_dst_len = (uint8_t)r->prefix;
 	rt->rtm_table = table < 256 ? (uint8_t)table : RT_TABLE_UNSPEC;
 	rt->rtm_protocol = RTPROT_STATIC;
-	rt->rtm_scope = !add ? RT_SCOPE_NOWHERE : net_ip4_is_none(r->via) ? RT_SCOPE_LINK : RT_SCOPE_UNIVERSE;
+	rt->rtm_scope = !add			  ? RT_SCOPE_NOWHERE
+			: net_ip4_is_none(r->via) ? RT_SCOPE_LINK
+						  : RT_SCOPE_UNIVERSE;
 	rt->rtm_type = RTN_UNICAST;
 	rt->rtm_flags = r->is_onlink ? RTNH_F_ONLINK : 0;
 	mnl_attr_put_u32(m->nlh, RTA_TABLE, table);
@@ -162,7 +167,8 @@ enum rc net_route_set(struct net *n, const struct net_route *r, struct err *err)
 	if (!rc)
 		rc = net_talk(n, &m, err);
 	if (rc)
-		return net_fail(rc, err, "cannot route %s/%u", net_ip4_format(r->dst, text), r->prefix);
+		return net_fail(rc, err, "cannot route %s/%u", net_ip4_format(r->dst, text),
+				r->prefix);
 	return RC_OK;
 }
 
@@ -178,15 +184,18 @@ enum rc net_route_del(struct net *n, const struct net_route *r, struct err *err)
 	if (!rc || rc == RC_NOT_FOUND)
 		return RC_OK;
 	err_copy(err, &e);
-	return net_fail(rc, err, "cannot remove the route to %s/%u", net_ip4_format(r->dst, text), r->prefix);
+	return net_fail(rc, err, "cannot remove the route to %s/%u", net_ip4_format(r->dst, text),
+			r->prefix);
 }
 
-enum rc net_rule_uid_set(struct net *n, uid_t uid, unsigned table, unsigned priority, struct err *err)
+enum rc net_rule_uid_set(struct net *n, uid_t uid, unsigned table, unsigned priority,
+			 struct err *err)
 {
 	struct net_msg m;
 	struct fib_rule_uid_range range = {uid, uid};
 	struct err e = {0};
-	struct fib_rule_hdr *r = net_msg_init(&m, RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, sizeof(*r));
+	struct fib_rule_hdr *r =
+		net_msg_init(&m, RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, sizeof(*r));
 
 	r->family = AF_INET;
 	r->table = table < 256 ? (uint8_t)table : RT_TABLE_UNSPEC;
@@ -205,8 +214,8 @@ enum rc net_rule_uid_set(struct net *n, uid_t uid, unsigned table, unsigned prio
 
 /* ---- neighbours ---- */
 
-static enum rc neigh_build(struct net *n, const char *dev, struct in_addr a, const struct net_mac *mac,
-			   struct net_msg *m, struct err *err)
+static enum rc neigh_build(struct net *n, const char *dev, struct in_addr a,
+			   const struct net_mac *mac, struct net_msg *m, struct err *err)
 {
 	int index = 0;
 	enum rc rc = net_ifindex(n, dev, &index, err);
@@ -226,7 +235,8 @@ static enum rc neigh_build(struct net *n, const char *dev, struct in_addr a, con
 	return RC_OK;
 }
 
-enum rc net_neigh_set(struct net *n, const char *dev, struct in_addr a, struct net_mac mac, struct err *err)
+enum rc net_neigh_set(struct net *n, const char *dev, struct in_addr a, struct net_mac mac,
+		      struct err *err)
 {
 	struct net_msg m;
 	char text[NET_IP4_TEXT];
@@ -234,7 +244,9 @@ enum rc net_neigh_set(struct net *n, const char *dev, struct in_addr a, struct n
 
 	if (!rc)
 		rc = net_talk(n, &m, err);
-	return rc ? net_fail(rc, err, "cannot set neighbour %s on '%s'", net_ip4_format(a, text), dev) : RC_OK;
+	return rc ? net_fail(rc, err, "cannot set neighbour %s on '%s'", net_ip4_format(a, text),
+			     dev)
+		  : RC_OK;
 }
 
 enum rc net_neigh_del(struct net *n, const char *dev, struct in_addr a, struct err *err)
@@ -249,7 +261,8 @@ enum rc net_neigh_del(struct net *n, const char *dev, struct in_addr a, struct e
 	if (!rc || rc == RC_NOT_FOUND)
 		return RC_OK;
 	err_copy(err, &e);
-	return net_fail(rc, err, "cannot remove neighbour %s on '%s'", net_ip4_format(a, text), dev);
+	return net_fail(rc, err, "cannot remove neighbour %s on '%s'", net_ip4_format(a, text),
+			dev);
 }
 
 struct neigh_list {
@@ -266,9 +279,11 @@ static enum rc neigh_one(const struct nlmsghdr *h, void *arg, struct err *err)
 	struct in_addr dst = {0};
 	struct net_mac mac = {0};
 
-	if (h->nlmsg_type != RTM_NEWNEIGH || nd->ndm_ifindex != l->index || !(nd->ndm_state & NUD_PERMANENT))
+	if (h->nlmsg_type != RTM_NEWNEIGH || nd->ndm_ifindex != l->index ||
+	    !(nd->ndm_state & NUD_PERMANENT))
 		return RC_OK;
-	mnl_attr_for_each(a, h, sizeof(*nd)) {
+	mnl_attr_for_each(a, h, sizeof(*nd))
+	{
 		if (mnl_attr_get_type(a) == NDA_DST && mnl_attr_get_payload_len(a) == 4)
 			memcpy(&dst, mnl_attr_get_payload(a), 4);
 		if (mnl_attr_get_type(a) == NDA_LLADDR && mnl_attr_get_payload_len(a) == 6)
@@ -295,7 +310,8 @@ enum rc net_neigh_list(struct net *n, const char *dev, net_neigh_fn fn, void *ar
 
 /* ---- forwarding entries ---- */
 
-enum rc net_fdb_build(struct net *n, const struct net_fdb *f, bool add, struct net_msg *m, struct err *err)
+enum rc net_fdb_build(struct net *n, const struct net_fdb *f, bool add, struct net_msg *m,
+		      struct err *err)
 {
 	int index = 0;
 	enum rc rc = net_ifindex(n, f->dev, &index, err);
@@ -322,7 +338,8 @@ static enum rc fdb_fail(enum rc rc, const struct net_fdb *f, const char *verb, s
 {
 	char mac[NET_MAC_TEXT];
 
-	return net_fail(rc, err, "cannot %s forwarding of %s on '%s'", verb, net_mac_format(f->mac, mac), f->dev);
+	return net_fail(rc, err, "cannot %s forwarding of %s on '%s'", verb,
+			net_mac_format(f->mac, mac), f->dev);
 }
 
 enum rc net_fdb_set(struct net *n, const struct net_fdb *f, struct err *err)
@@ -363,9 +380,11 @@ static enum rc fdb_one(const struct nlmsghdr *h, void *arg, struct err *err)
 	struct net_fdb f = {.dev = l->dev, .kind = NET_FDB_PORT};
 	const struct nlattr *a;
 
-	if (h->nlmsg_type != RTM_NEWNEIGH || nd->ndm_family != AF_BRIDGE || nd->ndm_ifindex != l->index)
+	if (h->nlmsg_type != RTM_NEWNEIGH || nd->ndm_family != AF_BRIDGE ||
+	    nd->ndm_ifindex != l->index)
 		return RC_OK;
-	mnl_attr_for_each(a, h, sizeof(*nd)) {
+	mnl_attr_for_each(a, h, sizeof(*nd))
+	{
 		if (mnl_attr_get_type(a) == NDA_DST && mnl_attr_get_payload_len(a) == 4)
 			memcpy(&f.dst, mnl_attr_get_payload(a), 4);
 		if (mnl_attr_get_type(a) == NDA_LLADDR && mnl_attr_get_payload_len(a) == 6)

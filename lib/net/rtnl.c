@@ -29,8 +29,10 @@ enum rc net_fail(enum rc rc, struct err *err, const char *fmt, ...)
 
 enum rc net_netlink_socket(int ns_fd, int protocol, int *fd, struct err *err)
 {
-	CLEANUP(net_ns_leave) int old = -1;
-	CLEANUP(fd_closep) int s = -1;
+	CLEANUP(net_ns_leave)
+	int old = -1;
+	CLEANUP(fd_closep)
+	int s = -1;
 	struct sockaddr_nl a = {.nl_family = AF_NETLINK};
 	/* The kernel answers at once; a bound all the same, so that no thread hangs for ever. */
 	struct timeval tv = {.tv_sec = 10};
@@ -54,7 +56,8 @@ enum rc net_netlink_socket(int ns_fd, int protocol, int *fd, struct err *err)
 
 enum rc net_open(struct net **out, int ns_fd, struct err *err)
 {
-	CLEANUP(net_freep) struct net *n = mem_alloc(sizeof(*n));
+	CLEANUP(net_freep)
+	struct net *n = mem_alloc(sizeof(*n));
 
 	if (!n)
 		return err_set(err, RC_NOMEM, "no memory for a netlink handle");
@@ -112,7 +115,8 @@ static const char *ack_text(const struct nlmsghdr *h, const struct nlmsgerr *e)
 	if (skip >= h->nlmsg_len)
 		return NULL;
 	for (a = (const void *)((const char *)h + skip);
-	     mnl_attr_ok(a, (int)((const char *)h + h->nlmsg_len - (const char *)a)); a = mnl_attr_next(a))
+	     mnl_attr_ok(a, (int)((const char *)h + h->nlmsg_len - (const char *)a));
+	     a = mnl_attr_next(a))
 		if (mnl_attr_get_type(a) == NLMSGERR_ATTR_MSG)
 			return mnl_attr_get_str(a);
 	return NULL;
@@ -142,7 +146,8 @@ static enum rc net_send_bytes(struct net *n, const void *p, size_t len, struct e
 }
 
 /* Reads answers to seq until its acknowledgement (or the end of the dump). */
-static enum rc net_receive(struct net *n, uint32_t seq, net_answer_fn fn, void *arg, struct err *err)
+static enum rc net_receive(struct net *n, uint32_t seq, net_answer_fn fn, void *arg,
+			   struct err *err)
 {
 	enum rc failed = RC_OK;
 
@@ -256,7 +261,8 @@ enum rc net_batch_fdb_del(struct net_batch *b, const struct net_fdb *f, struct e
 	return rc ? rc : batch_add(b, &m, true, err);
 }
 
-enum rc net_batch_port_set(struct net_batch *b, const char *name, const struct net_port_set *s, struct err *err)
+enum rc net_batch_port_set(struct net_batch *b, const char *name, const struct net_port_set *s,
+			   struct err *err)
 {
 	struct net_msg m;
 	enum rc rc = net_port_build(b->net, name, s, &m, err);

@@ -34,7 +34,8 @@ enum rc net_steer_init(int ns_fd, const char *dev, bool reset, struct err *err)
 	char t[32], text[700];
 
 	table_name(dev, t);
-	/* The chain is made anew each time, so that it hangs on the device that has the name now. */
+	/* The chain is made anew each time, so that it hangs on the device that has the name
+	 * now. */
 	snprintf(text, sizeof(text),
 		 "add table netdev %s\n%s%s%s"
 		 "table netdev %s {\n"
@@ -45,7 +46,8 @@ enum rc net_steer_init(int ns_fd, const char *dev, bool reset, struct err *err)
 		 "}\n"
 		 "flush chain netdev %s in\n"
 		 "add rule netdev %s in fwd to ether daddr map @steer\n",
-		 t, reset ? "delete table netdev " : "", reset ? t : "", reset ? "\n" : "", t, dev, t, t);
+		 t, reset ? "delete table netdev " : "", reset ? t : "", reset ? "\n" : "", t, dev,
+		 t, t);
 
 	enum rc rc = net_nft_run(ns_fd, text, err);
 
@@ -60,8 +62,8 @@ enum rc net_steer_drop(int ns_fd, const char *dev, struct err *err)
 	return net_nft_del_table(ns_fd, "netdev", t, err);
 }
 
-static enum rc steer_build(const char *table, struct net_mac mac, uint32_t out, uint64_t ttl_ms, bool on, char *buf,
-			   size_t *n, struct err *err)
+static enum rc steer_build(const char *table, struct net_mac mac, uint32_t out, uint64_t ttl_ms,
+			   bool on, char *buf, size_t *n, struct err *err)
 {
 	struct nft_batch b;
 	struct nftnl_set *s = nftnl_set_alloc();
@@ -86,7 +88,8 @@ static enum rc steer_build(const char *table, struct net_mac mac, uint32_t out, 
 	nftnl_set_elem_add(s, e);
 	rc = net_nft_batch_start(&b, buf, STEER_MSG_BYTES, err);
 	if (!rc) {
-		struct nlmsghdr *h = net_nft_begin(&b, NFPROTO_NETDEV, on ? NFT_MSG_NEWSETELEM : NFT_MSG_DELSETELEM,
+		struct nlmsghdr *h = net_nft_begin(&b, NFPROTO_NETDEV,
+						   on ? NFT_MSG_NEWSETELEM : NFT_MSG_DELSETELEM,
 						   on ? NLM_F_CREATE : 0);
 
 		nftnl_set_elems_nlmsg_build_payload(h, s);
@@ -98,11 +101,13 @@ static enum rc steer_build(const char *table, struct net_mac mac, uint32_t out, 
 	return rc;
 }
 
-enum rc net_steer_new(struct steer **out, int ns_fd, const char *dev, struct net_mac mac, const char *out_dev,
-		      usec_t ttl, struct err *err)
+enum rc net_steer_new(struct steer **out, int ns_fd, const char *dev, struct net_mac mac,
+		      const char *out_dev, usec_t ttl, struct err *err)
 {
-	CLEANUP(net_freep) struct net *n = NULL;
-	CLEANUP(net_steer_freep) struct steer *s = mem_alloc(sizeof(*s));
+	CLEANUP(net_freep)
+	struct net *n = NULL;
+	CLEANUP(net_steer_freep)
+	struct steer *s = mem_alloc(sizeof(*s));
 	char t[32];
 	int index = 0;
 	enum rc rc;

@@ -1,6 +1,7 @@
-/* tests/net/netlab.c - drives podnet and vmnet from a script: one command a line on stdin, one answer line on
- * stdout ("ok ..." or "err RC message").  Test code: it makes the calls that ferry-node makes, and plays the guest by
- * pumping frames between the pod's tap and a tap in a namespace with a real network stack.
+/* tests/net/netlab.c - drives podnet and vmnet from a script: one command a line on stdin, one
+ * answer line on stdout ("ok ..." or "err RC message").  Test code: it makes the calls that
+ * ferry-node makes, and plays the guest by pumping frames between the pod's tap and a tap in a
+ * namespace with a real network stack.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +30,7 @@
 #include "virt/node/vmnet.h"
 
 #define MAX_THINGS 256
-#define ARGS_MAX 64
+#define ARGS_MAX   64
 
 struct node {
 	char name[32];
@@ -134,7 +135,8 @@ static usec_t realtime(void)
 static void *pump(void *arg)
 {
 	struct guest *g = arg;
-	struct pollfd p[3] = {{g->tap_fd, POLLIN, 0}, {g->vm->tap_fd, POLLIN, 0}, {g->stop_fd, POLLIN, 0}};
+	struct pollfd p[3] = {
+		{g->tap_fd, POLLIN, 0}, {g->vm->tap_fd, POLLIN, 0}, {g->stop_fd, POLLIN, 0}};
 	char buf[70000];
 
 	for (;;) {
@@ -215,10 +217,16 @@ static enum rc do_up(char **a, struct err *err)
 	if (n->ns_fd < 0)
 		return err_set_sys(err, errno, "open %s", a[2]);
 	snprintf(n->ns_dir, sizeof(n->ns_dir), "%s", a[6]);
-	n->cfg = (struct podnet_config){
-		.ns_fd = n->ns_fd, .pod_ns_dir = n->ns_dir, .underlay = ip(a[4]), .segment = ip(a[3]),
-		.network = ip("10.244.0.0"), .prefix = 16, .gateway = ip("10.244.0.1"),
-		.service_network = ip("10.96.0.0"), .service_prefix = 16, .is_gateway = a[5][0] == '1'};
+	n->cfg = (struct podnet_config){.ns_fd = n->ns_fd,
+					.pod_ns_dir = n->ns_dir,
+					.underlay = ip(a[4]),
+					.segment = ip(a[3]),
+					.network = ip("10.244.0.0"),
+					.prefix = 16,
+					.gateway = ip("10.244.0.1"),
+					.service_network = ip("10.96.0.0"),
+					.service_prefix = 16,
+					.is_gateway = a[5][0] == '1'};
 	return podnet_up(&n->net, &n->cfg, err);
 }
 
@@ -292,7 +300,8 @@ static enum rc do_attach(char **a, struct err *err)
 	snprintf(v->uid, sizeof(v->uid), "%s", a[1]);
 	snprintf(v->pod_uid, sizeof(v->pod_uid), "%s", a[3]);
 	v->node = node_of(a[2]);
-	v->pod = (struct podnet_pod){v->pod_uid, ip(a[4]), mac(a[5]), a[6][0] == '1', (uid_t)atoi(a[7])};
+	v->pod = (struct podnet_pod){v->pod_uid, ip(a[4]), mac(a[5]), a[6][0] == '1',
+				     (uid_t)atoi(a[7])};
 	v->tap_fd = -1;
 	rc = podnet_attach(v->node->net, &v->pod, &v->att, err);
 	if (rc)
@@ -333,7 +342,8 @@ static size_t parse_ports(char *s, struct vmnet_port *out)
 
 		if (!colon)
 			continue;
-		out[n++] = (struct vmnet_port){strncmp(p, "udp", 3) == 0 ? VMNET_UDP : VMNET_TCP, (uint16_t)atoi(colon + 1)};
+		out[n++] = (struct vmnet_port){strncmp(p, "udp", 3) == 0 ? VMNET_UDP : VMNET_TCP,
+					       (uint16_t)atoi(colon + 1)};
 	}
 	return n;
 }
@@ -344,14 +354,24 @@ static enum rc do_vmnet(char **a, struct err *err)
 	struct vm *v = vm_of(a[1]);
 
 	snprintf(v->dir, sizeof(v->dir), "%s", a[4]);
-	v->cfg = (struct vmnet_config){
-		.ns_fd = v->ns_fd, .pod_if = PODNET_POD_IF,
-		.binding = str_eq(a[2], "bridge") ? VMNET_BRIDGE : VMNET_MASQUERADE,
-		.address = v->pod.address, .prefix = 16, .gateway = ip("10.244.0.1"), .mac = v->pod.mac,
-		.vm_network = ip("10.0.2.0"), .vm_prefix = 24, .mtu = podnet_mtu(v->node->net), .dir = v->dir,
-		.hostname = "guest-one", .domain = "default.svc.cluster.local",
-		.search = {"default.svc.cluster.local", "svc.cluster.local"}, .dns = {ip("10.244.0.1")},
-		.is_incoming = a[5][0] == '1', .owner = v->pod.qemu_uid};
+	v->cfg = (struct vmnet_config){.ns_fd = v->ns_fd,
+				       .pod_if = PODNET_POD_IF,
+				       .binding = str_eq(a[2], "bridge") ? VMNET_BRIDGE
+									 : VMNET_MASQUERADE,
+				       .address = v->pod.address,
+				       .prefix = 16,
+				       .gateway = ip("10.244.0.1"),
+				       .mac = v->pod.mac,
+				       .vm_network = ip("10.0.2.0"),
+				       .vm_prefix = 24,
+				       .mtu = podnet_mtu(v->node->net),
+				       .dir = v->dir,
+				       .hostname = "guest-one",
+				       .domain = "default.svc.cluster.local",
+				       .search = {"default.svc.cluster.local", "svc.cluster.local"},
+				       .dns = {ip("10.244.0.1")},
+				       .is_incoming = a[5][0] == '1',
+				       .owner = v->pod.qemu_uid};
 	v->cfg.ports = ports[v - vms];
 	v->cfg.n_ports = parse_ports(a[3], ports[v - vms]);
 	return vmnet_up(&v->cfg, a[6][0] == '1' ? &v->tap_fd : NULL, err);
@@ -383,9 +403,14 @@ static enum rc do_flows(char **a, struct err *err)
 
 static struct vmnet_handover_config ho_config(const struct vm *v, const char *peer)
 {
-	return (struct vmnet_handover_config){.node_ns_fd = v->node->ns_fd, .host_if = v->att.host_if,
-					      .bridge = PODNET_BRIDGE, .vxlan = PODNET_VXLAN, .mac = v->pod.mac,
-					      .peer = ip(peer), .slack = getenv("NETLAB_SLACK") ? strtoull(getenv("NETLAB_SLACK"), NULL, 10) : 0};
+	return (struct vmnet_handover_config){
+		.node_ns_fd = v->node->ns_fd,
+		.host_if = v->att.host_if,
+		.bridge = PODNET_BRIDGE,
+		.vxlan = PODNET_VXLAN,
+		.mac = v->pod.mac,
+		.peer = ip(peer),
+		.slack = getenv("NETLAB_SLACK") ? strtoull(getenv("NETLAB_SLACK"), NULL, 10) : 0};
 }
 
 /* srcopen VM PEER */
@@ -401,12 +426,13 @@ static enum rc do_srcopen(char **a, struct err *err)
 static enum rc do_srcswitch(char **a, struct err *err)
 {
 	struct vmnet_switch_stats s;
-	enum rc rc = vmnet_source_switch(vm_of(a[1])->ho, a[2] ? strtoull(a[2], NULL, 10) : realtime(), &s, err);
+	enum rc rc = vmnet_source_switch(vm_of(a[1])->ho,
+					 a[2] ? strtoull(a[2], NULL, 10) : realtime(), &s, err);
 
 	if (rc)
 		return rc;
-	printf("ok %llu %llu %llu\n", (unsigned long long)s.n_resent, (unsigned long long)s.n_overrun,
-	       (unsigned long long)s.took);
+	printf("ok %llu %llu %llu\n", (unsigned long long)s.n_resent,
+	       (unsigned long long)s.n_overrun, (unsigned long long)s.took);
 	return RC_EXISTS;
 }
 
@@ -510,12 +536,19 @@ static enum rc do_svc(char **a, struct err *err)
 		*colon = '\0';
 		svc_eps[i][n++] = (struct svc_endpoint){ip(*e), (uint16_t)atoi(colon + 1)};
 	}
-	svc_ports[i] = (struct svc_port){str_eq(a[4], "udp") ? SVC_UDP : SVC_TCP, (uint16_t)atoi(a[5]),
-					 (uint16_t)atoi(a[6]), svc_eps[i], n};
-	svcs[i] = (struct service){mem_strdup(a[1]), mem_strdup(a[2]), ip(a[3]), &svc_ports[i], 1, (uint32_t)atoi(a[7])};
-	services = (struct services){.items = svcs, .n = n_svcs, .network = ip("10.244.0.0"), .prefix = 16,
-				     .gateway = ip("10.244.0.1"), .service_network = ip("10.96.0.0"),
-				     .service_prefix = 16, .dns = ip("10.96.0.10")};
+	svc_ports[i] = (struct svc_port){str_eq(a[4], "udp") ? SVC_UDP : SVC_TCP,
+					 (uint16_t)atoi(a[5]), (uint16_t)atoi(a[6]), svc_eps[i], n};
+	svcs[i] =
+		(struct service){mem_strdup(a[1]),    mem_strdup(a[2]), ip(a[3]), &svc_ports[i], 1,
+				 (uint32_t)atoi(a[7])};
+	services = (struct services){.items = svcs,
+				     .n = n_svcs,
+				     .network = ip("10.244.0.0"),
+				     .prefix = 16,
+				     .gateway = ip("10.244.0.1"),
+				     .service_network = ip("10.96.0.0"),
+				     .service_prefix = 16,
+				     .dns = ip("10.96.0.10")};
 	return RC_OK;
 }
 
@@ -527,7 +560,8 @@ static enum rc do_apply(char **a, struct err *err)
 /* dns NODE start|update|stop DIR [RESOLV] */
 static enum rc do_dns(char **a, struct err *err)
 {
-	struct netdns_config c = {node_of(a[1])->ns_fd, a[3], ip("10.244.0.1"), PODNET_GATEWAY_IF, "cluster.local", a[4]};
+	struct netdns_config c = {node_of(a[1])->ns_fd, a[3], ip("10.244.0.1"), PODNET_GATEWAY_IF,
+				  "cluster.local",	a[4]};
 
 	if (str_eq(a[2], "start"))
 		return netdns_start(&c, err);
@@ -596,7 +630,10 @@ static void *echo_run(void *arg)
 		ssize_t n = recvfrom(l->fd, buf, sizeof(buf), 0, (struct sockaddr *)&from, &n_from);
 
 		if (n >= 0)
-			ignore_rc(sendto(l->fd, buf, (size_t)n, 0, (struct sockaddr *)&from, n_from) < 0 ? RC_IO : RC_OK);
+			ignore_rc(sendto(l->fd, buf, (size_t)n, 0, (struct sockaddr *)&from,
+					 n_from) < 0
+					  ? RC_IO
+					  : RC_OK);
 	}
 	return NULL;
 }
@@ -622,7 +659,8 @@ static void *stream_run(void *arg)
 		struct pollfd p = {l->fd, POLLIN, 0};
 
 		for (; l->n_sent < due; l->n_sent++)
-			ignore_rc(send(l->fd, &l->n_sent, sizeof(l->n_sent), 0) < 0 ? RC_IO : RC_OK);
+			ignore_rc(send(l->fd, &l->n_sent, sizeof(l->n_sent), 0) < 0 ? RC_IO
+										    : RC_OK);
 		poll(&p, 1, 1);
 		stream_drain(l);
 	}
@@ -636,10 +674,11 @@ static void *stream_run(void *arg)
 	return NULL;
 }
 
-static enum rc load_start(struct load *l, const char *name, const char *ns, void *(*fn)(void *), const char *addr, int port,
-			  struct err *err)
+static enum rc load_start(struct load *l, const char *name, const char *ns, void *(*fn)(void *),
+			  const char *addr, int port, struct err *err)
 {
-	CLEANUP(net_ns_leave) int old = -1;
+	CLEANUP(net_ns_leave)
+	int old = -1;
 	int ns_fd = open(ns, O_RDONLY | O_CLOEXEC), bytes = 4 << 20;
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
 	struct timeval tv = {.tv_usec = 100000};
@@ -654,7 +693,8 @@ static enum rc load_start(struct load *l, const char *name, const char *ns, void
 	    setsockopt(l->fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)) < 0)
 		return err_set_sys(err, errno, "socket");
 	a.sin_addr = addr ? ip(addr) : (struct in_addr){0};
-	if (addr ? connect(l->fd, (struct sockaddr *)&a, sizeof(a)) : bind(l->fd, (struct sockaddr *)&a, sizeof(a)))
+	if (addr ? connect(l->fd, (struct sockaddr *)&a, sizeof(a))
+		 : bind(l->fd, (struct sockaddr *)&a, sizeof(a)))
 		return err_set_sys(err, errno, "bind or connect");
 	l->seen = mem_alloc(STREAM_MAX);
 	n_loads++;
@@ -704,16 +744,45 @@ static const struct {
 	int min_args;
 	enum rc (*fn)(char **a, struct err *err);
 } commands[] = {
-	{"up", 7, do_up}, {"down", 2, do_down}, {"gateway", 3, do_gateway}, {"peer", 4, do_peer}, {"bind", 5, do_bind},
-	{"unbind", 2, do_unbind}, {"program", 2, do_program}, {"place", 5, do_place}, {"sweep", 2, do_sweep},
-	{"attach", 8, do_attach}, {"reattach", 2, do_reattach}, {"detach", 2, do_detach}, {"vmnet", 7, do_vmnet},
-	{"vmnetdown", 2, do_vmnet_down}, {"settle", 2, do_settle}, {"flows", 3, do_flows}, {"guest", 3, do_guest},
-	{"pump", 3, do_pump}, {"pause", 2, do_pause}, {"srcopen", 3, do_srcopen}, {"srcswitch", 2, do_srcswitch},
-	{"srcabort", 2, do_srcabort}, {"srcfinish", 2, do_srcfinish}, {"srcclose", 2, do_srcclose},
-	{"tgtopen", 3, do_tgtopen}, {"tgtactivate", 2, do_tgtactivate}, {"tgtclose", 2, do_tgtclose},
-	{"tapfd", 2, do_tapfd}, {"closetap", 2, do_closetap}, {"svc", 8, do_svc}, {"apply", 2, do_apply},
-	{"dns", 4, do_dns}, {"mig", 4, do_mig}, {"routes", 3, do_routes}, {"echo", 4, do_echo}, {"exec", 3, do_exec}, {"wait", 2, do_wait},
-	{"stream", 6, do_stream}, {"loadstop", 2, do_loadstop},
+	{"up", 7, do_up},
+	{"down", 2, do_down},
+	{"gateway", 3, do_gateway},
+	{"peer", 4, do_peer},
+	{"bind", 5, do_bind},
+	{"unbind", 2, do_unbind},
+	{"program", 2, do_program},
+	{"place", 5, do_place},
+	{"sweep", 2, do_sweep},
+	{"attach", 8, do_attach},
+	{"reattach", 2, do_reattach},
+	{"detach", 2, do_detach},
+	{"vmnet", 7, do_vmnet},
+	{"vmnetdown", 2, do_vmnet_down},
+	{"settle", 2, do_settle},
+	{"flows", 3, do_flows},
+	{"guest", 3, do_guest},
+	{"pump", 3, do_pump},
+	{"pause", 2, do_pause},
+	{"srcopen", 3, do_srcopen},
+	{"srcswitch", 2, do_srcswitch},
+	{"srcabort", 2, do_srcabort},
+	{"srcfinish", 2, do_srcfinish},
+	{"srcclose", 2, do_srcclose},
+	{"tgtopen", 3, do_tgtopen},
+	{"tgtactivate", 2, do_tgtactivate},
+	{"tgtclose", 2, do_tgtclose},
+	{"tapfd", 2, do_tapfd},
+	{"closetap", 2, do_closetap},
+	{"svc", 8, do_svc},
+	{"apply", 2, do_apply},
+	{"dns", 4, do_dns},
+	{"mig", 4, do_mig},
+	{"routes", 3, do_routes},
+	{"echo", 4, do_echo},
+	{"exec", 3, do_exec},
+	{"wait", 2, do_wait},
+	{"stream", 6, do_stream},
+	{"loadstop", 2, do_loadstop},
 };
 
 static void run(char *line)
@@ -723,12 +792,14 @@ static void run(char *line)
 	int n = 0;
 	enum rc rc = RC_NOT_FOUND;
 
-	for (char *save = NULL, *p = strtok_r(line, " \n", &save); p && n < ARGS_MAX; p = strtok_r(NULL, " \n", &save))
+	for (char *save = NULL, *p = strtok_r(line, " \n", &save); p && n < ARGS_MAX;
+	     p = strtok_r(NULL, " \n", &save))
 		a[n++] = p;
 	for (size_t i = 0; i < ARRAY_SIZE(commands) && n; i++)
 		if (str_eq(commands[i].name, a[0]))
-			rc = n < commands[i].min_args ? err_set(&err, RC_INVALID, "too few arguments")
-						      : commands[i].fn(a, &err);
+			rc = n < commands[i].min_args
+				     ? err_set(&err, RC_INVALID, "too few arguments")
+				     : commands[i].fn(a, &err);
 	if (rc == RC_OK)
 		printf("ok\n");
 	else if (rc != RC_EXISTS || err.msg[0])

@@ -11,7 +11,7 @@
 #include "net/dnsmasq.h"
 
 #define HOSTS_MAX (4 * MIB)
-#define NAME "dns"
+#define NAME	  "dns"
 
 static enum rc hosts_dir(const struct netdns_config *c, char out[PATH_MAX], struct err *err)
 {
@@ -24,7 +24,10 @@ enum rc netdns_start(const struct netdns_config *c, struct err *err)
 {
 	char dir[PATH_MAX];
 	struct sbuf text = SBUF_INIT(16 * KIB);
-	struct net_dns d = {.dev = c->dev, .address = c->address, .hosts_dir = dir, .domain = c->domain,
+	struct net_dns d = {.dev = c->dev,
+			    .address = c->address,
+			    .hosts_dir = dir,
+			    .domain = c->domain,
 			    .resolv_file = c->resolv_file};
 	enum rc rc = hosts_dir(c, dir, err);
 
@@ -48,7 +51,8 @@ enum rc netdns_stop(const struct netdns_config *c, struct err *err)
 enum rc netdns_update(const struct netdns_config *c, const struct services *s, struct err *err)
 {
 	char dir[PATH_MAX], path[PATH_MAX + 16], fresh[PATH_MAX + 16];
-	CLEANUP(mem_freep) char *old = NULL;
+	CLEANUP(mem_freep)
+	char *old = NULL;
 	size_t n = 0;
 	struct sbuf text = SBUF_INIT(HOSTS_MAX);
 	enum rc rc = hosts_dir(c, dir, err);

@@ -30,16 +30,22 @@ static struct podnet_config completed(const struct podnet_config *cfg)
 
 static enum rc config_check(const struct podnet_config *c, struct err *err)
 {
-	if (net_ip4_is_none(c->underlay) || net_ip4_is_none(c->segment) || net_ip4_is_none(c->gateway))
-		return err_set(err, RC_INVALID, "the node's network needs underlay, segment and gateway addresses");
+	if (net_ip4_is_none(c->underlay) || net_ip4_is_none(c->segment) ||
+	    net_ip4_is_none(c->gateway))
+		return err_set(err, RC_INVALID,
+			       "the node's network needs underlay, segment and gateway addresses");
 	if (c->prefix < 8 || c->prefix > 30 || c->service_prefix < 8 || c->service_prefix > 30)
 		return err_set(err, RC_INVALID, "prefixes of the cluster network must be 8 to 30");
-	if (!net_ip4_in(c->segment, c->network, c->prefix) || !net_ip4_in(c->gateway, c->network, c->prefix))
-		return err_set(err, RC_INVALID, "segment and gateway addresses must be in the cluster network");
+	if (!net_ip4_in(c->segment, c->network, c->prefix) ||
+	    !net_ip4_in(c->gateway, c->network, c->prefix))
+		return err_set(err, RC_INVALID,
+			       "segment and gateway addresses must be in the cluster network");
 	if (net_ip4_in(c->underlay, c->network, c->prefix))
-		return err_set(err, RC_INVALID, "the underlay address must not be in the cluster network");
+		return err_set(err, RC_INVALID,
+			       "the underlay address must not be in the cluster network");
 	if (str_is_empty(c->pod_ns_dir) || c->pod_ns_dir[0] != '/')
-		return err_set(err, RC_INVALID, "the folder of pods' namespaces must be an absolute path");
+		return err_set(err, RC_INVALID,
+			       "the folder of pods' namespaces must be an absolute path");
 	return RC_OK;
 }
 
@@ -48,17 +54,21 @@ enum rc podnet_render(const struct podnet_config *c, struct sbuf *out, struct er
 	char net[NET_IP4_TEXT];
 
 	net_ip4_format(c->network, net);
-	sbuf_addf(out, "add table ip %s\ndelete table ip %s\ntable ip %s {\n", PODNET_TABLE, PODNET_TABLE,
-		  PODNET_TABLE);
-	/* What leaves the segment by the gateway gets the gateway node's address; what came in from outside keeps
-	 * both addresses (its answers belong to a connection that was not translated). */
-	sbuf_adds(out, "\tchain post {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n");
+	sbuf_addf(out, "add table ip %s\ndelete table ip %s\ntable ip %s {\n", PODNET_TABLE,
+		  PODNET_TABLE, PODNET_TABLE);
+	/* What leaves the segment by the gateway gets the gateway node's address; what came in
+	 * from outside keeps both addresses (its answers belong to a connection that was not
+	 * translated). */
+	sbuf_adds(
+		out,
+		"\tchain post {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n");
 	if (c->is_gateway)
-		sbuf_addf(out, "\t\tip saddr %s/%u ip daddr != %s/%u oifname != \"%s\" masquerade\n", net, c->prefix,
-			  net, c->prefix, PODNET_BRIDGE);
+		sbuf_addf(out,
+			  "\t\tip saddr %s/%u ip daddr != %s/%u oifname != \"%s\" masquerade\n",
+			  net, c->prefix, net, c->prefix, PODNET_BRIDGE);
 	sbuf_adds(out, "\t}\n");
-	/* The two directions of a flow may cross this node one without the other (a VM answers a node directly):
-	 * nothing is dropped for being out of state. */
+	/* The two directions of a flow may cross this node one without the other (a VM answers a
+	 * node directly): nothing is dropped for being out of state. */
 	sbuf_adds(out, "}\n");
 
 	enum rc rc = sbuf_rc(out);
@@ -84,7 +94,8 @@ static enum rc sysctls(struct podnet *p, struct err *err)
 		const char *path, *value;
 	} want[] = {
 		{"ipv4/ip_forward", "1"},
-		/* The way by the gateway is meant, and a redirect would also eat the allowance for real errors. */
+		/* The way by the gateway is meant, and a redirect would also eat the allowance
+		 * for real errors. */
 		{"ipv4/conf/all/send_redirects", "0"},
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
@@ -109,10 +120,8 @@ enum rc podnet_link_quiet(struct podnet *p, const char *dev, struct err *err)
 	static const struct {
 		const char *fmt, *value;
 	} want[] = {
-		{"ipv6/conf/%s/disable_ipv6", "1"},
-		{"ipv4/conf/%s/arp_ignore", "1"},
-		{"ipv4/conf/%s/arp_announce", "2"},
-		{"ipv4/conf/%s/rp_filter", "0"},
+		{"ipv6/conf/%s/disable_ipv6", "1"},   {"ipv4/conf/%s/arp_ignore", "1"},
+		{"ipv4/conf/%s/arp_announce", "2"},   {"ipv4/conf/%s/rp_filter", "0"},
 		{"ipv4/conf/%s/send_redirects", "0"},
 	};
 
@@ -120,8 +129,9 @@ enum rc podnet_link_quiet(struct podnet *p, const char *dev, struct err *err)
 		char path[80];
 		struct err e = {0};
 
-		snprintf(path, sizeof(path), "%.*s%s%s", (int)(strstr(want[i].fmt, "%s") - want[i].fmt), want[i].fmt,
-			 dev, strstr(want[i].fmt, "%s") + 2);
+		snprintf(path, sizeof(path), "%.*s%s%s",
+			 (int)(strstr(want[i].fmt, "%s") - want[i].fmt), want[i].fmt, dev,
+			 strstr(want[i].fmt, "%s") + 2);
 
 		enum rc rc = net_sysctl(p->ns_fd, path, want[i].value, &e);
 
@@ -146,8 +156,9 @@ static enum rc find_mtu(struct podnet *p, struct err *err)
 	if (!p->cfg.mtu)
 		p->cfg.mtu = l.mtu - PODNET_VXLAN_BYTES;
 	if (p->cfg.mtu < 576 || p->cfg.mtu > 65000 || p->cfg.mtu + PODNET_VXLAN_BYTES > l.mtu)
-		return err_set(err, RC_INVALID, "MTU %u of the segment does not fit into the underlay's %u", p->cfg.mtu,
-			       l.mtu);
+		return err_set(err, RC_INVALID,
+			       "MTU %u of the segment does not fit into the underlay's %u",
+			       p->cfg.mtu, l.mtu);
 	return RC_OK;
 }
 
@@ -155,9 +166,12 @@ static enum rc bridge_up(struct podnet *p, struct err *err)
 {
 	const struct podnet_config *c = &p->cfg;
 	struct net_link_set up = {.up = NET_ON};
-	struct net_route svc = {.dst = c->service_network, .prefix = c->service_prefix, .dev = PODNET_BRIDGE,
+	struct net_route svc = {.dst = c->service_network,
+				.prefix = c->service_prefix,
+				.dev = PODNET_BRIDGE,
 				.src = c->segment};
-	/* Its own MAC, which the VXLAN port must not share: that port drops frames from its own MAC as a loop. */
+	/* Its own MAC, which the VXLAN port must not share: that port drops frames from its own
+	 * MAC as a loop. */
 	enum rc rc = net_bridge_add(p->net, PODNET_BRIDGE, net_mac_of_ip4(c->segment), c->mtu, err);
 
 	if (!rc)
@@ -176,9 +190,16 @@ static enum rc vxlan_up(struct podnet *p, struct err *err)
 {
 	const struct podnet_config *c = &p->cfg;
 	struct net_mac mac = net_mac_of_ip4(c->segment);
-	struct net_vxlan v = {.name = PODNET_VXLAN, .id = c->vni, .port = c->port, .local = c->underlay, .mtu = c->mtu};
+	struct net_vxlan v = {.name = PODNET_VXLAN,
+			      .id = c->vni,
+			      .port = c->port,
+			      .local = c->underlay,
+			      .mtu = c->mtu};
 	struct net_link_set up = {.up = NET_ON, .master = PODNET_BRIDGE};
-	struct net_port_set port = {.learning = NET_OFF, .flood = NET_OFF, .bcast_flood = NET_ON, .mcast_flood = NET_ON};
+	struct net_port_set port = {.learning = NET_OFF,
+				    .flood = NET_OFF,
+				    .bcast_flood = NET_ON,
+				    .mcast_flood = NET_ON};
 	enum rc rc;
 
 	mac.b[0] = 0x0e; /* differs from every MAC that net_mac_of_ip4() makes */
@@ -190,7 +211,8 @@ static enum rc vxlan_up(struct podnet *p, struct err *err)
 		rc = net_link_set(p->net, PODNET_VXLAN, &up, err);
 	if (!rc)
 		rc = net_port_set(p->net, PODNET_VXLAN, &port, err);
-	/* Steering of a hand-over that runs is kept (a new agent takes it over); the entries expire by themselves. */
+	/* Steering of a hand-over that runs is kept (a new agent takes it over); the entries
+	 * expire by themselves. */
 	if (!rc)
 		rc = net_steer_init(p->ns_fd, PODNET_VXLAN, false, err);
 	return rc;
@@ -199,12 +221,16 @@ static enum rc vxlan_up(struct podnet *p, struct err *err)
 static enum rc gateway_up(struct podnet *p, struct err *err)
 {
 	const struct podnet_config *c = &p->cfg;
-	struct net_veth v = {.name = PODNET_GATEWAY_PORT, .peer = PODNET_GATEWAY_IF, .peer_ns_fd = -1,
-			     .peer_mac = c->gateway_mac, .mtu = c->mtu};
+	struct net_veth v = {.name = PODNET_GATEWAY_PORT,
+			     .peer = PODNET_GATEWAY_IF,
+			     .peer_ns_fd = -1,
+			     .peer_mac = c->gateway_mac,
+			     .mtu = c->mtu};
 	struct net_link_set up = {.up = NET_ON};
 	struct net_link_set join = {.up = NET_ON, .master = PODNET_BRIDGE};
 	struct net_port_set port = {.learning = NET_OFF, .flood = NET_OFF, .bcast_flood = NET_ON};
-	struct net_fdb f = {.kind = NET_FDB_PORT, .dev = PODNET_GATEWAY_PORT, .mac = c->gateway_mac};
+	struct net_fdb f = {
+		.kind = NET_FDB_PORT, .dev = PODNET_GATEWAY_PORT, .mac = c->gateway_mac};
 	enum rc rc = net_veth_add(p->net, &v, err);
 
 	if (!rc)
@@ -244,7 +270,8 @@ enum rc podnet_set_gateway(struct podnet *p, bool is_gateway, struct err *err)
 	p->cfg.is_gateway = is_gateway;
 	p->is_gateway_set = false;
 
-	enum rc rc = is_gateway ? gateway_up(p, err) : net_link_del(p->net, PODNET_GATEWAY_PORT, err);
+	enum rc rc =
+		is_gateway ? gateway_up(p, err) : net_link_del(p->net, PODNET_GATEWAY_PORT, err);
 
 	if (!rc)
 		rc = rules_up(p, err);
@@ -262,7 +289,8 @@ static void place_free(void *v)
 
 static enum rc podnet_new(struct podnet **out, const struct podnet_config *cfg, struct err *err)
 {
-	CLEANUP(podnet_freep) struct podnet *p = mem_alloc(sizeof(*p));
+	CLEANUP(podnet_freep)
+	struct podnet *p = mem_alloc(sizeof(*p));
 
 	if (!p)
 		return err_set(err, RC_NOMEM, "no memory for the node's network");
@@ -290,7 +318,8 @@ static enum rc podnet_new(struct podnet **out, const struct podnet_config *cfg, 
 
 enum rc podnet_up(struct podnet **out, const struct podnet_config *cfg, struct err *err)
 {
-	CLEANUP(podnet_freep) struct podnet *p = NULL;
+	CLEANUP(podnet_freep)
+	struct podnet *p = NULL;
 	enum rc rc = config_check(cfg, err);
 
 	if (!rc)
@@ -357,7 +386,8 @@ static enum rc doom_link(const struct net_link *l, void *arg, struct err *err)
 }
 
 /* Every pod link whose name is not among the kept (n 0: all). */
-static enum rc drop_pod_links(struct net *n, const struct podnet_attached *keep, size_t n_keep, struct err *err)
+static enum rc drop_pod_links(struct net *n, const struct podnet_attached *keep, size_t n_keep,
+			      struct err *err)
 {
 	struct doomed d = {0};
 	enum rc rc;
@@ -370,7 +400,8 @@ static enum rc drop_pod_links(struct net *n, const struct podnet_attached *keep,
 		bool kept = false;
 
 		for (size_t k = 0; k < n_keep && !kept; k++)
-			kept = str_eq(keep[k].host_if, d.names[i]) || str_eq(keep[k].host_mig_if, d.names[i]);
+			kept = str_eq(keep[k].host_if, d.names[i]) ||
+			       str_eq(keep[k].host_mig_if, d.names[i]);
 		if (!kept)
 			rc = net_link_del(n, d.names[i], err);
 	}
@@ -414,10 +445,12 @@ enum rc podnet_sweep(struct podnet *p, const char *const *pod_uids, size_t n, st
 
 enum rc podnet_down(const struct podnet_config *cfg, struct err *err)
 {
-	static const char *const links[] = {PODNET_GATEWAY_PORT, PODNET_GATEWAY_IF, PODNET_VXLAN, PODNET_BRIDGE};
+	static const char *const links[] = {PODNET_GATEWAY_PORT, PODNET_GATEWAY_IF, PODNET_VXLAN,
+					    PODNET_BRIDGE};
 	static const char *const tables[] = {PODNET_TABLE, PODNET_MIG_TABLE, "ferry_svc"};
 	struct ns_sweep s = {cfg->pod_ns_dir, NULL, 0};
-	CLEANUP(net_freep) struct net *n = NULL;
+	CLEANUP(net_freep)
+	struct net *n = NULL;
 	enum rc rc = net_open(&n, cfg->ns_fd, err);
 
 	if (!rc)
@@ -427,15 +460,18 @@ enum rc podnet_down(const struct podnet_config *cfg, struct err *err)
 	if (!rc)
 		rc = net_steer_drop(cfg->ns_fd, PODNET_VXLAN, err);
 	for (size_t i = 0; i < ARRAY_SIZE(links) && !rc; i++)
-		rc = net_link_del(n, links[i], err); /* addresses, routes and neighbours go with them */
+		rc = net_link_del(n, links[i],
+				  err); /* addresses, routes and neighbours go with them */
 	for (size_t i = 0; i < ARRAY_SIZE(tables) && !rc; i++)
 		rc = net_nft_del_table(cfg->ns_fd, "ip", tables[i], err);
 	return rc;
 }
 
-enum rc podnet_client_routes(int ns_fd, const struct podnet_config *cfg, struct in_addr via, struct err *err)
+enum rc podnet_client_routes(int ns_fd, const struct podnet_config *cfg, struct in_addr via,
+			     struct err *err)
 {
-	CLEANUP(net_freep) struct net *n = NULL;
+	CLEANUP(net_freep)
+	struct net *n = NULL;
 	struct net_route r[] = {
 		{.dst = cfg->network, .prefix = cfg->prefix, .via = via},
 		{.dst = cfg->service_network, .prefix = cfg->service_prefix, .via = via},
@@ -443,6 +479,7 @@ enum rc podnet_client_routes(int ns_fd, const struct podnet_config *cfg, struct 
 	enum rc rc = net_open(&n, ns_fd, err);
 
 	for (size_t i = 0; i < ARRAY_SIZE(r) && !rc; i++)
-		rc = net_ip4_is_none(via) ? net_route_del(n, &r[i], err) : net_route_set(n, &r[i], err);
+		rc = net_ip4_is_none(via) ? net_route_del(n, &r[i], err)
+					  : net_route_set(n, &r[i], err);
 	return rc;
 }

@@ -43,7 +43,8 @@ static void program_fini(struct program *g)
 	mem_free(g->gone_neigh);
 }
 
-static enum rc want_add(struct program *g, struct net_mac mac, struct in_addr address, struct in_addr node, struct err *err)
+static enum rc want_add(struct program *g, struct net_mac mac, struct in_addr address,
+			struct in_addr node, struct err *err)
 {
 	char m[NET_MAC_TEXT], a[NET_IP4_TEXT];
 	struct want *w = &g->wants[g->n_wants++];
@@ -56,7 +57,8 @@ static enum rc want_add(struct program *g, struct net_mac mac, struct in_addr ad
 	return rc ? err_set(err, rc, "no memory for forwarding") : RC_OK;
 }
 
-static enum rc want_bindings(struct program *g, const struct podnet_binding *b, size_t n, struct err *err)
+static enum rc want_bindings(struct program *g, const struct podnet_binding *b, size_t n,
+			     struct err *err)
 {
 	enum rc rc = RC_OK;
 
@@ -72,7 +74,8 @@ static enum rc want_bindings(struct program *g, const struct podnet_binding *b, 
 	return rc;
 }
 
-static enum rc want_peers(struct program *g, const struct podnet_peer *peers, size_t n, struct err *err)
+static enum rc want_peers(struct program *g, const struct podnet_peer *peers, size_t n,
+			  struct err *err)
 {
 	const struct podnet_config *c = &g->p->cfg;
 	enum rc rc = RC_OK;
@@ -81,7 +84,8 @@ static enum rc want_peers(struct program *g, const struct podnet_peer *peers, si
 		if (peers[i].underlay.s_addr == c->underlay.s_addr)
 			continue;
 		g->floods[g->n_floods++].node = peers[i].underlay;
-		rc = want_add(g, net_mac_of_ip4(peers[i].segment), peers[i].segment, peers[i].underlay, err);
+		rc = want_add(g, net_mac_of_ip4(peers[i].segment), peers[i].segment,
+			      peers[i].underlay, err);
 		if (!rc && peers[i].is_gateway && !c->is_gateway)
 			rc = want_add(g, c->gateway_mac, c->gateway, peers[i].underlay, err);
 	}
@@ -158,14 +162,16 @@ static enum rc apply_wants(struct program *g, struct err *err)
 	enum rc rc = RC_OK;
 
 	for (size_t i = 0; i < g->n_floods && !rc; i++) {
-		struct net_fdb f = {.kind = NET_FDB_FLOOD, .dev = PODNET_VXLAN, .dst = g->floods[i].node};
+		struct net_fdb f = {
+			.kind = NET_FDB_FLOOD, .dev = PODNET_VXLAN, .dst = g->floods[i].node};
 
 		if (!g->floods[i].has)
 			rc = net_fdb_set(n, &f, err);
 	}
 	for (size_t i = 0; i < g->n_wants && !rc; i++) {
 		const struct want *w = &g->wants[i];
-		struct net_fdb remote = {.kind = NET_FDB_REMOTE, .dev = PODNET_VXLAN, .mac = w->mac, .dst = w->node};
+		struct net_fdb remote = {
+			.kind = NET_FDB_REMOTE, .dev = PODNET_VXLAN, .mac = w->mac, .dst = w->node};
 		struct net_fdb port = {.kind = NET_FDB_PORT, .dev = PODNET_VXLAN, .mac = w->mac};
 
 		/* The node first: a frame must never leave for a node that is not told yet. */
@@ -182,7 +188,8 @@ static enum rc apply_wants(struct program *g, struct err *err)
 enum rc podnet_program(struct podnet *p, const struct podnet_peer *peers, size_t n_peers,
 		       const struct podnet_binding *bindings, size_t n_bindings, struct err *err)
 {
-	CLEANUP(program_fini) struct program g = {.p = p};
+	CLEANUP(program_fini)
+	struct program g = {.p = p};
 	enum rc rc;
 
 	map_init(&g.by_mac, NULL);
@@ -205,7 +212,8 @@ enum rc podnet_program(struct podnet *p, const struct podnet_peer *peers, size_t
 	return rc;
 }
 
-enum rc podnet_place(struct podnet *p, struct net_mac mac, struct in_addr underlay, int64_t epoch, struct err *err)
+enum rc podnet_place(struct podnet *p, struct net_mac mac, struct in_addr underlay, int64_t epoch,
+		     struct err *err)
 {
 	char m[NET_MAC_TEXT];
 	struct podnet_place *pl = mem_alloc(sizeof(*pl));

@@ -6,12 +6,12 @@
 #include "base/sbuf.h"
 #include "cluster/podruntime/podnet.h"
 
-#define PODNET_GATEWAY_PORT "fgw0p" /* the bridge's end of the gateway's link */
-#define PODNET_TABLE "ferry_net"
-#define PODNET_MIG_TABLE "ferry_mig"
-#define PODNET_MIG_PREFIX 16
+#define PODNET_GATEWAY_PORT    "fgw0p" /* the bridge's end of the gateway's link */
+#define PODNET_TABLE	       "ferry_net"
+#define PODNET_MIG_TABLE       "ferry_mig"
+#define PODNET_MIG_PREFIX      16
 #define PODNET_MIG_ROUTE_TABLE 100
-#define PODNET_VXLAN_BYTES 50
+#define PODNET_VXLAN_BYTES     50
 
 struct podnet_place { /* what a hand-over told */
 	struct in_addr underlay;
@@ -24,7 +24,7 @@ struct podnet {
 	int ns_fd; /* -1: own */
 	struct net *net;
 	bool is_gateway_set; /* cfg.is_gateway is what the kernel has */
-	struct map places; /* MAC text -> struct podnet_place */
+	struct map places;   /* MAC text -> struct podnet_place */
 };
 
 /* A link of ours: no IPv6, answers ARP only for the addresses that it has itself. */
@@ -33,9 +33,12 @@ MUST_CHECK enum rc podnet_link_quiet(struct podnet *p, const char *dev, struct e
 struct in_addr podnet_mig_network(void);
 MUST_CHECK enum rc podnet_mig_up(struct podnet *p, struct err *err);
 MUST_CHECK enum rc podnet_mig_attach(struct podnet *p, const struct podnet_pod *pod,
-				     const struct podnet_attached *names, int pod_ns, struct err *err);
+				     const struct podnet_attached *names, int pod_ns,
+				     struct err *err);
 /* nft text of the node's own table and of the migration table; pure. */
-MUST_CHECK enum rc podnet_render(const struct podnet_config *cfg, struct sbuf *out, struct err *err);
-MUST_CHECK enum rc podnet_mig_render(const struct podnet_config *cfg, struct sbuf *out, struct err *err);
+MUST_CHECK enum rc podnet_render(const struct podnet_config *cfg, struct sbuf *out,
+				 struct err *err);
+MUST_CHECK enum rc podnet_mig_render(const struct podnet_config *cfg, struct sbuf *out,
+				     struct err *err);
 
 #endif

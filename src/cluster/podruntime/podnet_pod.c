@@ -27,14 +27,19 @@ static enum rc fdb_match(const struct net_fdb *f, void *arg, struct err *err)
 	return RC_OK;
 }
 
-/* Joined to the bridge.  Silent: frames of unknown place do not come out here, and none come in until the bridge
- * forwards the VM's MAC to this port (it is locked), which is the one thing that a hand-over changes. */
-static enum rc port_join(struct podnet *p, const struct podnet_pod *pod, const char *host_if, struct err *err)
+/* Joined to the bridge.  Silent: frames of unknown place do not come out here, and none come in
+ * until the bridge forwards the VM's MAC to this port (it is locked), which is the one thing
+ * that a hand-over changes. */
+static enum rc port_join(struct podnet *p, const struct podnet_pod *pod, const char *host_if,
+			 struct err *err)
 {
 	struct net_link_set join = {.up = NET_ON, .master = PODNET_BRIDGE};
 	struct net_fdb f = {.kind = NET_FDB_PORT, .dev = host_if, .mac = pod->mac};
-	struct net_port_set port = {.learning = NET_OFF, .flood = NET_OFF, .bcast_flood = NET_OFF,
-				    .mcast_flood = NET_OFF, .locked = NET_ON};
+	struct net_port_set port = {.learning = NET_OFF,
+				    .flood = NET_OFF,
+				    .bcast_flood = NET_OFF,
+				    .mcast_flood = NET_OFF,
+				    .locked = NET_ON};
 	struct fdb_seek seek = {.mac = pod->mac};
 	struct net_link l, br;
 	enum rc rc = net_link_get(p->net, PODNET_BRIDGE, &br, err);
@@ -85,10 +90,13 @@ static enum rc pod_sysctls(int pod_ns, struct err *err)
 	return rc;
 }
 
-/* The pod's end, unless the VM's binding has it already (then it is a bridge's port and keeps what it was given). */
-static enum rc pod_end_up(struct podnet *p, const struct podnet_pod *pod, int pod_ns, struct err *err)
+/* The pod's end, unless the VM's binding has it already (then it is a bridge's port and keeps
+ * what it was given). */
+static enum rc pod_end_up(struct podnet *p, const struct podnet_pod *pod, int pod_ns,
+			  struct err *err)
 {
-	CLEANUP(net_freep) struct net *in = NULL;
+	CLEANUP(net_freep)
+	struct net *in = NULL;
 	struct net_link l;
 	struct net_link_set up = {.up = NET_ON};
 	struct net_route def = {.via = p->cfg.gateway, .dev = PODNET_POD_IF};
@@ -106,11 +114,17 @@ static enum rc pod_end_up(struct podnet *p, const struct podnet_pod *pod, int po
 	return rc;
 }
 
-static enum rc veth_up(struct podnet *p, const struct podnet_pod *pod, const char *host_if, int pod_ns, struct err *err)
+static enum rc veth_up(struct podnet *p, const struct podnet_pod *pod, const char *host_if,
+		       int pod_ns, struct err *err)
 {
-	CLEANUP(net_freep) struct net *in = NULL;
-	struct net_veth v = {.name = host_if, .peer = PODNET_POD_IF, .peer_ns_fd = pod_ns, .peer_mac = pod->mac,
-			     .mtu = p->cfg.mtu, .txqlen = QUEUE_LEN};
+	CLEANUP(net_freep)
+	struct net *in = NULL;
+	struct net_veth v = {.name = host_if,
+			     .peer = PODNET_POD_IF,
+			     .peer_ns_fd = pod_ns,
+			     .peer_mac = pod->mac,
+			     .mtu = p->cfg.mtu,
+			     .txqlen = QUEUE_LEN};
 	struct net_mac mac = net_mac_of_ip4(pod->address);
 	struct net_link there;
 	struct net_link here;
@@ -118,7 +132,8 @@ static enum rc veth_up(struct podnet *p, const struct podnet_pod *pod, const cha
 
 	if (rc)
 		return rc;
-	if (!net_link_get(in, PODNET_POD_IF, &there, NULL) && there.master && !net_link_get(p->net, host_if, &here, NULL))
+	if (!net_link_get(in, PODNET_POD_IF, &there, NULL) && there.master &&
+	    !net_link_get(p->net, host_if, &here, NULL))
 		return RC_OK;
 	mac.b[0] = 0x0e;
 	mac.b[1] = 0x5c; /* the node's end needs some MAC that is nobody's */
@@ -137,9 +152,11 @@ static enum rc pod_check(const struct podnet *p, const struct podnet_pod *pod, s
 	return RC_OK;
 }
 
-enum rc podnet_attach(struct podnet *p, const struct podnet_pod *pod, struct podnet_attached *out, struct err *err)
+enum rc podnet_attach(struct podnet *p, const struct podnet_pod *pod, struct podnet_attached *out,
+		      struct err *err)
 {
-	CLEANUP(fd_closep) int pod_ns = -1;
+	CLEANUP(fd_closep)
+	int pod_ns = -1;
 	struct podnet_attached a;
 	enum rc rc = pod_check(p, pod, err);
 
@@ -195,7 +212,8 @@ struct in_addr podnet_mig_network(void)
 
 struct in_addr podnet_mig_address(struct in_addr pod_address)
 {
-	return net_ip4_nth(podnet_mig_network(), PODNET_MIG_PREFIX, ntohl(pod_address.s_addr) & 0xffff);
+	return net_ip4_nth(podnet_mig_network(), PODNET_MIG_PREFIX,
+			   ntohl(pod_address.s_addr) & 0xffff);
 }
 
 enum rc podnet_mig_render(const struct podnet_config *c, struct sbuf *out, struct err *err)
@@ -216,7 +234,9 @@ enum rc podnet_mig_render(const struct podnet_config *c, struct sbuf *out, struc
 		  "\tchain in { type filter hook input priority filter; policy accept; }\n"
 		  "}\n",
 		  PODNET_MIG_TABLE);
-	sbuf_addf(out, "flush chain ip %s pre\nflush chain ip %s post\nflush chain ip %s through\nflush chain ip %s in\n",
+	sbuf_addf(out,
+		  "flush chain ip %s pre\nflush chain ip %s post\nflush chain ip %s through\nflush "
+		  "chain ip %s in\n",
 		  PODNET_MIG_TABLE, PODNET_MIG_TABLE, PODNET_MIG_TABLE, PODNET_MIG_TABLE);
 	sbuf_addf(out,
 		  "table ip %s {\n"
@@ -238,9 +258,9 @@ enum rc podnet_mig_render(const struct podnet_config *c, struct sbuf *out, struc
 		  "\t\tip saddr %s/%u drop\n"
 		  "\t}\n"
 		  "}\n",
-		  PODNET_MIG_TABLE, under, net, PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net,
-		  PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net,
-		  PODNET_MIG_PREFIX);
+		  PODNET_MIG_TABLE, under, net, PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net,
+		  PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net,
+		  PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX);
 
 	enum rc rc = sbuf_rc(out);
 
@@ -261,7 +281,8 @@ enum rc podnet_mig_up(struct podnet *p, struct err *err)
 }
 
 /* In the pod: only QEMU's uid is routed this way, and nothing but this link reaches its address. */
-static enum rc mig_pod_rules(const struct podnet_pod *pod, struct in_addr mig, int pod_ns, struct err *err)
+static enum rc mig_pod_rules(const struct podnet_pod *pod, struct in_addr mig, int pod_ns,
+			     struct err *err)
 {
 	char addr[NET_IP4_TEXT], text[1024];
 
@@ -277,18 +298,22 @@ static enum rc mig_pod_rules(const struct podnet_pod *pod, struct in_addr mig, i
 		 "\tchain out {\n\t\ttype filter hook output priority filter; policy accept;\n"
 		 "\t\tmeta skuid %u oifname != \"%s\" drop\n\t}\n"
 		 "}\n",
-		 addr, PODNET_MIG_IF, PODNET_MIG_IF, addr, PODNET_MIG_IF, PODNET_MIG_IF, (unsigned)pod->qemu_uid,
-		 PODNET_MIG_IF);
+		 addr, PODNET_MIG_IF, PODNET_MIG_IF, addr, PODNET_MIG_IF, PODNET_MIG_IF,
+		 (unsigned)pod->qemu_uid, PODNET_MIG_IF);
 	return net_nft_run(pod_ns, text, err);
 }
 
-static enum rc mig_pod_end(const struct podnet_pod *pod, struct in_addr mig, struct net_mac host_mac, int pod_ns,
-			   struct err *err)
+static enum rc mig_pod_end(const struct podnet_pod *pod, struct in_addr mig,
+			   struct net_mac host_mac, int pod_ns, struct err *err)
 {
 	struct in_addr router = {htonl(0xa9fe0101)}; /* 169.254.1.1: exists on this link only */
-	CLEANUP(net_freep) struct net *in = NULL;
+	CLEANUP(net_freep)
+	struct net *in = NULL;
 	struct net_link_set up = {.up = NET_ON};
-	struct net_route def = {.via = router, .dev = PODNET_MIG_IF, .src = mig, .table = PODNET_MIG_ROUTE_TABLE,
+	struct net_route def = {.via = router,
+				.dev = PODNET_MIG_IF,
+				.src = mig,
+				.table = PODNET_MIG_ROUTE_TABLE,
 				.is_onlink = true};
 	enum rc rc = net_open(&in, pod_ns, err);
 
@@ -307,14 +332,16 @@ static enum rc mig_pod_end(const struct podnet_pod *pod, struct in_addr mig, str
 	return rc;
 }
 
-enum rc podnet_mig_attach(struct podnet *p, const struct podnet_pod *pod, const struct podnet_attached *names, int pod_ns,
-			  struct err *err)
+enum rc podnet_mig_attach(struct podnet *p, const struct podnet_pod *pod,
+			  const struct podnet_attached *names, int pod_ns, struct err *err)
 {
 	struct in_addr mig = podnet_mig_address(pod->address);
 	struct net_mac pod_mac = net_mac_of_ip4(mig), host_mac = pod_mac;
 	struct net_link_set up = {.up = NET_ON};
 	struct net_route to_pod = {.dst = mig, .prefix = 32, .dev = names->host_mig_if};
-	struct net_veth v = {.name = names->host_mig_if, .peer = PODNET_MIG_IF, .peer_ns_fd = pod_ns,
+	struct net_veth v = {.name = names->host_mig_if,
+			     .peer = PODNET_MIG_IF,
+			     .peer_ns_fd = pod_ns,
 			     .mtu = p->cfg.mtu + PODNET_VXLAN_BYTES};
 	enum rc rc;
 
@@ -337,8 +364,9 @@ enum rc podnet_mig_attach(struct podnet *p, const struct podnet_pod *pod, const 
 	return rc;
 }
 
-static enum rc mig_open(struct podnet *p, const char *set, struct in_addr pod_address, struct in_addr peer,
-			const uint16_t *ports, size_t n, bool listen, struct err *err)
+static enum rc mig_open(struct podnet *p, const char *set, struct in_addr pod_address,
+			struct in_addr peer, const uint16_t *ports, size_t n, bool listen,
+			struct err *err)
 {
 	struct sbuf t = SBUF_INIT(4096);
 	char mig[NET_IP4_TEXT], from[NET_IP4_TEXT];
@@ -348,9 +376,11 @@ static enum rc mig_open(struct podnet *p, const char *set, struct in_addr pod_ad
 	net_ip4_format(podnet_mig_address(pod_address), mig);
 	net_ip4_format(peer, from);
 	for (size_t i = 0; i < n; i++) {
-		sbuf_addf(&t, "add element ip %s %s { %s . %s . %u }\n", PODNET_MIG_TABLE, set, mig, from, ports[i]);
+		sbuf_addf(&t, "add element ip %s %s { %s . %s . %u }\n", PODNET_MIG_TABLE, set, mig,
+			  from, ports[i]);
 		if (listen)
-			sbuf_addf(&t, "add element ip %s listen { %s . %u : %s }\n", PODNET_MIG_TABLE, from, ports[i], mig);
+			sbuf_addf(&t, "add element ip %s listen { %s . %u : %s }\n",
+				  PODNET_MIG_TABLE, from, ports[i], mig);
 	}
 
 	enum rc rc = sbuf_rc(&t);
@@ -363,14 +393,14 @@ static enum rc mig_open(struct podnet *p, const char *set, struct in_addr pod_ad
 	return rc;
 }
 
-enum rc podnet_mig_listen(struct podnet *p, struct in_addr pod_address, struct in_addr peer, const uint16_t *ports,
-			  size_t n_ports, struct err *err)
+enum rc podnet_mig_listen(struct podnet *p, struct in_addr pod_address, struct in_addr peer,
+			  const uint16_t *ports, size_t n_ports, struct err *err)
 {
 	return mig_open(p, "incoming", pod_address, peer, ports, n_ports, true, err);
 }
 
-enum rc podnet_mig_connect(struct podnet *p, struct in_addr pod_address, struct in_addr peer, const uint16_t *ports,
-			   size_t n_ports, struct err *err)
+enum rc podnet_mig_connect(struct podnet *p, struct in_addr pod_address, struct in_addr peer,
+			   const uint16_t *ports, size_t n_ports, struct err *err)
 {
 	return mig_open(p, "outgoing", pod_address, peer, ports, n_ports, false, err);
 }
@@ -399,9 +429,11 @@ static enum rc mig_close_one(const struct net_nft_elem *e, void *arg, struct err
 		return RC_OK;
 	net_ip4_format(mig, m);
 	net_ip4_format(peer, q);
-	sbuf_addf(c->text, "delete element ip %s %s { %s . %s . %u }\n", PODNET_MIG_TABLE, c->set, m, q, ntohs(port));
+	sbuf_addf(c->text, "delete element ip %s %s { %s . %s . %u }\n", PODNET_MIG_TABLE, c->set,
+		  m, q, ntohs(port));
 	if (str_eq(c->set, "incoming"))
-		sbuf_addf(c->text, "delete element ip %s listen { %s . %u : %s }\n", PODNET_MIG_TABLE, q, ntohs(port), m);
+		sbuf_addf(c->text, "delete element ip %s listen { %s . %u : %s }\n",
+			  PODNET_MIG_TABLE, q, ntohs(port), m);
 	return RC_OK;
 }
 
@@ -414,7 +446,8 @@ enum rc podnet_mig_close(struct podnet *p, struct in_addr pod_address, struct er
 
 	for (size_t i = 0; i < ARRAY_SIZE(sets) && !rc; i++) {
 		c.set = sets[i];
-		rc = net_nft_set_list(p->ns_fd, "ip", PODNET_MIG_TABLE, sets[i], mig_close_one, &c, err);
+		rc = net_nft_set_list(p->ns_fd, "ip", PODNET_MIG_TABLE, sets[i], mig_close_one, &c,
+				      err);
 	}
 	if (!rc)
 		rc = sbuf_rc(&t);

@@ -5,9 +5,10 @@
 #include "base/str.h"
 #include "net/nft.h"
 
-#define TABLE "ferry_svc"
+#define TABLE	 "ferry_svc"
 #define TEXT_MAX (8 * MIB)
-#define AFFINITY_SEED 0x46657272 /* the same on every node: a client lands at the same endpoint everywhere */
+#define AFFINITY_SEED \
+	0x46657272 /* the same on every node: a client lands at the same endpoint everywhere */
 
 static const char *const proto_names[] = {"tcp", "udp", "sctp"};
 static_assert(ARRAY_SIZE(proto_names) == SVC__MAX, "name every protocol");
@@ -17,7 +18,8 @@ static void chain_name(const struct service *s, const struct svc_port *p, char o
 {
 	const uint8_t *a = (const void *)&s->cluster_ip.s_addr;
 
-	snprintf(out, 64, "svc_%u_%u_%u_%u_%s_%u", a[0], a[1], a[2], a[3], proto_names[p->proto], p->port);
+	snprintf(out, 64, "svc_%u_%u_%u_%u_%s_%u", a[0], a[1], a[2], a[3], proto_names[p->proto],
+		 p->port);
 }
 
 static bool is_served(const struct service *s, const struct svc_port *p)
@@ -25,8 +27,8 @@ static bool is_served(const struct service *s, const struct svc_port *p)
 	return !net_ip4_is_none(s->cluster_ip) && p->n_endpoints > 0;
 }
 
-/* The API keeps addresses and node ports unique; should two objects claim one all the same (a stale cache), the
- * first has it, and the rest of the table is not held up by it. */
+/* The API keeps addresses and node ports unique; should two objects claim one all the same (a
+ * stale cache), the first has it, and the rest of the table is not held up by it. */
 static bool is_taken(const struct services *in, size_t i, size_t k, bool node_ports)
 {
 	const struct service *s = &in->items[i];
@@ -40,7 +42,8 @@ static bool is_taken(const struct services *in, size_t i, size_t k, bool node_po
 			if (!is_served(o, q) || q->proto != p->proto)
 				continue;
 			if (node_ports ? q->node_port == p->node_port
-				       : q->port == p->port && o->cluster_ip.s_addr == s->cluster_ip.s_addr)
+				       : q->port == p->port &&
+						 o->cluster_ip.s_addr == s->cluster_ip.s_addr)
 				return true;
 		}
 	return false;
@@ -61,12 +64,13 @@ static void render_chain(const struct service *s, const struct svc_port *p, stru
 	}
 	sbuf_addf(out, "\t\tmeta l4proto %s dnat to ", proto);
 	if (s->affinity_seconds)
-		sbuf_addf(out, "jhash ip saddr mod %zu seed 0x%x map {", p->n_endpoints, AFFINITY_SEED);
+		sbuf_addf(out, "jhash ip saddr mod %zu seed 0x%x map {", p->n_endpoints,
+			  AFFINITY_SEED);
 	else
 		sbuf_addf(out, "numgen random mod %zu map {", p->n_endpoints);
 	for (size_t i = 0; i < p->n_endpoints; i++)
-		sbuf_addf(out, "%s %zu : %s . %u", i ? "," : "", i, net_ip4_format(p->endpoints[i].address, a),
-			  p->endpoints[i].port);
+		sbuf_addf(out, "%s %zu : %s . %u", i ? "," : "", i,
+			  net_ip4_format(p->endpoints[i].address, a), p->endpoints[i].port);
 	sbuf_adds(out, " }\n\t}\n");
 }
 
@@ -75,22 +79,24 @@ static void render_maps(const struct services *in, bool node_ports, struct sbuf 
 	bool any = false;
 	char a[NET_IP4_TEXT], name[64];
 
-	sbuf_addf(out, "\tmap %s {\n\t\ttype %sinet_proto . inet_service : verdict\n", node_ports ? "nodeports" : "cluster",
-		  node_ports ? "" : "ipv4_addr . ");
+	sbuf_addf(out, "\tmap %s {\n\t\ttype %sinet_proto . inet_service : verdict\n",
+		  node_ports ? "nodeports" : "cluster", node_ports ? "" : "ipv4_addr . ");
 	for (size_t i = 0; i < in->n; i++) {
 		const struct service *s = &in->items[i];
 
 		for (size_t k = 0; k < s->n_ports; k++) {
 			const struct svc_port *p = &s->ports[k];
 
-			if (!is_served(s, p) || (node_ports && !p->node_port) || is_taken(in, i, k, node_ports))
+			if (!is_served(s, p) || (node_ports && !p->node_port) ||
+			    is_taken(in, i, k, node_ports))
 				continue;
 			chain_name(s, p, name);
 			sbuf_adds(out, any ? ",\n\t\t\t     " : "\t\telements = { ");
 			any = true;
 			if (!node_ports)
 				sbuf_addf(out, "%s . ", net_ip4_format(s->cluster_ip, a));
-			sbuf_addf(out, "%s . %u : goto %s", proto_names[p->proto], node_ports ? p->node_port : p->port, name);
+			sbuf_addf(out, "%s . %u : goto %s", proto_names[p->proto],
+				  node_ports ? p->node_port : p->port, name);
 		}
 	}
 	sbuf_addf(out, "%s\t}\n", any ? " }\n" : "");
@@ -123,20 +129,25 @@ static void render_base(const struct services *in, struct sbuf *out)
 	net_ip4_format(in->gateway, gw);
 	sbuf_adds(out, "\tchain lead {\n");
 	if (!net_ip4_is_none(in->dns))
-		sbuf_addf(out, "\t\tip daddr %s meta l4proto { tcp, udp } th dport 53 dnat to %s:53\n",
+		sbuf_addf(out,
+			  "\t\tip daddr %s meta l4proto { tcp, udp } th dport 53 dnat to %s:53\n",
 			  net_ip4_format(in->dns, dns), gw);
-	/* fib: a node port is served at every address of the node itself, but never on the segment's behalf. */
-	sbuf_adds(out,
-		  "\t\tip daddr . meta l4proto . th dport vmap @cluster\n"
-		  "\t\tfib daddr type local meta l4proto . th dport vmap @nodeports\n"
-		  "\t}\n"
-		  "\tchain pre {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\t\tjump lead\n\t}\n"
-		  "\tchain out {\n\t\ttype nat hook output priority -100; policy accept;\n\t\tjump lead\n\t}\n");
-	/* Answers must come back through the node that translated: flows between two addresses of the segment (the
-	 * answer would go straight), and flows from elsewhere that entered by a node port (the answer would leave by
-	 * the gateway). A flow to a cluster address from elsewhere enters by the gateway node and keeps its source. */
+	/* fib: a node port is served at every address of the node itself, but never on the
+	 * segment's behalf. */
+	sbuf_adds(out, "\t\tip daddr . meta l4proto . th dport vmap @cluster\n"
+		       "\t\tfib daddr type local meta l4proto . th dport vmap @nodeports\n"
+		       "\t}\n"
+		       "\tchain pre {\n\t\ttype nat hook prerouting priority dstnat; policy "
+		       "accept;\n\t\tjump lead\n\t}\n"
+		       "\tchain out {\n\t\ttype nat hook output priority -100; policy "
+		       "accept;\n\t\tjump lead\n\t}\n");
+	/* Answers must come back through the node that translated: flows between two addresses
+	 * of the segment (the answer would go straight), and flows from elsewhere that entered
+	 * by a node port (the answer would leave by the gateway). A flow to a cluster address
+	 * from elsewhere enters by the gateway node and keeps its source. */
 	sbuf_addf(out,
-		  "\tchain post {\n\t\ttype nat hook postrouting priority srcnat - 1; policy accept;\n"
+		  "\tchain post {\n\t\ttype nat hook postrouting priority srcnat - 1; policy "
+		  "accept;\n"
 		  "\t\tct status & dnat == 0 accept\n"
 		  "\t\tip daddr != %s/%u accept\n"
 		  "\t\tip saddr %s/%u fib saddr type local accept\n"
@@ -147,18 +158,20 @@ static void render_base(const struct services *in, struct sbuf *out)
 		  "\t}\n",
 		  net, in->prefix, net, in->prefix, net, in->prefix, svc, in->service_prefix);
 	/* Still addressed to a Service after translation: nothing is there. */
-	sbuf_addf(out,
-		  "\tchain refuse {\n"
-		  "\t\tmeta l4proto tcp reject with tcp reset\n"
-		  "\t\treject with icmp port-unreachable\n"
-		  "\t}\n"
-		  "\tchain through {\n\t\ttype filter hook forward priority filter; policy accept;\n"
-		  "\t\tip daddr %s/%u jump refuse\n\t}\n"
-		  "\tchain through_out {\n\t\ttype filter hook output priority filter; policy accept;\n"
-		  "\t\tip daddr %s/%u jump refuse\n\t}\n"
-		  "\tchain in {\n\t\ttype filter hook input priority filter; policy accept;\n"
-		  "\t\tmeta l4proto . th dport @refused_ports ct state new jump refuse\n\t}\n",
-		  svc, in->service_prefix, svc, in->service_prefix);
+	sbuf_addf(
+		out,
+		"\tchain refuse {\n"
+		"\t\tmeta l4proto tcp reject with tcp reset\n"
+		"\t\treject with icmp port-unreachable\n"
+		"\t}\n"
+		"\tchain through {\n\t\ttype filter hook forward priority filter; policy accept;\n"
+		"\t\tip daddr %s/%u jump refuse\n\t}\n"
+		"\tchain through_out {\n\t\ttype filter hook output priority filter; policy "
+		"accept;\n"
+		"\t\tip daddr %s/%u jump refuse\n\t}\n"
+		"\tchain in {\n\t\ttype filter hook input priority filter; policy accept;\n"
+		"\t\tmeta l4proto . th dport @refused_ports ct state new jump refuse\n\t}\n",
+		svc, in->service_prefix, svc, in->service_prefix);
 }
 
 static enum rc services_check(const struct services *in, struct err *err)
@@ -167,11 +180,12 @@ static enum rc services_check(const struct services *in, struct err *err)
 		const struct service *s = &in->items[i];
 
 		if (!str_is_dns_label(s->ns) || !str_is_dns_label(s->name))
-			return err_set(err, RC_INVALID, "service '%.63s/%.63s' has a bad name", s->ns ? s->ns : "",
-				       s->name ? s->name : "");
+			return err_set(err, RC_INVALID, "service '%.63s/%.63s' has a bad name",
+				       s->ns ? s->ns : "", s->name ? s->name : "");
 		for (size_t k = 0; k < s->n_ports; k++)
 			if (s->ports[k].proto >= SVC__MAX || !s->ports[k].port)
-				return err_set(err, RC_INVALID, "service '%s/%s' has a bad port", s->ns, s->name);
+				return err_set(err, RC_INVALID, "service '%s/%s' has a bad port",
+					       s->ns, s->name);
 	}
 	return RC_OK;
 }
@@ -185,7 +199,8 @@ enum rc services_render(const struct services *in, struct sbuf *out, struct err 
 	sbuf_adds(out, "add table ip " TABLE "\ndelete table ip " TABLE "\ntable ip " TABLE " {\n");
 	for (size_t i = 0; i < in->n; i++)
 		for (size_t k = 0; k < in->items[i].n_ports; k++)
-			if (is_served(&in->items[i], &in->items[i].ports[k]) && !is_taken(in, i, k, false))
+			if (is_served(&in->items[i], &in->items[i].ports[k]) &&
+			    !is_taken(in, i, k, false))
 				render_chain(&in->items[i], &in->items[i].ports[k], out);
 	render_maps(in, false, out);
 	render_maps(in, true, out);
@@ -226,7 +241,8 @@ static bool seen_before(const struct service *s, size_t port, size_t endpoint)
 	return false;
 }
 
-enum rc services_render_hosts(const struct services *in, const char *domain, struct sbuf *out, struct err *err)
+enum rc services_render_hosts(const struct services *in, const char *domain, struct sbuf *out,
+			      struct err *err)
 {
 	char a[NET_IP4_TEXT];
 	enum rc rc = services_check(in, err);
@@ -239,15 +255,17 @@ enum rc services_render_hosts(const struct services *in, const char *domain, str
 		const struct service *s = &in->items[i];
 
 		if (!net_ip4_is_none(s->cluster_ip)) {
-			sbuf_addf(out, "%s %s.%s.svc.%s\n", net_ip4_format(s->cluster_ip, a), s->name, s->ns, domain);
+			sbuf_addf(out, "%s %s.%s.svc.%s\n", net_ip4_format(s->cluster_ip, a),
+				  s->name, s->ns, domain);
 			continue;
 		}
 		for (size_t k = 0; k < s->n_ports; k++)
 			for (size_t e = 0; e < s->ports[k].n_endpoints; e++)
 				if (!seen_before(s, k, e))
-					sbuf_addf(out, "%s %s.%s.svc.%s\n",
-						  net_ip4_format(s->ports[k].endpoints[e].address, a), s->name, s->ns,
-						  domain);
+					sbuf_addf(
+						out, "%s %s.%s.svc.%s\n",
+						net_ip4_format(s->ports[k].endpoints[e].address, a),
+						s->name, s->ns, domain);
 	}
 	rc = sbuf_rc(out);
 	return rc ? err_set(err, rc, "the names of %zu services do not fit", in->n) : RC_OK;

@@ -1,5 +1,5 @@
-/* src/cluster/podruntime/services.h - Services as one nftables table: ClusterIP and NodePort lead to the
- * addresses of VMs.
+/* src/cluster/podruntime/services.h - Services as one nftables table: ClusterIP and NodePort
+ * lead to the addresses of VMs.
  *
  * The same table on every node.  It names addresses, never places: a move changes none of it.
  * services_render() is pure.  services_apply() blocks (pool) and replaces the whole table in one
@@ -21,7 +21,8 @@ struct svc_port {
 	enum svc_proto proto;
 	uint16_t port;
 	uint16_t node_port; /* 0: none */
-	const struct svc_endpoint *endpoints; /* ready ones; none: connections are refused at once */
+	const struct svc_endpoint
+		*endpoints; /* ready ones; none: connections are refused at once */
 	size_t n_endpoints;
 };
 struct service {
@@ -40,7 +41,8 @@ struct services {
 	struct in_addr gateway;		/* 10.244.0.1 */
 	struct in_addr service_network; /* unknown addresses in it are refused, not sent away */
 	unsigned service_prefix;
-	struct in_addr dns; /* cluster address of the DNS (10.96.0.10), led to the gateway; none: not served */
+	struct in_addr
+		dns; /* the DNS' cluster address (10.96.0.10), led to the gateway; or none */
 };
 
 /* A complete text for nft: drops and remakes table `ip ferry_svc`. */
@@ -49,7 +51,7 @@ MUST_CHECK enum rc services_apply(int ns_fd, const struct services *s, struct er
 MUST_CHECK enum rc services_drop(int ns_fd, struct err *err);
 
 /* "address name" lines for the DNS: <svc>.<ns>.svc.<domain>; headless: one line per endpoint. */
-MUST_CHECK enum rc services_render_hosts(const struct services *s, const char *domain, struct sbuf *out,
-					 struct err *err);
+MUST_CHECK enum rc services_render_hosts(const struct services *s, const char *domain,
+					 struct sbuf *out, struct err *err);
 
 #endif

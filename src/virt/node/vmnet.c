@@ -9,10 +9,11 @@
 #include "net/ns.h"
 
 #define DHCP_NAME "dhcp"
-#define DHCP_FAKE_HOST 0xa9fe4b0a /* 169.254.75.10: DHCP's own address where the guest is on the segment itself */
+#define DHCP_FAKE_HOST \
+	0xa9fe4b0a /* 169.254.75.10: DHCP's own address where the guest is on the segment itself */
 
 /* Offsets in an ICMP error, from its own header: the quoted IP header starts after 8 bytes. */
-#define INNER_CSUM (8 + 10)
+#define INNER_CSUM  (8 + 10)
 #define INNER_SADDR (8 + 12)
 #define INNER_DADDR (8 + 16)
 
@@ -37,7 +38,8 @@ static struct net_mac guest_mac(const struct vmnet_config *c)
 static enum rc config_check(const struct vmnet_config *c, struct err *err)
 {
 	if (net_mac_is_zero(c->mac) || net_ip4_is_none(c->address) || str_is_empty(c->pod_if))
-		return err_set(err, RC_INVALID, "a VM's network needs the pod's link, MAC and address");
+		return err_set(err, RC_INVALID,
+			       "a VM's network needs the pod's link, MAC and address");
 	if (c->mtu < 576 || c->mtu > 65535)
 		return err_set(err, RC_INVALID, "MTU %u is out of range", c->mtu);
 	if (c->n_ports > VMNET_PORTS_MAX)
@@ -48,11 +50,15 @@ static enum rc config_check(const struct vmnet_config *c, struct err *err)
 	if (c->binding == VMNET_BRIDGE)
 		return net_mac_equal(guest_mac(c), c->mac)
 			       ? RC_OK
-			       : err_set(err, RC_INVALID, "with the bridge binding the guest's MAC is the VM's");
+			       : err_set(err, RC_INVALID,
+					 "with the bridge binding the guest's MAC is the VM's");
 	if (c->vm_prefix > 30 || c->vm_prefix < 8)
-		return err_set(err, RC_INVALID, "VM CIDR subnet is too small, at least 2 host addresses are required: /%u",
-			       c->vm_prefix);
-	if (net_ip4_in(c->address, c->vm_network, c->vm_prefix) || net_ip4_in(c->gateway, c->vm_network, c->vm_prefix))
+		return err_set(
+			err, RC_INVALID,
+			"VM CIDR subnet is too small, at least 2 host addresses are required: /%u",
+			c->vm_prefix);
+	if (net_ip4_in(c->address, c->vm_network, c->vm_prefix) ||
+	    net_ip4_in(c->gateway, c->vm_network, c->vm_prefix))
 		return err_set(err, RC_INVALID, "the guest's network overlaps the cluster network");
 	return RC_OK;
 }
@@ -61,30 +67,35 @@ static enum rc config_check(const struct vmnet_config *c, struct err *err)
 
 static void render_sets(const struct vmnet_config *c, struct sbuf *out)
 {
-	/* Kept over a re-render: they hold what the guest opened.  The limit bounds kernel memory (about 100 bytes
-	 * each); a guest that opens more flows at once loses the filter's memory of its oldest-expiring ones. */
+	/* Kept over a re-render: they hold what the guest opened.  The limit bounds kernel
+	 * memory (about 100 bytes each); a guest that opens more flows at once loses the
+	 * filter's memory of its oldest-expiring ones. */
 	sbuf_adds(out, "table ip vmnet {\n"
-		       "\tset flows { type inet_proto . ipv4_addr . inet_service . inet_service; size 16384; "
+		       "\tset flows { type inet_proto . ipv4_addr . inet_service . inet_service; "
+		       "size 16384; "
 		       "flags dynamic,timeout; timeout 3m; }\n"
-		       "\tset peers { type inet_proto . ipv4_addr; size 1024; flags dynamic,timeout; timeout 3m; }\n"
+		       "\tset peers { type inet_proto . ipv4_addr; size 1024; flags "
+		       "dynamic,timeout; timeout 3m; }\n"
 		       "\tset ports { type inet_proto . inet_service; }\n");
-	static const char *const chains[] = {"inner_in", "inner_out", "unknown", "judge", "remember", "from_segment",
-					     "from_guest"};
+	static const char *const chains[] = {"inner_in", "inner_out",	 "unknown",   "judge",
+					     "remember", "from_segment", "from_guest"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(chains); i++)
 		sbuf_addf(out, "\tchain %s { }\n", chains[i]);
-	sbuf_adds(out, "\tchain pre { type filter hook prerouting priority raw; policy accept; }\n"
-		       "\tchain post { type filter hook postrouting priority raw; policy accept; }\n"
-		       "\tchain in { type filter hook input priority filter; policy accept; }\n"
-		       "\tchain through { type filter hook forward priority filter; policy accept; }\n"
-		       "}\n");
+	sbuf_adds(out,
+		  "\tchain pre { type filter hook prerouting priority raw; policy accept; }\n"
+		  "\tchain post { type filter hook postrouting priority raw; policy accept; }\n"
+		  "\tchain in { type filter hook input priority filter; policy accept; }\n"
+		  "\tchain through { type filter hook forward priority filter; policy accept; }\n"
+		  "}\n");
 	for (size_t i = 0; i < ARRAY_SIZE(chains); i++)
 		sbuf_addf(out, "flush chain ip vmnet %s\n", chains[i]);
-	sbuf_adds(out, "flush chain ip vmnet pre\nflush chain ip vmnet post\nflush chain ip vmnet in\n"
-		       "flush chain ip vmnet through\nflush set ip vmnet ports\n");
+	sbuf_adds(out,
+		  "flush chain ip vmnet pre\nflush chain ip vmnet post\nflush chain ip vmnet in\n"
+		  "flush chain ip vmnet through\nflush set ip vmnet ports\n");
 	for (size_t i = 0; i < c->n_ports; i++)
-		sbuf_addf(out, "add element ip vmnet ports { %s . %u }\n", proto_names[c->ports[i].proto],
-			  c->ports[i].port);
+		sbuf_addf(out, "add element ip vmnet ports { %s . %u }\n",
+			  proto_names[c->ports[i].proto], c->ports[i].port);
 }
 
 /* What a listed set of ports does to new flows from outside. */
@@ -96,7 +107,8 @@ static void render_filter(const struct vmnet_config *c, struct sbuf *out)
 		       "\t\tmeta l4proto tcp tcp flags & (fin | syn | rst | ack) != syn return\n"
 		       "\t\tmeta l4proto . th dport @ports return\n"
 		       "\t\tmeta l4proto tcp reject with tcp reset\n"
-		       "\t\tmeta l4proto { udp, sctp } meta l4proto . ip saddr . th sport . th dport @flows return\n"
+		       "\t\tmeta l4proto { udp, sctp } meta l4proto . ip saddr . th sport . th "
+		       "dport @flows return\n"
 		       "\t\tmeta l4proto != { udp, sctp } meta l4proto . ip saddr @peers return\n"
 		       "\t\tjump unknown\n"
 		       "\t}\n");
@@ -104,15 +116,18 @@ static void render_filter(const struct vmnet_config *c, struct sbuf *out)
 	if (!c->is_incoming)
 		sbuf_adds(out, "\tchain unknown {\n\t\treject with icmp port-unreachable\n\t}\n");
 	sbuf_adds(out, "\tchain remember {\n"
-		       "\t\tmeta l4proto { udp, sctp } update @flows { meta l4proto . ip daddr . th dport . th sport }\n"
-		       "\t\tmeta l4proto != { tcp, udp, sctp, icmp } update @peers { meta l4proto . ip daddr }\n"
+		       "\t\tmeta l4proto { udp, sctp } update @flows { meta l4proto . ip daddr . "
+		       "th dport . th sport }\n"
+		       "\t\tmeta l4proto != { tcp, udp, sctp, icmp } update @peers { meta l4proto "
+		       ". ip daddr }\n"
 		       "\t}\n");
 }
 
 static void render_rewrite(const struct vmnet_config *c, struct sbuf *out)
 {
 	char vm[NET_IP4_TEXT], guest[NET_IP4_TEXT], gw[NET_IP4_TEXT];
-	static const char errors[] = "icmp type { destination-unreachable, time-exceeded, parameter-problem }";
+	static const char errors[] =
+		"icmp type { destination-unreachable, time-exceeded, parameter-problem }";
 
 	net_ip4_format(c->address, vm);
 	net_ip4_format(guest_address(c), guest);
@@ -123,7 +138,8 @@ static void render_rewrite(const struct vmnet_config *c, struct sbuf *out)
 		  "\t\tip daddr set %s notrack\n"
 		  "\t}\n",
 		  c->n_ports ? "\t\tjump judge\n" : "", errors, ntohl(c->address.s_addr), guest);
-	/* 0.0.0.0: DHCP before there is an address.  To its own address: comes back as from outside. */
+	/* 0.0.0.0: DHCP before there is an address.  To its own address: comes back as from
+	 * outside. */
 	sbuf_addf(out,
 		  "\tchain from_guest {\n"
 		  "\t\tip saddr 0.0.0.0 udp dport 67 accept\n"
@@ -144,7 +160,8 @@ static void render_rewrite(const struct vmnet_config *c, struct sbuf *out)
 		  "\t\toifname \"%s\" ip saddr %s ip saddr set %s\n"
 		  "\t\toifname \"%s\" ip saddr %s ip saddr set %s\n"
 		  "\t}\n",
-		  c->pod_if, errors, ntohl(guest_address(c).s_addr), c->pod_if, guest, vm, VMNET_TAP, guest, vm);
+		  c->pod_if, errors, ntohl(guest_address(c).s_addr), c->pod_if, guest, vm,
+		  VMNET_TAP, guest, vm);
 	/* The namespace itself offers the guest DHCP and a ping, and the segment nothing. */
 	sbuf_addf(out,
 		  "\tchain in {\n"
@@ -157,8 +174,8 @@ static void render_rewrite(const struct vmnet_config *c, struct sbuf *out)
 		  "\t\tiifname \"%s\" oifname { \"%s\", \"%s\" } accept\n"
 		  "\t\tdrop\n"
 		  "\t}\n",
-		  VMNET_TAP, VMNET_TAP, gw, VMNET_TAP, c->pod_if, c->pod_if, VMNET_TAP, guest, VMNET_TAP, c->pod_if,
-		  VMNET_TAP);
+		  VMNET_TAP, VMNET_TAP, gw, VMNET_TAP, c->pod_if, c->pod_if, VMNET_TAP, guest,
+		  VMNET_TAP, c->pod_if, VMNET_TAP);
 }
 
 enum rc vmnet_render(const struct vmnet_config *c, struct sbuf *out, struct err *err)
@@ -191,23 +208,25 @@ static enum rc rules_up(const struct vmnet_config *c, struct err *err)
 
 enum rc vmnet_masquerade_up(const struct vmnet_config *c, struct net *in, struct err *err)
 {
-	static const struct net_mac gateway_mac = {{0x02, 0, 0, 0, 0, 0}}; /* KubeVirt's: the guest sees no change */
+	static const struct net_mac gateway_mac = {
+		{0x02, 0, 0, 0, 0, 0}}; /* KubeVirt's: the guest sees no change */
 	struct net_link_set tap = {.up = NET_ON, .mtu = c->mtu, .mac = &gateway_mac};
 	enum rc rc = net_link_set(in, VMNET_TAP, &tap, err);
 
 	if (!rc)
 		rc = net_addr_add(in, VMNET_TAP, guest_gateway(c), c->vm_prefix, err);
-	/* Never asked for: a guest that stands still (or was never heard yet) must not lose frames to ARP. */
+	/* Never asked for: a guest that stands still (or was never heard yet) must not lose
+	 * frames to ARP. */
 	if (!rc)
 		rc = net_neigh_set(in, VMNET_TAP, guest_address(c), guest_mac(c), err);
 	if (!rc)
 		rc = rules_up(c, err);
 	if (!rc)
-		rc = net_nft_add_inner_rewrite(c->ns_fd, VMNET_TABLE, "inner_in", INNER_SADDR, guest_address(c),
-					       INNER_CSUM, err);
+		rc = net_nft_add_inner_rewrite(c->ns_fd, VMNET_TABLE, "inner_in", INNER_SADDR,
+					       guest_address(c), INNER_CSUM, err);
 	if (!rc)
-		rc = net_nft_add_inner_rewrite(c->ns_fd, VMNET_TABLE, "inner_out", INNER_DADDR, c->address, INNER_CSUM,
-					       err);
+		rc = net_nft_add_inner_rewrite(c->ns_fd, VMNET_TABLE, "inner_out", INNER_DADDR,
+					       c->address, INNER_CSUM, err);
 	return rc;
 }
 
@@ -242,7 +261,8 @@ enum rc vmnet_bridge_render(const struct vmnet_config *c, struct sbuf *out, stru
 		  "\t\tdrop\n"
 		  "\t}\n"
 		  "}\n",
-		  VMNET_TAP, mac, VMNET_TAP, vm, VMNET_TAP, vm, VMNET_TAP, c->pod_if, VMNET_TAP, VMNET_TAP);
+		  VMNET_TAP, mac, VMNET_TAP, vm, VMNET_TAP, vm, VMNET_TAP, c->pod_if, VMNET_TAP,
+		  VMNET_TAP);
 
 	enum rc rc = sbuf_rc(out);
 
@@ -260,7 +280,8 @@ static struct net_mac derived_mac(const struct vmnet_config *c, uint8_t second)
 
 enum rc vmnet_bridge_up(const struct vmnet_config *c, struct net *in, struct err *err)
 {
-	struct net_mac pod_mac = derived_mac(c, 0x5b); /* the VM's own MAC must not be the port's: it is the guest's */
+	struct net_mac pod_mac = derived_mac(
+		c, 0x5b); /* the VM's own MAC must not be the port's: it is the guest's */
 	struct net_link_set pod = {.up = NET_ON, .mac = &pod_mac, .master = VMNET_BRIDGE_IF};
 	struct net_link_set tap = {.up = NET_ON, .mtu = c->mtu, .master = VMNET_BRIDGE_IF};
 	struct net_link_set up = {.up = NET_ON};
@@ -268,7 +289,8 @@ enum rc vmnet_bridge_up(const struct vmnet_config *c, struct net *in, struct err
 	struct net_port_set to_guest = {.learning = NET_OFF, .flood = NET_OFF};
 	struct net_fdb guest = {.kind = NET_FDB_PORT, .dev = VMNET_TAP, .mac = c->mac};
 	struct in_addr own = {htonl(DHCP_FAKE_HOST)};
-	struct net_route to_client = {.dst = c->address, .prefix = 32, .dev = VMNET_BRIDGE_IF, .src = own};
+	struct net_route to_client = {
+		.dst = c->address, .prefix = 32, .dev = VMNET_BRIDGE_IF, .src = own};
 	enum rc rc = net_addr_del(in, c->pod_if, c->address, c->prefix, err);
 
 	if (!rc)
@@ -322,9 +344,10 @@ static enum rc dhcp_up(const struct vmnet_config *c, struct err *err)
 	return rc;
 }
 
-/* A QEMU that is not running takes one frame from the tap and keeps it in front of the card; each time the card is
- * reset (it is, when the incoming state is loaded) that frame is thrown away and the next one taken.  So that these
- * are not the first frames that a source sends on, frames of a kind that no guest listens to go first. */
+/* A QEMU that is not running takes one frame from the tap and keeps it in front of the card;
+ * each time the card is reset (it is, when the incoming state is loaded) that frame is thrown
+ * away and the next one taken.  So that these are not the first frames that a source sends on,
+ * frames of a kind that no guest listens to go first. */
 static enum rc feed_stopped_qemu(const struct vmnet_config *c, struct err *err)
 {
 	enum { ETHERTYPE_LOCAL = 0x88b5, N_FRAMES = 4 };
@@ -340,8 +363,10 @@ static enum rc feed_stopped_qemu(const struct vmnet_config *c, struct err *err)
 
 enum rc vmnet_up(const struct vmnet_config *c, int *tap_fd, struct err *err)
 {
-	CLEANUP(net_freep) struct net *in = NULL;
-	CLEANUP(fd_closep) int fd = -1;
+	CLEANUP(net_freep)
+	struct net *in = NULL;
+	CLEANUP(fd_closep)
+	int fd = -1;
 	enum rc rc = config_check(c, err);
 
 	if (!rc)
@@ -349,7 +374,8 @@ enum rc vmnet_up(const struct vmnet_config *c, int *tap_fd, struct err *err)
 	if (!rc && tap_fd)
 		rc = net_tap_open(c->ns_fd, VMNET_TAP, c->owner, true, VMNET_TAP_QUEUE, &fd, err);
 	if (!rc)
-		rc = c->binding == VMNET_BRIDGE ? vmnet_bridge_up(c, in, err) : vmnet_masquerade_up(c, in, err);
+		rc = c->binding == VMNET_BRIDGE ? vmnet_bridge_up(c, in, err)
+						: vmnet_masquerade_up(c, in, err);
 	if (!rc && tap_fd && c->is_incoming)
 		rc = feed_stopped_qemu(c, err);
 	if (!rc)

@@ -1,4 +1,5 @@
-/* The ports filter's memory of flows that the guest opened, as text: "<set> <key in hex> <lifetime> <left>" lines. */
+/* The ports filter's memory of flows that the guest opened, as text: "<set> <key in hex>
+ * <lifetime> <left>" lines. */
 #include <stdio.h>
 
 #include "base/mem.h"
@@ -6,7 +7,7 @@
 #include "net/nft.h"
 #include "vmnet_int.h"
 
-#define FLOWS_MAX 32768
+#define FLOWS_MAX      32768
 #define LINE_MAX_BYTES 128
 
 static const struct {
@@ -27,7 +28,8 @@ static enum rc dump_one(const struct net_nft_elem *e, void *arg, struct err *err
 	sbuf_addf(d->out, "%s ", d->set);
 	for (size_t i = 0; i < e->n_key; i++)
 		sbuf_addf(d->out, "%02x", e->key[i]);
-	sbuf_addf(d->out, " %llu %llu\n", (unsigned long long)e->timeout_ms, (unsigned long long)e->expires_ms);
+	sbuf_addf(d->out, " %llu %llu\n", (unsigned long long)e->timeout_ms,
+		  (unsigned long long)e->expires_ms);
 	return RC_OK;
 }
 
@@ -71,7 +73,8 @@ static bool parse_line(struct str line, size_t set, struct net_nft_elem *e)
 	memset(e, 0, sizeof(*e));
 	e->n_key = sets[set].n_key;
 	for (size_t i = 0; i < e->n_key; i++) {
-		int hi = hex_value(text[n_name + 1 + 2 * i]), lo = hex_value(text[n_name + 2 + 2 * i]);
+		int hi = hex_value(text[n_name + 1 + 2 * i]),
+		    lo = hex_value(text[n_name + 2 + 2 * i]);
 
 		if (hi < 0 || lo < 0)
 			return false;
@@ -90,14 +93,16 @@ static bool parse_line(struct str line, size_t set, struct net_nft_elem *e)
 
 static enum rc load_set(int ns_fd, const char *text, size_t set, struct err *err)
 {
-	CLEANUP(mem_freep) struct net_nft_elem *elems = NULL;
+	CLEANUP(mem_freep)
+	struct net_nft_elem *elems = NULL;
 	size_t n = 0, cap = 0;
 	struct str rest = str_of(text);
 
 	while (rest.p && rest.n) {
 		struct str line = str_split(&rest, '\n');
 
-		if (line.n <= strlen(sets[set].set) || memcmp(line.p, sets[set].set, strlen(sets[set].set)) != 0)
+		if (line.n <= strlen(sets[set].set) ||
+		    memcmp(line.p, sets[set].set, strlen(sets[set].set)) != 0)
 			continue;
 		if (n == FLOWS_MAX)
 			return err_set(err, RC_TOO_BIG, "more than %d flows", FLOWS_MAX);

@@ -8,7 +8,8 @@
 #include "vmnet_int.h"
 
 #define SLACK_DEFAULT (20 * USEC_PER_MSEC)
-#define SOURCE_TTL (3600 * USEC_PER_SEC)  /* an agent that never comes back: frames stop being sent on */
+#define SOURCE_TTL \
+	(3600 * USEC_PER_SEC) /* an agent that never comes back: frames stop being sent on */
 #define TARGET_TTL (86400 * USEC_PER_SEC) /* must outlast any move; vmnet_target_close() ends it */
 
 struct vmnet_handover {
@@ -35,9 +36,11 @@ struct vmnet_handover *vmnet_handover_free(struct vmnet_handover *h)
 	return mem_free(h);
 }
 
-static enum rc handover_new(struct vmnet_handover **out, const struct vmnet_handover_config *c, struct err *err)
+static enum rc handover_new(struct vmnet_handover **out, const struct vmnet_handover_config *c,
+			    struct err *err)
 {
-	CLEANUP(vmnet_handover_freep) struct vmnet_handover *h = mem_alloc(sizeof(*h));
+	CLEANUP(vmnet_handover_freep)
+	struct vmnet_handover *h = mem_alloc(sizeof(*h));
 	enum rc rc;
 
 	if (!h)
@@ -66,17 +69,24 @@ static usec_t monotonic(void)
 
 /* ---- source ---- */
 
-enum rc vmnet_source_open(struct vmnet_handover **out, const struct vmnet_handover_config *c, struct err *err)
+enum rc vmnet_source_open(struct vmnet_handover **out, const struct vmnet_handover_config *c,
+			  struct err *err)
 {
-	CLEANUP(vmnet_handover_freep) struct vmnet_handover *h = NULL;
-	struct net_fdb remote = {.kind = NET_FDB_REMOTE, .dev = c->vxlan, .mac = c->mac, .dst = c->peer};
+	CLEANUP(vmnet_handover_freep)
+	struct vmnet_handover *h = NULL;
+	struct net_fdb remote = {
+		.kind = NET_FDB_REMOTE, .dev = c->vxlan, .mac = c->mac, .dst = c->peer};
 	struct net_fdb away = {.kind = NET_FDB_PORT, .dev = c->vxlan, .mac = c->mac};
 	struct net_fdb here = {.kind = NET_FDB_PORT, .dev = c->host_if, .mac = c->mac};
-	struct net_capture_config cap = {.ns_fd = c->node_ns_fd, .dev = c->host_if, .dest = c->mac, .out_dev = c->vxlan,
+	struct net_capture_config cap = {.ns_fd = c->node_ns_fd,
+					 .dev = c->host_if,
+					 .dest = c->mac,
+					 .out_dev = c->vxlan,
 					 .ring_bytes = c->ring_bytes};
 	enum rc rc = handover_new(&h, c, err);
 
-	/* Which node the VXLAN port would send the MAC to: of no effect before the bridge sends it there. */
+	/* Which node the VXLAN port would send the MAC to: of no effect before the bridge sends
+	 * it there. */
 	if (!rc)
 		rc = net_fdb_set(h->net, &remote, err);
 	if (!rc)
@@ -84,7 +94,8 @@ enum rc vmnet_source_open(struct vmnet_handover **out, const struct vmnet_handov
 	if (!rc)
 		rc = net_batch_fdb_set(h->restore, &here, err);
 	if (!rc)
-		rc = net_steer_new(&h->steer, c->node_ns_fd, c->vxlan, c->mac, c->vxlan, SOURCE_TTL, err);
+		rc = net_steer_new(&h->steer, c->node_ns_fd, c->vxlan, c->mac, c->vxlan, SOURCE_TTL,
+				   err);
 	if (!rc)
 		rc = net_capture_start(&h->capture, &cap, err);
 	if (rc) {
@@ -95,13 +106,15 @@ enum rc vmnet_source_open(struct vmnet_handover **out, const struct vmnet_handov
 	return RC_OK;
 }
 
-enum rc vmnet_source_switch(struct vmnet_handover *h, usec_t stop, struct vmnet_switch_stats *stats, struct err *err)
+enum rc vmnet_source_switch(struct vmnet_handover *h, usec_t stop, struct vmnet_switch_stats *stats,
+			    struct err *err)
 {
 	usec_t begin = monotonic();
 	struct err e = {0};
 	enum rc rc;
 
-	/* From other nodes, then from here; then what had come in meanwhile, and what still trickles in. */
+	/* From other nodes, then from here; then what had come in meanwhile, and what still
+	 * trickles in. */
 	rc = net_steer_on(h->steer, err);
 	if (!rc)
 		rc = net_batch_send(h->change, err);
@@ -114,7 +127,7 @@ enum rc vmnet_source_switch(struct vmnet_handover *h, usec_t stop, struct vmnet_
 		rc = net_capture_forward(h->capture, stop > h->slack ? stop - h->slack : 0, &e);
 		h->has_gap = rc == RC_EXPIRED;
 		if (h->has_gap)
-			rc = RC_OK; /* a gap in what is sent again is no reason to stop: it is counted */
+			rc = RC_OK; /* a gap is no reason to stop: it is counted */
 	}
 	h->took = monotonic() - begin;
 	if (stats)
@@ -128,8 +141,9 @@ void vmnet_source_stats(struct vmnet_handover *h, struct vmnet_switch_stats *sta
 
 	if (h->capture)
 		net_capture_stats(h->capture, &cs);
-	*stats = (struct vmnet_switch_stats){
-		.n_resent = cs.n_forwarded, .n_overrun = cs.n_overrun + h->has_gap, .took = h->took};
+	*stats = (struct vmnet_switch_stats){.n_resent = cs.n_forwarded,
+					     .n_overrun = cs.n_overrun + h->has_gap,
+					     .took = h->took};
 }
 
 enum rc vmnet_source_abort(struct vmnet_handover *h, struct err *err)
@@ -140,9 +154,11 @@ enum rc vmnet_source_abort(struct vmnet_handover *h, struct err *err)
 
 	if (!rc)
 		rc = rc2;
-	/* QEMU takes one frame while it stands still and drops it: all since the stop once more, to be sure. */
+	/* QEMU takes one frame while it stands still and drops it: all since the stop once more,
+	 * to be sure. */
 	if (!rc && h->capture && h->stop) {
-		rc2 = net_capture_replay(h->capture, h->stop > h->slack ? h->stop - h->slack : 0, &e);
+		rc2 = net_capture_replay(h->capture, h->stop > h->slack ? h->stop - h->slack : 0,
+					 &e);
 		if (rc2 && rc2 != RC_EXPIRED) {
 			rc = rc2;
 			err_copy(err, &e);
@@ -174,9 +190,11 @@ enum rc vmnet_source_close(struct vmnet_handover *h, struct err *err)
 
 /* ---- target ---- */
 
-enum rc vmnet_target_open(struct vmnet_handover **out, const struct vmnet_handover_config *c, struct err *err)
+enum rc vmnet_target_open(struct vmnet_handover **out, const struct vmnet_handover_config *c,
+			  struct err *err)
 {
-	CLEANUP(vmnet_handover_freep) struct vmnet_handover *h = NULL;
+	CLEANUP(vmnet_handover_freep)
+	struct vmnet_handover *h = NULL;
 	struct net_fdb here = {.kind = NET_FDB_PORT, .dev = c->host_if, .mac = c->mac};
 	struct net_port_set speak = {.bcast_flood = NET_ON, .mcast_flood = NET_ON};
 	enum rc rc = handover_new(&h, c, err);
@@ -185,10 +203,12 @@ enum rc vmnet_target_open(struct vmnet_handover **out, const struct vmnet_handov
 		rc = net_batch_fdb_set(h->change, &here, err);
 	if (!rc)
 		rc = net_batch_port_set(h->change, c->host_if, &speak, err);
-	/* What the source sends on reaches the guest's queue before this node is told that the VM is here: its own
-	 * frames still go to the source.  Nothing else arrives for this MAC before the source's stop. */
+	/* What the source sends on reaches the guest's queue before this node is told that the
+	 * VM is here: its own frames still go to the source.  Nothing else arrives for this MAC
+	 * before the source's stop. */
 	if (!rc)
-		rc = net_steer_new(&h->steer, c->node_ns_fd, c->vxlan, c->mac, c->host_if, TARGET_TTL, err);
+		rc = net_steer_new(&h->steer, c->node_ns_fd, c->vxlan, c->mac, c->host_if,
+				   TARGET_TTL, err);
 	if (!rc)
 		rc = net_steer_on(h->steer, err);
 	if (rc) {

@@ -6,13 +6,16 @@
 #include "virt/node/vmnet.h"
 
 #define VMNET_TABLE "vmnet"
-#define VMNET_FLOW_KEY 16 /* protocol . remote address . remote port . own port, each padded to four bytes */
-#define VMNET_PEER_KEY 8  /* protocol . remote address */
+#define VMNET_FLOW_KEY \
+	16 /* protocol . remote address . remote port . own port, each padded to four bytes */
+#define VMNET_PEER_KEY	8    /* protocol . remote address */
 #define VMNET_TAP_QUEUE 4096 /* frames that wait for a guest that stands still */
 
 /* The tap's two ways behind the pod's link; `in` is the pod's namespace. */
-MUST_CHECK enum rc vmnet_masquerade_up(const struct vmnet_config *c, struct net *in, struct err *err);
+MUST_CHECK enum rc vmnet_masquerade_up(const struct vmnet_config *c, struct net *in,
+				       struct err *err);
 MUST_CHECK enum rc vmnet_bridge_up(const struct vmnet_config *c, struct net *in, struct err *err);
-MUST_CHECK enum rc vmnet_bridge_render(const struct vmnet_config *c, struct sbuf *out, struct err *err);
+MUST_CHECK enum rc vmnet_bridge_render(const struct vmnet_config *c, struct sbuf *out,
+				       struct err *err);
 
 #endif

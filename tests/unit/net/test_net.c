@@ -13,8 +13,14 @@
 
 static void macs_are_read_whole_or_refused(void **state)
 {
-	static const char *const bad[] = {"", "0a:58", "0a:58:00:00:00:0g", "0a:58:00:00:00:01:02", "0a58.0000.0001",
-					  "0a:58:00:00:00:0", " a:58:00:00:00:01", NULL};
+	static const char *const bad[] = {"",
+					  "0a:58",
+					  "0a:58:00:00:00:0g",
+					  "0a:58:00:00:00:01:02",
+					  "0a58.0000.0001",
+					  "0a:58:00:00:00:0",
+					  " a:58:00:00:00:01",
+					  NULL};
 	struct net_mac m;
 	char text[NET_MAC_TEXT];
 	struct err err = {0};
@@ -42,8 +48,14 @@ static void ipv6_is_refused_by_name(void **state)
 
 static void networks_are_read_and_counted(void **state)
 {
-	static const char *const bad[] = {"10.0.2.0", "10.0.2.0/", "10.0.2.0/33", "10.0.2/24", "10.0.2.0/24x", "/24",
-					  "1000.1000.1000.1000/24", NULL};
+	static const char *const bad[] = {"10.0.2.0",
+					  "10.0.2.0/",
+					  "10.0.2.0/33",
+					  "10.0.2/24",
+					  "10.0.2.0/24x",
+					  "/24",
+					  "1000.1000.1000.1000/24",
+					  NULL};
 	struct in_addr net;
 	unsigned prefix = 0;
 	char text[NET_IP4_TEXT];
@@ -64,13 +76,19 @@ static void networks_are_read_and_counted(void **state)
 
 static struct net_dhcp good_dhcp(void)
 {
-	return (struct net_dhcp){.dev = "tap0", .mac = {{2, 0, 0, 0, 0, 1}}, .address = {htonl(0x0a000202)}, .prefix = 24,
-				 .router = {htonl(0x0a000201)}, .mtu = 1450, .hostname = "vm1"};
+	return (struct net_dhcp){.dev = "tap0",
+				 .mac = {{2, 0, 0, 0, 0, 1}},
+				 .address = {htonl(0x0a000202)},
+				 .prefix = 24,
+				 .router = {htonl(0x0a000201)},
+				 .mtu = 1450,
+				 .hostname = "vm1"};
 }
 
 static void no_tenant_text_gets_into_dnsmasq(void **state)
 {
-	static const char *const evil[] = {"a\nconf-file=/etc/shadow", "a,b", "a b", "-a", "a..b", "A", "a#b"};
+	static const char *const evil[] = {
+		"a\nconf-file=/etc/shadow", "a,b", "a b", "-a", "a..b", "A", "a#b"};
 	struct net_dhcp d = good_dhcp();
 	struct sbuf out = SBUF_INIT(16384);
 	struct err err = {0};

@@ -15,10 +15,12 @@
 #include "lib/torture.h"
 #include "virt/node/vmnet.h"
 
-/* Golden files: what is given to nft. GOLDEN_UPDATE=1 writes them anew: read the difference before committing it. */
+/* Golden files: what is given to nft. GOLDEN_UPDATE=1 writes them anew: read the difference
+ * before committing it. */
 static void golden(const char *name, struct sbuf *got)
 {
-	CLEANUP(mem_freep) char *want = NULL;
+	CLEANUP(mem_freep)
+	char *want = NULL;
 	char path[512];
 	size_t n;
 
@@ -42,13 +44,20 @@ static struct vmnet_config vm_config(void)
 {
 	struct in_addr a = ip("10.244.1.10");
 
-	return (struct vmnet_config){.pod_if = "eth0", .address = a, .prefix = 16, .gateway = ip("10.244.0.1"),
-				     .mac = net_mac_of_ip4(a), .vm_network = ip("10.0.2.0"), .vm_prefix = 24, .mtu = 1450};
+	return (struct vmnet_config){.pod_if = "eth0",
+				     .address = a,
+				     .prefix = 16,
+				     .gateway = ip("10.244.0.1"),
+				     .mac = net_mac_of_ip4(a),
+				     .vm_network = ip("10.0.2.0"),
+				     .vm_prefix = 24,
+				     .mtu = 1450};
 }
 
 static void masquerade_texts_are_as_recorded(void **state)
 {
-	static const struct vmnet_port ports[] = {{VMNET_TCP, 22}, {VMNET_TCP, 80}, {VMNET_UDP, 53}, {VMNET_SCTP, 9}};
+	static const struct vmnet_port ports[] = {
+		{VMNET_TCP, 22}, {VMNET_TCP, 80}, {VMNET_UDP, 53}, {VMNET_SCTP, 9}};
 	struct sbuf out = SBUF_INIT(65536);
 	struct vmnet_config c = vm_config();
 	struct err err = {0};
@@ -88,7 +97,8 @@ static void impossible_vm_networks_are_refused_with_a_reason(void **state)
 	(void)state;
 	c.vm_prefix = 31;
 	assert_int_equal(vmnet_render(&c, &out, &err), RC_INVALID);
-	assert_non_null(strstr(err.msg, "VM CIDR subnet is too small, at least 2 host addresses are required"));
+	assert_non_null(strstr(
+		err.msg, "VM CIDR subnet is too small, at least 2 host addresses are required"));
 	c = vm_config();
 	c.vm_network = ip("10.244.1.0");
 	assert_int_equal(vmnet_render(&c, &out, &err), RC_INVALID);
@@ -109,9 +119,14 @@ static void impossible_vm_networks_are_refused_with_a_reason(void **state)
 
 static struct podnet_config node_config(bool is_gateway)
 {
-	return (struct podnet_config){.underlay = ip("172.30.77.11"), .segment = ip("10.244.0.10"),
-				      .network = ip("10.244.0.0"), .prefix = 16, .gateway = ip("10.244.0.1"),
-				      .service_network = ip("10.96.0.0"), .service_prefix = 16, .is_gateway = is_gateway};
+	return (struct podnet_config){.underlay = ip("172.30.77.11"),
+				      .segment = ip("10.244.0.10"),
+				      .network = ip("10.244.0.0"),
+				      .prefix = 16,
+				      .gateway = ip("10.244.0.1"),
+				      .service_network = ip("10.96.0.0"),
+				      .service_prefix = 16,
+				      .is_gateway = is_gateway};
 }
 
 static void node_texts_are_as_recorded(void **state)
@@ -148,8 +163,13 @@ static struct services some_services(void)
 	items[2] = (struct service){"other", "empty", ip("10.96.0.3"), none, 1, 0};
 	items[3] = (struct service){"other", "headless", {0}, head, 2, 0};
 	items[4] = (struct service){"other", "claims-the-same", ip("10.96.0.1"), web, 2, 0};
-	return (struct services){.items = items, .n = 5, .network = ip("10.244.0.0"), .prefix = 16,
-				 .gateway = ip("10.244.0.1"), .service_network = ip("10.96.0.0"), .service_prefix = 16,
+	return (struct services){.items = items,
+				 .n = 5,
+				 .network = ip("10.244.0.0"),
+				 .prefix = 16,
+				 .gateway = ip("10.244.0.1"),
+				 .service_network = ip("10.96.0.0"),
+				 .service_prefix = 16,
 				 .dns = ip("10.96.0.10")};
 }
 
