@@ -129,6 +129,8 @@ struct json *move_json(const struct move *m)
 		rc = set_time(j, "resumeAt", m->resume_at);
 	if (!rc && m->phase == MP_COMPLETED && m->stats.downtime_ms >= 0)
 		rc = js_set(j, "downtimeMs", js_new_int(m->stats.downtime_ms));
+	if (!rc && m->downtime_limit_ms)
+		rc = js_set(j, "downtimeLimitMs", js_new_int(m->downtime_limit_ms));
 	if (!rc && m->epoch >= 0)
 		rc = js_set(j, "epoch", js_new_int(m->epoch));
 	if (!rc && m->released)
@@ -192,7 +194,7 @@ void move_load(struct launcher *l)
 	m->was_paused = js_get_bool(j, "wasPaused", false);
 	m->stop_at = (usec_t)js_get_int(j, "stopAt", 0);
 	m->stats.downtime_ms = m->stats.elapsed_ms = -1;
-	m->options = (struct mig_options){.downtime_limit_ms = 300, .switchover_timeout_ms = 10000};
+	ignore_rc(mig_options_decode(NULL, &m->options, NULL)); /* the defaults: cannot fail */
 	l->move = m;
 }
 

@@ -48,6 +48,8 @@ struct move {
 	struct mig_options options;
 	struct json *parameters; /* as QEMU shows them */
 	struct mig_stats stats;
+	int64_t downtime_limit_ms; /* QEMU's, at this moment; source only */
+	int64_t judged_pass, remaining_before;
 	struct move_disk disks[LAUNCH_MAX_DISKS];
 	size_t n_disks;
 	bool was_paused; /* the guest stood before the move */

@@ -286,6 +286,30 @@ static void on_deadline(void *arg)
 
 /* --- progress --- */
 
+/* At a pass' end: is the limit on the pause still the right one? */
+static void judge_pass(struct move *m)
+{
+	int64_t next;
+	struct qmp_call c = {.command = "migrate-set-parameters", .timeout = QMP_TIMEOUT};
+
+	if (m->phase != MP_MEMORY || m->stats.passes == m->judged_pass)
+		return;
+	next = mig_next_downtime(&m->options, m->downtime_limit_ms, m->stats.passes, m->stats.remaining,
+				 m->remaining_before);
+	m->judged_pass = m->stats.passes;
+	m->remaining_before = m->stats.remaining;
+	if (next == m->downtime_limit_ms)
+		return;
+	c.args = js_pack("{s:I}", "downtime-limit", next);
+	if (!c.args || qmp_invoke(m->l->qmp, NULL, &c, NULL)) {
+		log_warn("move '%s': the limit on the pause stays at %lld ms", m->uid, (long long)m->downtime_limit_ms);
+		return;
+	}
+	log_info("move '%s': pass %lld, %lld MiB left: the pause may take %lld ms", m->uid, (long long)m->stats.passes,
+		 (long long)(m->stats.remaining >> 20), (long long)next);
+	m->downtime_limit_ms = next;
+}
+
 static void on_stats(const struct qmp_reply *r, void *arg)
 {
 	struct move *m = arg;
@@ -294,7 +318,9 @@ static void on_stats(const struct qmp_reply *r, void *arg)
 	if (r->rc || move_is_over(m))
 		return;
 	mig_stats_parse(r->value, &m->stats);
-	move_report(m);
+	judge_pass(m);
+	if (loop_now(m->l->loop) - m->last_report > PASS_GAP)
+		move_report(m);
 }
 
 static void on_jobs(const struct qmp_reply *r, void *arg)
@@ -530,6 +556,7 @@ void move_start_outgoing(struct launcher *l, struct ipc_call *call, const struct
 		return;
 	}
 	m->was_paused = l->state == VM_PAUSED;
+	m->downtime_limit_ms = MIN(m->options.initial_downtime_ms, m->options.downtime_limit_ms);
 	m->call = call;
 	move_free(l->move);
 	l->move = m;
@@ -852,8 +879,7 @@ void out_event(struct move *m, const char *name, const struct json *data, usec_t
 		if (!move_is_over(m))
 			on_status_event(m, mig_status_parse(js_get_str(data, "status")), at);
 	} else if (str_eq(name, "MIGRATION_PASS")) {
-		m->stats.passes = js_get_int(data, "pass", m->stats.passes);
-		if (m->phase == MP_MEMORY && loop_now(m->l->loop) - m->last_report > PASS_GAP)
+		if (m->phase == MP_MEMORY)
 			ask_stats(m);
 	} else if (str_eq(name, "BLOCK_JOB_READY") || str_eq(name, "BLOCK_JOB_COMPLETED") ||
 		   str_eq(name, "BLOCK_JOB_CANCELLED")) {

@@ -16,6 +16,7 @@ static const struct {
 	int64_t min, max;
 } number_options[] = {
 	{"downtimeLimitMs", offsetof(struct mig_options, downtime_limit_ms), 1, 2000000},
+	{"initialDowntimeMs", offsetof(struct mig_options, initial_downtime_ms), 1, 2000000},
 	{"maxBandwidthBytes", offsetof(struct mig_options, max_bandwidth), 0, INT64_MAX},
 	{"switchoverTimeoutMs", offsetof(struct mig_options, switchover_timeout_ms), 100, 3600000},
 	{"maxPauseMs", offsetof(struct mig_options, max_pause_ms), 0, 2000000},
@@ -49,7 +50,7 @@ static enum rc decode_option(const char *key, const struct json *v, struct mig_o
 
 enum rc mig_options_decode(const struct json *j, struct mig_options *out, struct err *err)
 {
-	struct mig_options o = {.downtime_limit_ms = 300, .switchover_timeout_ms = 10000};
+	struct mig_options o = {.downtime_limit_ms = 300, .initial_downtime_ms = 20, .switchover_timeout_ms = 10000};
 
 	if (j && !js_is_object(j))
 		return err_set(err, RC_INVALID, "options: must be an object");
@@ -141,13 +142,27 @@ struct json *mig_parameters(const struct mig_options *o, enum mig_role role, boo
 	if (!rc && o->multifd_channels)
 		rc = js_set(j, "multifd-channels", js_new_int(o->multifd_channels));
 	if (!rc && role == MIG_SOURCE)
-		rc = js_set(j, "downtime-limit", js_new_int(o->downtime_limit_ms));
+		rc = js_set(j, "downtime-limit", js_new_int(MIN(o->initial_downtime_ms, o->downtime_limit_ms)));
 	if (!rc && role == MIG_SOURCE)
 		rc = js_set(j, "max-bandwidth", js_new_int(o->max_bandwidth));
 	/* The launcher announces after `cont`; QEMU would do it when the state is loaded. */
 	if (!rc && role == MIG_TARGET)
 		rc = js_set(j, "announce-rounds", js_new_int(0));
 	return rc ? js_unref(j) : j;
+}
+
+/* QEMU switches as soon as it thinks that what is left fits into the limit, so a high one costs an idle
+ * guest a long pause for nothing.  It starts low, and is doubled after each pass as long as the passes
+ * shrink; when they do not, waiting buys nothing and the whole limit is used.  The first two passes (the
+ * whole memory, and what was written meanwhile) say nothing yet. */
+int64_t mig_next_downtime(const struct mig_options *o, int64_t limit_now, int64_t passes, int64_t remaining,
+			  int64_t remaining_before)
+{
+	bool shrinks = remaining < remaining_before / 10 * 7;
+
+	if (passes <= 2 || limit_now >= o->downtime_limit_ms)
+		return limit_now;
+	return shrinks ? MIN(limit_now * 2, o->downtime_limit_ms) : o->downtime_limit_ms;
 }
 
 struct json *mig_channels(const char *address, int port)

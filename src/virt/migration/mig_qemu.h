@@ -14,7 +14,8 @@ struct json;
 enum mig_role { MIG_SOURCE, MIG_TARGET };
 
 struct mig_options {
-	int64_t downtime_limit_ms;     /* QEMU's downtime-limit; 300 */
+	int64_t downtime_limit_ms;     /* the most that QEMU's downtime-limit is set to; 300 */
+	int64_t initial_downtime_ms;   /* what it starts with, if less; 20 */
 	int64_t max_bandwidth;	       /* bytes a second; 0 = no limit */
 	int64_t switchover_timeout_ms; /* from the guest's stop to the end; 10000 */
 	int64_t max_pause_ms;	       /* 0 = no limit */
@@ -38,6 +39,9 @@ bool mig_is_address(const char *s);
 /* Arguments of QMP commands; NULL: out of memory. */
 struct json *mig_capabilities(const struct mig_options *o, enum mig_role role);
 struct json *mig_parameters(const struct mig_options *o, enum mig_role role, bool tls);
+/* What QEMU's downtime-limit should be after a pass, given what was left after the one before it. */
+int64_t mig_next_downtime(const struct mig_options *o, int64_t limit_now, int64_t passes, int64_t remaining,
+			  int64_t remaining_before);
 struct json *mig_channels(const char *address, int port);
 struct json *mig_tls_object(const char *dir, const struct mig_tls *tls, enum mig_role role);
 
