@@ -31,10 +31,11 @@ MUST_CHECK enum rc api_decode(const struct api_type *t, const struct json *j, vo
 struct json *api_encode(const struct api_type *t, const void *obj);
 
 enum {
-	API_CHECK_UPDATE = 1,	    /* the object exists: metadata.name is required, generateName is not enough */
-	API_CHECK_NO_SUPPORT = 2,   /* skip support levels (objects written by Ferry itself) */
-	API_CHECK_ONLY_STATUS = 4,  /* look below .status only (status subresource) */
-	API_CHECK_SKIP_STATUS = 8,  /* do not look below .status (it is dropped anyway) */
+	API_CHECK_UPDATE =
+		1, /* the object exists: metadata.name is required, generateName is not enough */
+	API_CHECK_NO_SUPPORT = 2,  /* skip support levels (objects written by Ferry itself) */
+	API_CHECK_ONLY_STATUS = 4, /* look below .status only (status subresource) */
+	API_CHECK_SKIP_STATUS = 8, /* do not look below .status (it is dropped anyway) */
 };
 
 /* Everything the schema can say about an object: types, required and unknown fields, limits, enums,
@@ -60,8 +61,7 @@ MUST_CHECK enum rc api_set_str(char **field, const char *v);
 /* As api_set_str() with formatted text. */
 MUST_CHECK enum rc api_set_strf(char **field, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Sets an optional integer or bool: API_SET(&vmi->status, runtimeUser, 107). */
-#define API_SET(obj_, field_, value_)              \
-	((obj_)->has_##field_ = true, (obj_)->field_ = (value_))
+#define API_SET(obj_, field_, value_) ((obj_)->has_##field_ = true, (obj_)->field_ = (value_))
 /* The value or a fallback: API_GET(spec, terminationGracePeriodSeconds, 30). */
 #define API_GET(obj_, field_, fallback_) ((obj_)->has_##field_ ? (obj_)->field_ : (fallback_))
 /* One more zeroed item at the end of a list: `Disk *d = api_append(&devs->disks, &devs->n_disks,

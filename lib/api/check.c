@@ -34,8 +34,9 @@ static void wrong_type(struct check *c, const struct api_path *path, const char 
 {
 	const char *at = check_path(c, path), *have = js_type_name(js_type(j));
 
-	fe_add(c->fe, FE_TYPE_INVALID, at, "Invalid value: \"%s\": %s in body must be of type %s: \"%s\"",
-	       have, at, want, have);
+	fe_add(c->fe, FE_TYPE_INVALID, at,
+	       "Invalid value: \"%s\": %s in body must be of type %s: \"%s\"", have, at, want,
+	       have);
 }
 
 /* ---- scalars ---- */
@@ -52,14 +53,16 @@ static void check_quantity(struct check *c, const struct api_rule *r, const stru
 	}
 	if (r->is_integral && !api_quantity_is_integral(&q))
 		fe_invalid_json(c->fe, check_path(c, path), j,
-				"fractional byte value \"%s\" is invalid, must be an integer", text);
+				"fractional byte value \"%s\" is invalid, must be an integer",
+				text);
 	bound = api_quantity_of(r->min, API_Q_BINARY);
 	if (r->has_min && api_quantity_cmp(&q, &bound) < 0) {
-		CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(64);
+		CLEANUP(sbuf_fini)
+		struct sbuf b = SBUF_INIT(64);
 
 		api_quantity_print(&bound, &b);
-		fe_invalid_json(c->fe, check_path(c, path), j, "must be greater than or equal to %s",
-				sbuf_str(&b));
+		fe_invalid_json(c->fe, check_path(c, path), j,
+				"must be greater than or equal to %s", sbuf_str(&b));
 	}
 }
 
@@ -79,7 +82,8 @@ static void check_text(struct check *c, const struct api_field *f, const struct 
 	size_t n;
 
 	if (r->format == API_FMT_QUANTITY && (js_type(j) == JS_INT || js_type(j) == JS_REAL)) {
-		CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(128);
+		CLEANUP(sbuf_fini)
+		struct sbuf b = SBUF_INIT(128);
 
 		js_print(j, &b, false);
 		check_quantity(c, r, j, sbuf_str(&b), path);
@@ -123,11 +127,12 @@ static void check_int(struct check *c, const struct api_rule *r, const struct js
 	if (r->is_soft || (!low && !high))
 		return;
 	if (r->has_min && r->has_max)
-		fe_invalid_json(c->fe, check_path(c, path), j, "must be between %lld and %lld, inclusive",
-				(long long)r->min, (long long)r->max);
+		fe_invalid_json(c->fe, check_path(c, path), j,
+				"must be between %lld and %lld, inclusive", (long long)r->min,
+				(long long)r->max);
 	else if (low)
-		fe_invalid_json(c->fe, check_path(c, path), j, "must be greater than or equal to %lld",
-				(long long)r->min);
+		fe_invalid_json(c->fe, check_path(c, path), j,
+				"must be greater than or equal to %lld", (long long)r->min);
 	else
 		fe_invalid_json(c->fe, check_path(c, path), j, "must be less than or equal to %lld",
 				(long long)r->max);
@@ -238,8 +243,10 @@ static void print_identity(const struct api_field *f, const struct json *item, s
 static void check_unique(struct check *c, const struct api_field *f, const struct json *j,
 			 const struct api_path *path)
 {
-	CLEANUP(sbuf_fini) struct sbuf id = SBUF_INIT(LIMIT_BODY_BYTES);
-	CLEANUP(map_fini) struct map seen = {0};
+	CLEANUP(sbuf_fini)
+	struct sbuf id = SBUF_INIT(LIMIT_BODY_BYTES);
+	CLEANUP(map_fini)
+	struct map seen = {0};
 	static char mark;
 
 	for (size_t i = 0; i < js_len(j); i++) {
@@ -373,7 +380,8 @@ static void check_object(struct check *c, const struct api_type *t, const struct
 	for (uint32_t i = 0; i < t->n_fields; i++) {
 		const struct api_path at = {.up = path, .name = t->fields[i].name};
 
-		if (t->fields[i].is_required && js_is_null(js_get(j, at.name)) && !is_skipped(c, &at))
+		if (t->fields[i].is_required && js_is_null(js_get(j, at.name)) &&
+		    !is_skipped(c, &at))
 			fe_required(c->fe, check_path(c, &at), NULL);
 	}
 }
@@ -418,7 +426,8 @@ static void check_immutable(struct check *c, const struct api_type *t, const str
 			continue;
 		if (f->rule->is_immutable && !js_is_null(was) && !js_equal(was, is))
 			fe_invalid_json(c->fe, check_path(c, &at), is, "field is immutable");
-		else if (f->base == API_STRUCT && !f->is_list && js_is_object(was) && js_is_object(is))
+		else if (f->base == API_STRUCT && !f->is_list && js_is_object(was) &&
+			 js_is_object(is))
 			check_immutable(c, f->type, was, is, &at);
 	}
 }

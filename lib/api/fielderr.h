@@ -27,21 +27,24 @@ enum fe_type {
 
 struct field_err {
 	enum fe_type type;
-	char *field;	/* "spec.volumes[0].name"; may be "" */
-	char *message;	/* cause message: `Invalid value: "x": why` */
-	char *reason;	/* FE_CAUSE: as given; else NULL (use fe_reason()) */
+	char *field;   /* "spec.volumes[0].name"; may be "" */
+	char *message; /* cause message: `Invalid value: "x": why` */
+	char *reason;  /* FE_CAUSE: as given; else NULL (use fe_reason()) */
 };
 
 struct field_errs {
 	struct field_err *items;
 	size_t n;
-	size_t n_lost;	  /* above the limit */
+	size_t n_lost; /* above the limit */
 	char **warnings;
 	size_t n_warnings;
 	enum rc rc;
 };
 
-#define FIELD_ERRS_INIT {.rc = RC_OK}
+#define FIELD_ERRS_INIT     \
+	{                   \
+		.rc = RC_OK \
+	}
 
 void fe_fini(struct field_errs *fe);
 static inline bool fe_is_ok(const struct field_errs *fe)
@@ -54,7 +57,8 @@ void fe_invalid(struct field_errs *fe, const char *field, const char *value, con
 	PRINTF_LIKE(4, 5);
 void fe_invalid_json(struct field_errs *fe, const char *field, const struct json *value,
 		     const char *fmt, ...) PRINTF_LIKE(4, 5);
-void fe_required(struct field_errs *fe, const char *field, const char *detail); /* detail may be NULL */
+void fe_required(struct field_errs *fe, const char *field,
+		 const char *detail); /* detail may be NULL */
 void fe_forbidden(struct field_errs *fe, const char *field, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void fe_duplicate(struct field_errs *fe, const char *field, const char *value);
 /* values: NULL-terminated. */

@@ -80,7 +80,8 @@ static enum rc parse_one(struct api_fields *f, struct str term, struct err *err)
 
 enum rc api_fields_parse(const char *text, struct api_fields **out, struct err *err)
 {
-	CLEANUP(api_fields_freep) struct api_fields *f = mem_alloc(sizeof(*f));
+	CLEANUP(api_fields_freep)
+	struct api_fields *f = mem_alloc(sizeof(*f));
 	struct str rest = str_of(text ? text : "");
 	enum rc rc = f ? RC_OK : RC_NOMEM;
 
@@ -102,23 +103,36 @@ static const struct {
 	const char *kind;
 	const char *path;
 } known[] = {
-	{"Pod", "spec.nodeName"},	    {"Pod", "spec.restartPolicy"},
-	{"Pod", "spec.schedulerName"},	    {"Pod", "spec.serviceAccountName"},
-	{"Pod", "spec.hostNetwork"},	    {"Pod", "status.phase"},
-	{"Pod", "status.podIP"},	    {"Pod", "status.nominatedNodeName"},
-	{"Node", "spec.unschedulable"},	    {"Namespace", "status.phase"},
-	{"Secret", "type"},		    {"Service", "spec.clusterIP"},
-	{"Service", "spec.type"},	    {"Event", "involvedObject.kind"},
-	{"Event", "involvedObject.namespace"}, {"Event", "involvedObject.name"},
-	{"Event", "involvedObject.uid"},    {"Event", "involvedObject.apiVersion"},
-	{"Event", "involvedObject.resourceVersion"}, {"Event", "involvedObject.fieldPath"},
-	{"Event", "reason"},		    {"Event", "reportingComponent"},
-	{"Event", "source"},		    {"Event", "type"},
+	{"Pod", "spec.nodeName"},
+	{"Pod", "spec.restartPolicy"},
+	{"Pod", "spec.schedulerName"},
+	{"Pod", "spec.serviceAccountName"},
+	{"Pod", "spec.hostNetwork"},
+	{"Pod", "status.phase"},
+	{"Pod", "status.podIP"},
+	{"Pod", "status.nominatedNodeName"},
+	{"Node", "spec.unschedulable"},
+	{"Namespace", "status.phase"},
+	{"Secret", "type"},
+	{"Service", "spec.clusterIP"},
+	{"Service", "spec.type"},
+	{"Event", "involvedObject.kind"},
+	{"Event", "involvedObject.namespace"},
+	{"Event", "involvedObject.name"},
+	{"Event", "involvedObject.uid"},
+	{"Event", "involvedObject.apiVersion"},
+	{"Event", "involvedObject.resourceVersion"},
+	{"Event", "involvedObject.fieldPath"},
+	{"Event", "reason"},
+	{"Event", "reportingComponent"},
+	{"Event", "source"},
+	{"Event", "type"},
 };
 
 static bool is_known(const struct api_kind *k, const char *path)
 {
-	if (str_eq(path, "metadata.name") || (str_eq(path, "metadata.namespace") && k->is_namespaced))
+	if (str_eq(path, "metadata.name") ||
+	    (str_eq(path, "metadata.namespace") && k->is_namespaced))
 		return true;
 	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
 		if (!*k->group && str_eq(known[i].kind, k->kind) && str_eq(known[i].path, path))

@@ -12,25 +12,31 @@
 
 enum { ANNOTATIONS_MAX_BYTES = 256 * 1024, LABEL_MAX = 63 };
 
-static const char msg_label[] =
-	"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must "
-	"start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for "
-	"validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+static const char msg_label[] = "a lowercase RFC 1123 label must consist of lower case "
+				"alphanumeric characters or '-', and must "
+				"start and end with an alphanumeric character (e.g. 'my-name',  or "
+				"'123-abc', regex used for "
+				"validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 static const char msg_subdomain[] =
-	"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+	"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+	"'.', "
 	"and must start and end with an alphanumeric character (e.g. 'example.com', regex used for "
 	"validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 static const char msg_1035[] =
 	"a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
-	"alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', "
+	"alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or "
+	"'abc-123', "
 	"regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 static const char msg_qualified[] =
-	"name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with "
+	"name part must consist of alphanumeric characters, '-', '_' or '.', and must start and "
+	"end with "
 	"an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for "
 	"validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 static const char msg_value[] =
-	"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
-	"and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or "
+	"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
+	"'.', "
+	"and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  "
+	"or "
 	"'12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
 static bool is_digit(char c)
@@ -112,8 +118,9 @@ static bool is_duration(const char *s)
 
 static bool is_base64(const char *s)
 {
-	size_t n = strlen(s), body = strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-					       "0123456789+/");
+	size_t n = strlen(s),
+	       body = strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+				"0123456789+/");
 
 	return n % 4 == 0 && n - body <= 2 && strspn(s + body, "=") == n - body;
 }
@@ -162,13 +169,17 @@ const char *check_format(enum api_format fmt, const char *text)
 		return is_base64(text) ? NULL : "must be base64";
 	case API_FMT_UUID:
 		return looks_like(text, "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx") ? NULL
-									       : "must be a UUID";
+										: "must be a UUID";
 	case API_FMT_MAC:
 		return is_mac(text) ? NULL : "must be a MAC address";
 	case API_FMT_IP:
-		return is_ip(text) ? NULL : "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+		return is_ip(text)
+			       ? NULL
+			       : "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 	case API_FMT_CIDR:
-		return is_cidr(text) ? NULL : "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+		return is_cidr(text)
+			       ? NULL
+			       : "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 	default:
 		return NULL;
 	}
@@ -196,7 +207,8 @@ static void check_name(struct check *c, const struct json *meta)
 		return;
 	}
 	/* the suffix that will follow makes a trailing '-' or '.' legal */
-	CLEANUP(mem_freep) char *sample = mem_printf("%sa", prefix);
+	CLEANUP(mem_freep)
+	char *sample = mem_printf("%sa", prefix);
 	const char *why = sample ? check_format(c->kind->name_format, sample) : NULL;
 
 	if (!sample)
@@ -212,7 +224,8 @@ static void check_labels(struct check *c, const struct json *labels)
 
 		if (why)
 			fe_invalid(c->fe, "metadata.labels", it.key, "%s", why);
-		why = js_is_string(it.value) ? check_format(API_FMT_LABEL_VALUE, js_str(it.value)) : NULL;
+		why = js_is_string(it.value) ? check_format(API_FMT_LABEL_VALUE, js_str(it.value))
+					     : NULL;
 		if (why)
 			fe_invalid(c->fe, "metadata.labels", js_str(it.value), "%s", why);
 	}

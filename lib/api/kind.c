@@ -16,7 +16,8 @@ const struct api_kind *api_kind_find(const char *group, const char *version, con
 	return NULL;
 }
 
-const struct api_kind *api_kind_by_plural(const char *group, const char *version, const char *plural)
+const struct api_kind *api_kind_by_plural(const char *group, const char *version,
+					  const char *plural)
 {
 	for (size_t i = 0; api_kinds[i]; i++) {
 		const struct api_kind *k = api_kinds[i];

@@ -54,7 +54,8 @@ static struct req *add_req(struct api_selector *s, struct str key, enum op op)
 
 static enum rc add_value(struct req *r, struct str v)
 {
-	CLEANUP(mem_freep) char *text = mem_strndup(v.n ? v.p : "", v.n);
+	CLEANUP(mem_freep)
+	char *text = mem_strndup(v.n ? v.p : "", v.n);
 
 	return text ? api_append_str(&r->values, &r->n_values, text) : RC_NOMEM;
 }
@@ -99,8 +100,8 @@ static enum rc check_key(struct scan *sc, struct str key)
 			return RC_OK;
 	}
 	return err_set(sc->err, RC_BAD_REQUEST,
-		       "unable to parse requirement: '%.*s' is not a label key", (int)MIN(key.n, 300),
-		       key.p);
+		       "unable to parse requirement: '%.*s' is not a label key",
+		       (int)MIN(key.n, 300), key.p);
 }
 
 static enum rc check_value(struct scan *sc, struct str v)
@@ -179,7 +180,8 @@ static enum rc check_number(struct scan *sc, const struct req *r)
 
 	if (str_to_i64(r->values[0], INT64_MIN, INT64_MAX, &n, NULL))
 		return err_set(sc->err, RC_BAD_REQUEST,
-			       "unable to parse requirement: '%s' must be an integer", r->values[0]);
+			       "unable to parse requirement: '%s' must be an integer",
+			       r->values[0]);
 	return RC_OK;
 }
 
@@ -216,7 +218,8 @@ static enum rc scan_req(struct scan *sc)
 
 enum rc api_selector_parse(const char *text, struct api_selector **out, struct err *err)
 {
-	CLEANUP(api_selector_freep) struct api_selector *s = mem_alloc(sizeof(*s));
+	CLEANUP(api_selector_freep)
+	struct api_selector *s = mem_alloc(sizeof(*s));
 	struct scan sc = {.at = text ? text : "", .sel = s, .err = err};
 
 	if (!s)
@@ -249,8 +252,8 @@ static const struct {
 	const char *name;
 	enum op op;
 } op_names[] = {
-	{"In", OP_IN},	     {"NotIn", OP_NOT_IN}, {"Exists", OP_EXISTS}, {"DoesNotExist", OP_ABSENT},
-	{"Gt", OP_GT},	     {"Lt", OP_LT},
+	{"In", OP_IN}, {"NotIn", OP_NOT_IN}, {"Exists", OP_EXISTS}, {"DoesNotExist", OP_ABSENT},
+	{"Gt", OP_GT}, {"Lt", OP_LT},
 };
 
 static enum rc add_expr(struct api_selector *s, const char *key, const char *op_name,
@@ -264,7 +267,8 @@ static enum rc add_expr(struct api_selector *s, const char *key, const char *op_
 		return err_set(err, RC_INVALID, "'%s' is not a valid selector operator",
 			       op_name ? op_name : "");
 	enum op op = op_names[i].op;
-	bool wants_one = op == OP_GT || op == OP_LT, wants_none = op == OP_EXISTS || op == OP_ABSENT;
+	bool wants_one = op == OP_GT || op == OP_LT,
+	     wants_none = op == OP_EXISTS || op == OP_ABSENT;
 
 	if (!key || (wants_none ? n != 0 : n == 0) || (wants_one && n != 1))
 		return err_set(err, RC_INVALID, "selector on '%s': wrong number of values for %s",
@@ -288,7 +292,8 @@ static enum rc add_expr(struct api_selector *s, const char *key, const char *op_
 
 enum rc api_selector_from_map(const struct api_map *m, struct api_selector **out)
 {
-	CLEANUP(api_selector_freep) struct api_selector *s = mem_alloc(sizeof(*s));
+	CLEANUP(api_selector_freep)
+	struct api_selector *s = mem_alloc(sizeof(*s));
 
 	if (!s)
 		return RC_NOMEM;
@@ -305,7 +310,8 @@ enum rc api_selector_from_map(const struct api_map *m, struct api_selector **out
 enum rc api_selector_from(const LabelSelector *sel, struct api_selector **out, struct err *err)
 {
 	static const struct api_map none;
-	CLEANUP(api_selector_freep) struct api_selector *s = NULL;
+	CLEANUP(api_selector_freep)
+	struct api_selector *s = NULL;
 	enum rc rc = api_selector_from_map(sel ? &sel->matchLabels : &none, &s);
 
 	for (size_t i = 0; !rc && sel && i < sel->n_matchExpressions; i++) {
@@ -323,7 +329,8 @@ enum rc api_selector_from(const LabelSelector *sel, struct api_selector **out, s
 enum rc api_selector_from_node_exprs(const NodeSelectorRequirement *reqs, size_t n,
 				     struct api_selector **out, struct err *err)
 {
-	CLEANUP(api_selector_freep) struct api_selector *s = mem_alloc(sizeof(*s));
+	CLEANUP(api_selector_freep)
+	struct api_selector *s = mem_alloc(sizeof(*s));
 	enum rc rc = s ? RC_OK : RC_NOMEM;
 
 	for (size_t i = 0; !rc && i < n; i++)
@@ -407,10 +414,9 @@ const char *api_selector_required(const struct api_selector *s, const char *key)
 
 void api_selector_print(const struct api_selector *s, struct sbuf *out)
 {
-	static const char *const signs[] = {[OP_EQ] = "=",	[OP_NE] = "!=",
-					    [OP_IN] = " in (",	[OP_NOT_IN] = " notin (",
-					    [OP_EXISTS] = "",	[OP_ABSENT] = "",
-					    [OP_GT] = ">",	[OP_LT] = "<"};
+	static const char *const signs[] = {
+		[OP_EQ] = "=",	  [OP_NE] = "!=",   [OP_IN] = " in (", [OP_NOT_IN] = " notin (",
+		[OP_EXISTS] = "", [OP_ABSENT] = "", [OP_GT] = ">",     [OP_LT] = "<"};
 
 	for (size_t i = 0; i < s->n; i++) {
 		const struct req *r = &s->reqs[i];

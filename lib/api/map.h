@@ -28,7 +28,8 @@ bool api_map_del(struct api_map *m, const char *key); /* false: was absent */
 MUST_CHECK enum rc api_map_merge(struct api_map *m, const struct api_map *src);
 /* Same keys and values, in any order. */
 bool api_map_equal(const struct api_map *a, const struct api_map *b);
-MUST_CHECK enum rc api_map_copy(struct api_map *dst, const struct api_map *src); /* dst is overwritten */
+MUST_CHECK enum rc api_map_copy(struct api_map *dst,
+				const struct api_map *src); /* dst is overwritten */
 void api_map_fini(struct api_map *m);
 
 #endif

@@ -16,8 +16,8 @@ bool api_del_finalizer(ObjectMeta *m, const char *finalizer);		    /* false: was
 const OwnerReference *api_controller_of(const ObjectMeta *m);
 bool api_is_owned_by(const ObjectMeta *m, const char *uid);
 /* Adds (or replaces, by uid) a reference. */
-MUST_CHECK enum rc api_add_owner(ObjectMeta *m, const struct api_kind *kind, const ObjectMeta *owner,
-				 bool is_controller, bool blocks_deletion);
+MUST_CHECK enum rc api_add_owner(ObjectMeta *m, const struct api_kind *kind,
+				 const ObjectMeta *owner, bool is_controller, bool blocks_deletion);
 
 static inline const char *api_label(const ObjectMeta *m, const char *key)
 {
@@ -51,8 +51,8 @@ bool api_cond_is(const struct api_type *t, const void *list, size_t n, const cha
 bool api_cond_del(const struct api_type *t, void *list, size_t *n, const char *type);
 
 /* The three for a struct with a `conditions` list: API_COND_SET(&vmi->status, Condition type...) */
-#define API_COND_SET(obj_, item_, now_, ...)                                             \
-	api_cond_set(&api_type_##item_, &(obj_)->conditions, &(obj_)->n_conditions,      \
+#define API_COND_SET(obj_, item_, now_, ...)                                        \
+	api_cond_set(&api_type_##item_, &(obj_)->conditions, &(obj_)->n_conditions, \
 		     &(struct api_cond){__VA_ARGS__}, now_, NULL)
 #define API_COND_IS(obj_, item_, type_, status_) \
 	api_cond_is(&api_type_##item_, (obj_)->conditions, (obj_)->n_conditions, type_, status_)

@@ -118,7 +118,8 @@ static enum rc locate(struct json_patch *p, const char *path, struct place *out)
 
 static enum rc get(struct json_patch *p, const char *path, struct json **out)
 {
-	CLEANUP(place_fini) struct place at;
+	CLEANUP(place_fini)
+	struct place at;
 	enum rc rc = locate(p, path, &at);
 
 	if (rc)
@@ -130,8 +131,10 @@ static enum rc get(struct json_patch *p, const char *path, struct json **out)
 /* Consumes value. */
 static enum rc put(struct json_patch *p, const char *path, struct json *value, bool is_replace)
 {
-	CLEANUP(js_unrefp) struct json *v = value;
-	CLEANUP(place_fini) struct place at;
+	CLEANUP(js_unrefp)
+	struct json *v = value;
+	CLEANUP(place_fini)
+	struct place at;
 	enum rc rc = locate(p, path, &at);
 
 	if (rc)
@@ -166,7 +169,8 @@ static enum rc put(struct json_patch *p, const char *path, struct json *value, b
 /* *out (may be NULL) gets the removed value. */
 static enum rc drop(struct json_patch *p, const char *path, struct json **out)
 {
-	CLEANUP(place_fini) struct place at;
+	CLEANUP(place_fini)
+	struct place at;
 	enum rc rc = locate(p, path, &at);
 
 	if (rc)
@@ -190,7 +194,8 @@ static enum rc drop(struct json_patch *p, const char *path, struct json **out)
 /* A patch of copies could grow the document without bound: all copies together have a budget. */
 static enum rc copy_within_budget(struct json_patch *p, const struct json *v, struct json **out)
 {
-	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(LIMIT_BODY_BYTES);
+	CLEANUP(sbuf_fini)
+	struct sbuf b = SBUF_INIT(LIMIT_BODY_BYTES);
 
 	js_print(v, &b, false);
 	p->copied += b.n;
@@ -203,7 +208,8 @@ static enum rc copy_within_budget(struct json_patch *p, const struct json *v, st
 	return *out ? RC_OK : no_memory(p->err);
 }
 
-static enum rc copy_or_move(struct json_patch *p, const struct json *op, const char *path, bool is_move)
+static enum rc copy_or_move(struct json_patch *p, const struct json *op, const char *path,
+			    bool is_move)
 {
 	const char *from = js_get_str(op, "from");
 	struct json *v = NULL;
@@ -237,13 +243,15 @@ static enum rc apply_op(struct json_patch *p, const struct json *op)
 	enum rc rc;
 
 	if (!name || !path)
-		return err_set(p->err, RC_BAD_REQUEST, "a JSON patch operation needs 'op' and 'path'");
+		return err_set(p->err, RC_BAD_REQUEST,
+			       "a JSON patch operation needs 'op' and 'path'");
 	if (str_eq(name, "remove"))
 		return drop(p, path, NULL);
 	if (str_eq(name, "move") || str_eq(name, "copy"))
 		return copy_or_move(p, op, path, *name == 'm');
 	if (!str_eq(name, "add") && !str_eq(name, "replace") && !str_eq(name, "test"))
-		return err_set(p->err, RC_BAD_REQUEST, "unknown JSON patch operation '%.40s'", name);
+		return err_set(p->err, RC_BAD_REQUEST, "unknown JSON patch operation '%.40s'",
+			       name);
 	if (!value)
 		return err_set(p->err, RC_BAD_REQUEST, "'%s' needs a value", name);
 	if (*name != 't')
@@ -252,8 +260,8 @@ static enum rc apply_op(struct json_patch *p, const struct json *op)
 	if (rc)
 		return rc;
 	if (!js_equal(have, value))
-		return err_set(p->err, RC_INVALID, "the patch does not apply: test of '%.200s' failed",
-			       path);
+		return err_set(p->err, RC_INVALID,
+			       "the patch does not apply: test of '%.200s' failed", path);
 	return RC_OK;
 }
 
@@ -267,8 +275,8 @@ enum rc api_patch_json(const struct json *doc, const struct json *ops, struct js
 		return err_set(err, RC_BAD_REQUEST, "a JSON patch must be an array of operations");
 	if (js_len(ops) > MAX_OPS)
 		return err_set(err, RC_TOO_BIG,
-			       "The allowed maximum operations in a JSON patch is %d, got %zu", MAX_OPS,
-			       js_len(ops));
+			       "The allowed maximum operations in a JSON patch is %d, got %zu",
+			       MAX_OPS, js_len(ops));
 	p.doc = js_copy(doc);
 	if (!p.doc)
 		return no_memory(err);
@@ -293,7 +301,8 @@ static enum rc merge(const struct json *doc, const struct json *patch, struct js
 		*out = js_ref(patch);
 		return RC_OK;
 	}
-	CLEANUP(js_unrefp) struct json *to = js_new_object();
+	CLEANUP(js_unrefp)
+	struct json *to = js_new_object();
 
 	if (!to)
 		return RC_NOMEM;
@@ -334,7 +343,8 @@ enum rc api_patch_merge(const struct json *doc, const struct json *patch, struct
 
 static enum rc diff(const struct json *old, const struct json *new_, struct json **out)
 {
-	CLEANUP(js_unrefp) struct json *to = js_new_object();
+	CLEANUP(js_unrefp)
+	struct json *to = js_new_object();
 	enum rc rc = to ? RC_OK : RC_NOMEM;
 
 	if (rc)

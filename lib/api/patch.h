@@ -19,7 +19,8 @@ MUST_CHECK enum rc api_patch_merge(const struct json *doc, const struct json *pa
 /* Kubernetes' strategic merge: list merge keys from the schema of t, $patch: merge|replace|delete,
  * $retainKeys, $setElementOrder/x, $deleteFromPrimitiveList/x. */
 MUST_CHECK enum rc api_patch_strategic(const struct api_type *t, const struct json *doc,
-				       const struct json *patch, struct json **out, struct err *err);
+				       const struct json *patch, struct json **out,
+				       struct err *err);
 /* The merge patch that turns old into new; *out is an empty object when they are equal. */
 MUST_CHECK enum rc api_merge_diff(const struct json *old, const struct json *new_,
 				  struct json **out);

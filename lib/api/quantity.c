@@ -5,9 +5,10 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-#define NANO ((__int128)1000000000)
+#define NANO	 ((__int128)1000000000)
 #define MAX_NANO ((__int128)INT64_MAX * NANO)
-#define GRAMMAR "quantities must match the regular expression " \
+#define GRAMMAR                                         \
+	"quantities must match the regular expression " \
 	"'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 static const struct suffix {
@@ -15,17 +16,16 @@ static const struct suffix {
 	int exp10;
 	int exp2;
 } suffixes[] = {
-	{"", 0, 0},	{"n", -9, 0},	{"u", -6, 0},	{"m", -3, 0},	{"k", 3, 0},
-	{"M", 6, 0},	{"G", 9, 0},	{"T", 12, 0},	{"P", 15, 0},	{"E", 18, 0},
-	{"Ki", 0, 10},	{"Mi", 0, 20},	{"Gi", 0, 30},	{"Ti", 0, 40},	{"Pi", 0, 50},
-	{"Ei", 0, 60},
+	{"", 0, 0},    {"n", -9, 0},  {"u", -6, 0},  {"m", -3, 0},  {"k", 3, 0},   {"M", 6, 0},
+	{"G", 9, 0},   {"T", 12, 0},  {"P", 15, 0},  {"E", 18, 0},  {"Ki", 0, 10}, {"Mi", 0, 20},
+	{"Gi", 0, 30}, {"Ti", 0, 40}, {"Pi", 0, 50}, {"Ei", 0, 60},
 };
 
 /* A number as written: digits without the point, and where the point is. */
 struct numeral {
 	const char *p;
-	size_t n;	/* characters, the point included */
-	int64_t point;	/* digits before the point, after shifting by the exponent */
+	size_t n;      /* characters, the point included */
+	int64_t point; /* digits before the point, after shifting by the exponent */
 	bool is_negative;
 };
 
@@ -254,8 +254,7 @@ void api_quantity_print(const struct api_quantity *q, struct sbuf *out)
 		sbuf_addc(out, '0');
 		return;
 	}
-	if (q->format == API_Q_BINARY && v % NANO == 0 &&
-	    (v / NANO >= 1024 || v / NANO <= -1024)) {
+	if (q->format == API_Q_BINARY && v % NANO == 0 && (v / NANO >= 1024 || v / NANO <= -1024)) {
 		print_binary(v / NANO, out);
 		return;
 	}
@@ -286,7 +285,8 @@ int64_t api_quantity_to_milli(const char *s, int64_t fallback)
 
 static char *to_text(const struct api_quantity *q)
 {
-	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(64);
+	CLEANUP(sbuf_fini)
+	struct sbuf b = SBUF_INIT(64);
 	char *text = NULL;
 
 	api_quantity_print(q, &b);

@@ -13,7 +13,7 @@
 #include "api/patch.h"
 #include "base/str.h"
 
-#define ORDER "$setElementOrder/"
+#define ORDER	    "$setElementOrder/"
 #define DELETE_FROM "$deleteFromPrimitiveList/"
 
 static enum rc merge_object(const struct api_type *t, const struct json *doc,
@@ -108,8 +108,8 @@ static enum rc merge_item(const struct list_merge *m, const struct json *item, s
 			return RC_OK;
 		v = js_ref(item);
 	} else {
-		rc = merge_object(m->field->type, at == SIZE_MAX ? NULL : js_item(list, at), item, &v,
-				  m->err);
+		rc = merge_object(m->field->type, at == SIZE_MAX ? NULL : js_item(list, at), item,
+				  &v, m->err);
 		if (rc)
 			return rc;
 	}
@@ -142,7 +142,8 @@ static const struct json *next_item(const struct list_merge *m, const struct jso
  * followed it in the stored list. */
 static enum rc reorder(const struct list_merge *m, const struct json *merged, struct json **out)
 {
-	CLEANUP(js_unrefp) struct json *to = js_new_array();
+	CLEANUP(js_unrefp)
+	struct json *to = js_new_array();
 	size_t other = 0, n_order = js_len(m->order);
 	enum rc rc = to ? RC_OK : RC_NOMEM;
 
@@ -172,7 +173,8 @@ static enum rc reorder(const struct list_merge *m, const struct json *merged, st
 
 static enum rc merge_list(const struct list_merge *m, struct json **out)
 {
-	CLEANUP(js_unrefp) struct json *list = js_new_array();
+	CLEANUP(js_unrefp)
+	struct json *list = js_new_array();
 	bool fresh = replaces_all(m);
 
 	if (!list)
@@ -230,9 +232,13 @@ static enum rc merge_value(const struct api_field *f, const struct json *doc,
 		*out = js_ref(patch);
 		return RC_OK;
 	}
-	struct list_merge m = {.field = f, .key = f->rule->merge_key, .doc = doc, .patch = patch,
+	struct list_merge m = {.field = f,
+			       .key = f->rule->merge_key,
+			       .doc = doc,
+			       .patch = patch,
 			       .order = list_directive(all, ORDER, f),
-			       .drop = list_directive(all, DELETE_FROM, f), .err = err};
+			       .drop = list_directive(all, DELETE_FROM, f),
+			       .err = err};
 
 	return merge_list(&m, out);
 }
@@ -241,7 +247,8 @@ static enum rc merge_value(const struct api_field *f, const struct json *doc,
 static enum rc apply_list_directives(const struct api_type *t, const struct json *doc,
 				     const struct json *patch, struct json *to, struct err *err)
 {
-	CLEANUP(js_unrefp) struct json *none = js_new_array();
+	CLEANUP(js_unrefp)
+	struct json *none = js_new_array();
 
 	if (!none)
 		return no_memory(err);
@@ -256,8 +263,8 @@ static enum rc apply_list_directives(const struct api_type *t, const struct json
 		if (!name || js_get(patch, name) || !js_is_array(js_get(doc, name)))
 			continue;
 		if (!merges(f))
-			return err_set(err, RC_BAD_REQUEST, "'%.100s': the list '%.100s' does not merge",
-				       it.key, name);
+			return err_set(err, RC_BAD_REQUEST,
+				       "'%.100s': the list '%.100s' does not merge", it.key, name);
 		enum rc rc = merge_value(f, js_get(to, name), none, patch, &v, err);
 
 		if (rc)
@@ -295,7 +302,8 @@ static enum rc check_directive(const char *directive, struct err *err)
 static enum rc merge_object(const struct api_type *t, const struct json *doc,
 			    const struct json *patch, struct json **out, struct err *err)
 {
-	CLEANUP(js_unrefp) struct json *to = js_new_object();
+	CLEANUP(js_unrefp)
+	struct json *to = js_new_object();
 	const char *directive = directive_of(patch);
 	enum rc rc = check_directive(directive, err);
 
@@ -312,8 +320,8 @@ static enum rc merge_object(const struct api_type *t, const struct json *doc,
 
 		if (is_directive(it.key) || js_is_null(it.value) || str_eq(directive, "delete"))
 			continue;
-		rc = merge_value(t ? api_field_find(t, it.key) : NULL, js_get(doc, it.key), it.value,
-				 patch, &v, err);
+		rc = merge_value(t ? api_field_find(t, it.key) : NULL, js_get(doc, it.key),
+				 it.value, patch, &v, err);
 		if (rc)
 			return rc;
 		if (js_set(to, it.key, v))

@@ -204,9 +204,9 @@ static void pod_gates(const struct json *obj, usec_t now, struct sbuf *out)
 	size_t met = 0;
 
 	for (size_t i = 0; i < js_len(gates); i++)
-		met += str_eq(cond_status(conditions,
-					  js_get_str(js_item(gates, i), "conditionType")),
-			      "True");
+		met += str_eq(
+			cond_status(conditions, js_get_str(js_item(gates, i), "conditionType")),
+			"True");
 	if (js_len(gates))
 		sbuf_addf(out, "%zu/%zu", met, js_len(gates));
 	else
@@ -272,7 +272,8 @@ static void service_external_ip(const struct json *obj, usec_t now, struct sbuf 
 	const struct json *ips = js_at(obj, "spec", "externalIPs", NULL);
 
 	for (size_t i = 0; i < js_len(ips); i++)
-		sbuf_addf(out, "%s%s", i ? "," : "", js_str(js_item(ips, i)) ? js_str(js_item(ips, i)) : "");
+		sbuf_addf(out, "%s%s", i ? "," : "",
+			  js_str(js_item(ips, i)) ? js_str(js_item(ips, i)) : "");
 	if (!js_len(ips))
 		sbuf_adds(out, "<none>");
 }
@@ -350,7 +351,9 @@ static void add_modes(const struct json *modes, struct sbuf *out)
 {
 	static const struct {
 		const char *mode, *shown;
-	} names[] = {{"ReadWriteOnce", "RWO"}, {"ReadOnlyMany", "ROX"}, {"ReadWriteMany", "RWX"},
+	} names[] = {{"ReadWriteOnce", "RWO"},
+		     {"ReadOnlyMany", "ROX"},
+		     {"ReadWriteMany", "RWX"},
 		     {"ReadWriteOncePod", "RWOP"}};
 	bool first = true;
 
@@ -531,7 +534,8 @@ bool api_table_is_computed(const char *fn)
 
 static struct json *computed_cell(const char *name, const struct json *obj, usec_t now)
 {
-	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(CELL_MAX);
+	CLEANUP(sbuf_fini)
+	struct sbuf b = SBUF_INIT(CELL_MAX);
 
 	for (size_t i = 0; i < ARRAY_SIZE(computed); i++)
 		if (str_eq(computed[i].name, name))
@@ -543,7 +547,8 @@ static struct json *computed_cell(const char *name, const struct json *obj, usec
 
 struct json *api_table_cell(const struct api_column *c, const struct json *obj, usec_t now)
 {
-	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(CELL_MAX);
+	CLEANUP(sbuf_fini)
+	struct sbuf b = SBUF_INIT(CELL_MAX);
 	const struct json *v;
 
 	if (c->fn)

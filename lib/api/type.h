@@ -26,15 +26,15 @@ enum api_base { API_STRING, API_BOOL, API_INT, API_REAL, API_STRUCT, API_MAP, AP
 enum api_format {
 	API_FMT_NONE,
 	API_FMT_QUANTITY,
-	API_FMT_TIME,		/* RFC 3339, with or without a fraction */
-	API_FMT_DURATION,	/* Go's: "5m0s" */
-	API_FMT_INT_OR_STRING,	/* API_JSON */
-	API_FMT_OBJECT,		/* API_JSON: any object */
-	API_FMT_ANY,		/* API_JSON */
+	API_FMT_TIME,	       /* RFC 3339, with or without a fraction */
+	API_FMT_DURATION,      /* Go's: "5m0s" */
+	API_FMT_INT_OR_STRING, /* API_JSON */
+	API_FMT_OBJECT,	       /* API_JSON: any object */
+	API_FMT_ANY,	       /* API_JSON */
 	API_FMT_DNS_LABEL,
 	API_FMT_DNS_SUBDOMAIN,
 	API_FMT_DNS1035_LABEL,
-	API_FMT_QUALIFIED,	/* prefix/name, as label keys */
+	API_FMT_QUALIFIED, /* prefix/name, as label keys */
 	API_FMT_LABEL_VALUE,
 	API_FMT_BASE64,
 	API_FMT_UUID,
@@ -55,18 +55,18 @@ enum api_list { API_LIST_ATOMIC, API_LIST_SET, API_LIST_MAP };
 enum api_merge { API_MERGE_DEFAULT, API_MERGE_MERGE, API_MERGE_REPLACE, API_MERGE_RETAIN_KEYS };
 
 struct api_rule {
-	const char *why;	    /* API_NOOP: the reason in the warning */
-	const char *const *values;  /* enum, NULL-terminated; NULL: any */
-	const char *default_;	    /* text of the default, JSON; NULL: none */
-	const char *merge_key;	    /* strategic merge: key of a list of objects */
+	const char *why;	      /* API_NOOP: the reason in the warning */
+	const char *const *values;    /* enum, NULL-terminated; NULL: any */
+	const char *default_;	      /* text of the default, JSON; NULL: none */
+	const char *merge_key;	      /* strategic merge: key of a list of objects */
 	const char *const *list_keys; /* API_LIST_MAP, NULL-terminated */
-	int64_t min, max;	    /* API_INT; for quantities: of the value */
-	uint32_t max_items, max_len; /* 0: no limit of its own */
+	int64_t min, max;	      /* API_INT; for quantities: of the value */
+	uint32_t max_items, max_len;  /* 0: no limit of its own */
 	uint32_t min_items, min_len;
-	uint8_t support;	    /* enum api_support */
-	uint8_t format;		    /* enum api_format; of map values too */
-	uint8_t list;		    /* enum api_list */
-	uint8_t merge;		    /* enum api_merge */
+	uint8_t support; /* enum api_support */
+	uint8_t format;	 /* enum api_format; of map values too */
+	uint8_t list;	 /* enum api_list */
+	uint8_t merge;	 /* enum api_merge */
 	bool has_min, has_max;
 	bool is_soft;	   /* values are documented only: an admission rule words the refusal */
 	bool is_immutable; /* may not change once set */
@@ -83,17 +83,17 @@ struct api_field {
 	uint8_t base;		     /* enum api_base */
 	uint8_t value_base;	     /* maps kept as JSON: enum api_base of the values */
 	bool is_list;
-	bool is_inline;	  /* API_STRUCT by value */
+	bool is_inline; /* API_STRUCT by value */
 	bool is_required;
 	bool is_json_map; /* API_JSON: map[string]<value_base> */
 };
 
 struct api_type {
-	const char *name;	  /* C name: "PodVolume" */
-	const char *openapi;	  /* definition name: "io.k8s.api.core.v1.Volume" */
+	const char *name;		/* C name: "PodVolume" */
+	const char *openapi;		/* definition name: "io.k8s.api.core.v1.Volume" */
 	const struct api_field *fields; /* in the order of encoding */
-	const uint16_t *by_name;  /* indices into fields, sorted by name */
-	const struct api_kind *kind; /* NULL unless a top-level kind */
+	const uint16_t *by_name;	/* indices into fields, sorted by name */
+	const struct api_kind *kind;	/* NULL unless a top-level kind */
 	uint32_t n_fields;
 	uint32_t size;
 };
@@ -101,17 +101,17 @@ struct api_type {
 enum { API_SUB_STATUS = 1, API_SUB_SCALE = 2 };
 
 struct api_column {
-	const char *name;	 /* "Age" */
-	const char *type;	 /* "string", "integer", "date", "boolean" */
-	const char *format;	 /* "name" for the name column, else "" */
-	const char *path;	 /* JSON path; NULL when fn is set */
-	const char *fn;		 /* name of a computed column (lib/api/table.h); NULL when path is set */
+	const char *name;   /* "Age" */
+	const char *type;   /* "string", "integer", "date", "boolean" */
+	const char *format; /* "name" for the name column, else "" */
+	const char *path;   /* JSON path; NULL when fn is set */
+	const char *fn;	    /* name of a computed column (lib/api/table.h); NULL when path is set */
 	const char *doc;
-	int priority;		 /* 0: always, 1: wide only */
+	int priority; /* 0: always, 1: wide only */
 };
 
 struct api_kind {
-	const char *group;	 /* "" for core */
+	const char *group; /* "" for core */
 	const char *version;
 	const char *kind;
 	const char *api_version; /* "kubevirt.io/v1", "v1" */
@@ -124,12 +124,12 @@ struct api_kind {
 	const struct api_column *columns; /* without Name */
 	size_t n_columns;
 	const char *doc;
-	uint8_t subresources;	 /* API_SUB_* */
-	uint8_t name_format;	 /* enum api_format of metadata.name */
+	uint8_t subresources; /* API_SUB_* */
+	uint8_t name_format;  /* enum api_format of metadata.name */
 	bool is_namespaced;
-	bool keeps_generation;	 /* metadata.generation counts changes of spec */
+	bool keeps_generation;	  /* metadata.generation counts changes of spec */
 	bool has_strategic_patch; /* false: like a custom resource, strategic merge is 415 */
-	bool has_defaults;	 /* schema defaults are written into stored objects */
+	bool has_defaults;	  /* schema defaults are written into stored objects */
 };
 
 /* All kinds, sorted by group (core first), version, kind; NULL-terminated. */
@@ -137,7 +137,8 @@ extern const struct api_kind *const api_kinds[];
 
 /* NULL when unknown. */
 const struct api_kind *api_kind_find(const char *group, const char *version, const char *kind);
-const struct api_kind *api_kind_by_plural(const char *group, const char *version, const char *plural);
+const struct api_kind *api_kind_by_plural(const char *group, const char *version,
+					  const char *plural);
 /* api_version: "v1" or "group/version". */
 const struct api_kind *api_kind_of(const char *api_version, const char *kind);
 const struct api_kind *api_kind_of_json(const struct json *obj);
