@@ -87,28 +87,23 @@ static bool node_is_ready(const Node *n)
 	return API_COND_IS(&n->status, NodeCondition, "Ready", "True");
 }
 
-/* The gateway is the Ready node with the lowest segment address; without a Ready one, the lowest. */
+/* The gateway is the first Ready node by name; without a Ready one, the first. */
 static const char *gateway_of(const struct kcache *cache)
 {
 	const char *best = NULL;
-	struct in_addr best_at = {0};
 	bool best_ready = false;
 	struct kiter it;
 
 	kcache_list(cache, &api_kind_Node, NULL, &it);
 	for (const struct kobj *o; (o = kiter_next(&it));) {
 		const Node *n = kobj_typed(o);
-		const char *text = api_annotation(&n->metadata, NODE_ANN_SEGMENT);
-		struct in_addr a;
-
-		if (!text || net_ip4_parse(text, &a, NULL))
-			continue;
 		bool ready = node_is_ready(n);
 
+		if (!api_annotation(&n->metadata, NODE_ANN_SEGMENT))
+			continue;
 		if (!best || (ready && !best_ready) ||
-		    (ready == best_ready && ntohl(a.s_addr) < ntohl(best_at.s_addr))) {
+		    (ready == best_ready && strcmp(kobj_name(o), best) < 0)) {
 			best = kobj_name(o);
-			best_at = a;
 			best_ready = ready;
 		}
 	}
