@@ -322,13 +322,16 @@ static enum rc wait_goal(struct client *c, const struct api_kind *k, const char 
 
 	if (rc == RC_NOT_FOUND && g->deleted)
 		return RC_OK;
-	if (rc || goal_is_met(g, now))
+	if (rc && rc != RC_NOT_FOUND) /* what is not there yet may come */
 		return rc;
+	if (!rc && goal_is_met(g, now))
+		return RC_OK;
 	if (g->deleted && g->uid && !str_eq(g->uid, js_str(js_at(now, "metadata", "uid", NULL))))
 		return RC_OK; /* another object of that name */
-	CLEANUP(mem_freep) char *watch = mem_printf(
-		"%s?watch=true&fieldSelector=metadata.name%%3D%s&resourceVersion=%s", all, name,
-		js_str(js_at(now, "metadata", "resourceVersion", NULL)));
+	const char *rv = js_str(js_at(now, "metadata", "resourceVersion", NULL));
+	CLEANUP(mem_freep) char *watch =
+		mem_printf("%s?watch=true&fieldSelector=metadata.name%%3D%s%s%s", all, name,
+			   rv ? "&resourceVersion=" : "", rv ? rv : "");
 
 	rc = client_watch(c, watch, timeout, on_goal, g, err);
 	if (g->met)
