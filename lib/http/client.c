@@ -266,8 +266,12 @@ const char *client_token(const struct http_client *c)
 
 static void set_tls(CURL *e, const struct http_client *c)
 {
-	if (c->ca_file)
+	if (c->ca_file) {
 		curl_easy_setopt(e, CURLOPT_CAINFO, c->ca_file);
+		/* Only this authority: Debian's curl also trusts /etc/ssl/certs unless told otherwise (and
+		 * keeps its 140 certificates in memory for every connection). */
+		curl_easy_setopt(e, CURLOPT_CAPATH, NULL);
+	}
 	if (c->cert_file) {
 		curl_easy_setopt(e, CURLOPT_SSLCERT, c->cert_file);
 		curl_easy_setopt(e, CURLOPT_SSLKEY, c->key_file);
