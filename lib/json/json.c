@@ -388,7 +388,7 @@ struct json *js_pack(const char *fmt, ...)
 		json_decref(j);
 		return NULL;
 	}
-	assert(j || json_error_code(&e) == json_error_out_of_memory ||
+	assert(j || alloc_failed || json_error_code(&e) == json_error_out_of_memory ||
 	       json_error_code(&e) == json_error_null_value);
 	return W(j);
 }

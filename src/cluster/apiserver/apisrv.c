@@ -366,7 +366,13 @@ bool parse_body(struct apisrv_call *c)
 			  "application/json");
 		return false;
 	}
-	if (js_parse(c->body, c->n_body, &c->json, &err)) {
+	enum rc rc = js_parse(c->body, c->n_body, &c->json, &err);
+
+	if (rc == RC_NOMEM) {
+		call_nomem(c);
+		return false;
+	}
+	if (rc) {
 		call_bad_request(c, "error decoding the body: %s", err.msg);
 		return false;
 	}

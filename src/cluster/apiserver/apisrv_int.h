@@ -201,10 +201,12 @@ struct filter {
 	struct api_fields *fields;   /* NULL: everything */
 	char *prefix;		     /* of the rest of a key */
 	bool is_exact;		     /* the prefix is the whole rest */
+	bool nomem;		     /* a match could not be decided */
 };
 bool filter_parse(struct apisrv_call *c, struct filter *f); /* false: answered */
 void filter_fini(struct filter *f);
-bool filter_matches(const struct filter *f, struct obj *o);
+/* Out of memory: false, and f->nomem tells. */
+bool filter_matches(struct filter *f, struct obj *o);
 void call_too_large_rev(struct apisrv_call *c, int64_t rev);
 
 void serve_get(struct apisrv_call *c);

@@ -246,6 +246,7 @@ void serve_deletecollection(struct apisrv_call *c)
 	for (size_t i = 0; ok && i < found.n; i++)
 		if (filter_matches(&f, found.items[i]))
 			ok = delete_one(c, found.items[i]);
+	ok = ok && !f.nomem;
 	filter_fini(&f);
 	obj_list_fini(&found);
 	c->n_inner--;

@@ -71,7 +71,7 @@ void filter_fini(struct filter *f)
 }
 
 /* Only the labels are parsed: a list of thousands is filtered without parsing the objects. */
-static bool labels_match(const struct api_selector *sel, struct obj *o)
+static bool labels_match(struct filter *f, struct obj *o)
 {
 	CLEANUP(js_unrefp) struct json *labels = NULL;
 	const char *text, *meta, *part;
@@ -79,21 +79,25 @@ static bool labels_match(const struct api_selector *sel, struct obj *o)
 
 	text = obj_text(o, &n);
 	if (text_member(text, n, "metadata", &meta, &n_meta) &&
-	    text_member(meta, n_meta, "labels", &part, &n_part) && js_parse(part, n_part, &labels, NULL))
-		return false; /* out of memory */
-	return api_selector_matches_json(sel, labels);
+	    text_member(meta, n_meta, "labels", &part, &n_part) && js_parse(part, n_part, &labels, NULL)) {
+		f->nomem = true;
+		return false;
+	}
+	return api_selector_matches_json(f->labels, labels);
 }
 
-bool filter_matches(const struct filter *f, struct obj *o)
+bool filter_matches(struct filter *f, struct obj *o)
 {
 	if (f->is_exact ? strcmp(obj_rest(o), f->prefix) != 0 : !str_has_prefix(obj_rest(o), f->prefix))
 		return false;
 	if (!f->labels && !f->fields)
 		return true;
 	if (!f->fields)
-		return labels_match(f->labels, o);
+		return labels_match(f, o);
 	CLEANUP(js_unrefp) struct json *j = obj_json(o);
 
+	if (!j)
+		f->nomem = true;
 	return j && (!f->labels || api_selector_matches_json(f->labels, js_at(j, "metadata", "labels", NULL))) &&
 	       (!f->fields || api_fields_matches(f->fields, j));
 }
@@ -133,8 +137,15 @@ static bool parse_continue(struct apisrv_call *c, const char *token, struct list
 	CLEANUP(js_unrefp) struct json *j = NULL;
 	size_t n = 0;
 
-	if (b64_decode(token, true, &text, &n) || js_parse(text, n, &j, NULL) ||
-	    !str_eq(js_get_str(j, "v"), "meta.k8s.io/v1") || !js_get_str(j, "start")) {
+	enum rc rc = b64_decode(token, true, &text, &n);
+
+	if (!rc)
+		rc = js_parse(text, n, &j, NULL);
+	if (rc == RC_NOMEM) {
+		call_nomem(c);
+		return false;
+	}
+	if (rc || !str_eq(js_get_str(j, "v"), "meta.k8s.io/v1") || !js_get_str(j, "start")) {
 		call_bad_request(c, "continue key is not valid: not made by this server");
 		return false;
 	}
@@ -363,6 +374,8 @@ static void list_answer(struct apisrv_call *c, struct listing *l)
 
 	if (rc == RC_EXPIRED)
 		answer_expired(c, l, &err);
+	else if (l->filter.nomem)
+		call_nomem(c);
 	else if (rc)
 		call_fail_rc(c, rc, &err);
 	else if (!meta)
@@ -373,7 +386,8 @@ static void list_answer(struct apisrv_call *c, struct listing *l)
 		answer_partial_list(c, meta, &found);
 	else
 		answer_items(c, meta, &found);
-	if (!rc && c->out.as == OUT_OBJECT)
+	/* Tables and partial lists take it. */
+	if (!rc && (c->out.as == OUT_OBJECT || l->filter.nomem))
 		js_unref(meta);
 	obj_list_fini(&found);
 }

@@ -166,6 +166,10 @@ static void offer(void *arg, const struct store_event *ev)
 	bool was = ev->prev && filter_matches(&w->filter, ev->prev);
 	bool is = ev->type != STORE_DELETED && filter_matches(&w->filter, ev->obj);
 
+	if (w->filter.nomem) {
+		w->failed = true; /* it resumes by itself and misses nothing */
+		return;
+	}
 	if (!was && !is)
 		return;
 	if (is)
@@ -307,6 +311,7 @@ static void send_initial(struct watcher *w, bool mark_end)
 	while (!w->failed && (o = store_iter_next(&it)))
 		if (filter_matches(&w->filter, o))
 			send_object(w, "ADDED", o);
+	w->failed = w->failed || w->filter.nomem;
 	w->sent_rev = store_rev(s->store);
 	if (mark_end)
 		send_bookmark(w, true);

@@ -71,6 +71,8 @@ static void on_answer(void *arg, const struct apisrv_answer *a)
 {
 	struct fx_answer *x = arg;
 
+	if (x->is_armed)
+		x->fired = mem_fault_disarm();
 	assert_int_equal(x->status, 0);
 	x->status = a->status;
 	x->content_type = mem_strdup(a->content_type);
@@ -82,7 +84,26 @@ static void on_answer(void *arg, const struct apisrv_answer *a)
 		assert_int_equal(js_parse(a->body, a->n, &x->json, NULL), RC_OK);
 }
 
+static void call(struct fx *f, struct fx_answer *a, const struct apisrv_user *user, const char *method,
+		 const char *target, const char *content_type, const char *accept, const char *body);
+
+void fx_call_nth(struct fx *f, struct fx_answer *a, unsigned nth, const char *method, const char *target,
+		 const char *content_type, const char *accept, const char *body)
+{
+	memset(a, 0, sizeof(*a));
+	a->is_armed = true;
+	mem_fault_arm(nth);
+	call(f, a, &fx_admin, method, target, content_type, accept, body);
+}
+
 void fx_call(struct fx *f, struct fx_answer *a, const struct apisrv_user *user, const char *method,
+	     const char *target, const char *content_type, const char *accept, const char *body)
+{
+	memset(a, 0, sizeof(*a));
+	call(f, a, user, method, target, content_type, accept, body);
+}
+
+static void call(struct fx *f, struct fx_answer *a, const struct apisrv_user *user, const char *method,
 	     const char *target, const char *content_type, const char *accept, const char *body)
 {
 	static const struct apisrv_sink sink = {.answer = on_answer};
@@ -96,7 +117,6 @@ void fx_call(struct fx *f, struct fx_answer *a, const struct apisrv_user *user, 
 		.user = user,
 	};
 
-	memset(a, 0, sizeof(*a));
 	apisrv_handle(f->srv, &r, &sink, a);
 	for (int i = 0; i < 10000 && !a->status; i++)
 		assert_int_equal(loop_step(f->loop, 0, NULL, NULL), RC_OK);

@@ -22,6 +22,7 @@ struct fx_answer {
 	struct json *json; /* NULL: not JSON */
 	char warnings[8][256];
 	size_t n_warnings;
+	bool is_armed, fired; /* fx_call_nth() */
 };
 
 /* A watch and the frames that came. */
@@ -44,6 +45,9 @@ void fx_down(struct fx *f);
 /* Runs the loop until an answer is there.  body: JSON text; NULL: none. */
 void fx_call(struct fx *f, struct fx_answer *a, const struct apisrv_user *user, const char *method,
 	     const char *target, const char *content_type, const char *accept, const char *body);
+/* The same as administrator, with the nth allocation of the request (up to its answer) failing. */
+void fx_call_nth(struct fx *f, struct fx_answer *a, unsigned nth, const char *method, const char *target,
+		 const char *content_type, const char *accept, const char *body);
 void fx_answer_fini(struct fx_answer *a);
 /* Shorthands as administrator; the answer's status must be the given one.  The result is the answer's JSON,
  * to be js_unref'ed. */
