@@ -520,6 +520,7 @@ static enum rc make_cache(struct node *n, struct err *err)
 		{.kind = &api_kind_Service},
 		{.kind = &api_kind_EndpointSlice},
 		{.kind = &api_kind_PersistentVolume},
+		{.kind = &api_kind_Handover},
 	};
 
 	(void)snprintf(mine, sizeof(mine), "spec.nodeName=%s", opt_name);

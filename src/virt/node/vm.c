@@ -23,6 +23,7 @@
 #include "kube/kobj.h"
 #include "virt/migration/migratable.h"
 #include "virt/names.h"
+#include "virt/node/migration_int.h"
 #include "virt/node/vm_int.h"
 
 #define WRITE_RETRY_MIN (100 * USEC_PER_MSEC)
@@ -142,6 +143,12 @@ static enum rc add_migratable(VirtualMachineInstance *vmi, void *arg)
 	return migratable_apply(&in, vmi, loop_realtime(vm->host->cfg.loop));
 }
 
+static enum rc add_moves(VirtualMachineInstance *vmi, usec_t now, void *arg)
+{
+	TRY(mig_source_fill(arg, vmi, now));
+	return mig_target_fill(arg, vmi, now);
+}
+
 static void fill_facts(struct vm *vm, struct vm_facts *f, struct vm_volume_fact *vols)
 {
 	*f = (struct vm_facts){
@@ -151,8 +158,8 @@ static void fill_facts(struct vm *vm, struct vm_facts *f, struct vm_volume_fact 
 		.is_source_done = vm->is_source_done,
 		.is_target = vm->is_target,
 		.accel = vm->accel,
-		.accel_reason = str_is_empty(vm->accel_reason) ? vm->host->cfg.accel_reason :
-								 vm->accel_reason,
+		/* The launcher was told which one to use: why is known here. */
+		.accel_reason = vm->host->cfg.accel_reason,
 		.qemu_version = vm->qemu_version,
 		.spec = vm->spec,
 		.machine = vm->machine,
@@ -168,6 +175,8 @@ static void fill_facts(struct vm *vm, struct vm_facts *f, struct vm_volume_fact 
 		.sync_error = vm->sync_error,
 		.migratable = add_migratable,
 		.migratable_arg = vm,
+		.moves = vm->source || vm->target ? add_moves : NULL,
+		.moves_arg = vm,
 	};
 	for (size_t i = 0; i < vm->n_volumes; i++) {
 		const struct vm_volume *v = &vm->volumes[i];
@@ -207,6 +216,8 @@ static void on_written(enum rc rc, const struct err *err, void *arg)
 		return;
 	}
 	vm->write_backoff = 0;
+	mig_target_written(vm);
+	mig_source_written(vm);
 	if (vm->wants_write)
 		vm_sync(vm);
 }
@@ -228,10 +239,14 @@ void vm_sync(struct vm *vm)
 		return;
 	plan_init(&plan);
 	fill_facts(vm, &f, vols);
-	enum rc rc = vmsync_plan(vmi, &f, loop_realtime(vm->host->cfg.loop), &plan, &err);
+	enum rc rc = mig_target_plan(vm, &plan);
 
-	if (!rc && plan_is_empty(&plan))
+	if (!rc)
+		rc = vmsync_plan(vmi, &f, loop_realtime(vm->host->cfg.loop), &plan, &err);
+	if (!rc && plan_is_empty(&plan)) {
+		mig_target_written(vm); /* it says so already */
 		return;
+	}
 	if (!rc)
 		rc = exec_plan(vm->host->cfg.exec, &vm->write, &plan, on_written, vm, &err);
 	if (rc)
@@ -249,6 +264,27 @@ static void tell(struct vm *vm, const char *reason, const char *text)
 			   text);
 }
 
+/* Whose guest is it?  A pod that came by a move is its owner once the VMI says so, and one that the VMI
+ * has left has nothing to run. */
+static void judge_place(struct vm *vm, const VirtualMachineInstance *vmi)
+{
+	const char *node = vmi->status.nodeName;
+	struct err err;
+
+	if (str_is_empty(node) || vm->target || vm->source)
+		return;
+	if (str_eq(node, vm->host->cfg.node_name)) {
+		vm->is_target = false;
+		return;
+	}
+	if (vm->is_target || vm->is_source_done || vm->state == VM_NONE || vm->state == VM_GONE)
+		return;
+	log_info("VM '%s/%s': it runs on node '%s' now, the copy here is ended", vm->ns, vm->name, node);
+	vm->is_source_done = true;
+	if (vm_call(vm, "kill", NULL, 0, NULL, NULL, &err))
+		vm_log_failed(vm, "its old copy cannot be ended", err.msg);
+}
+
 static bool is_up(const struct vm *vm)
 {
 	return vm->ipc && vm->has_answered && vm->state != VM_NONE && vm->state != VM_GONE;
@@ -263,7 +299,7 @@ static void stop_within(struct vm *vm, int64_t grace)
 		return;
 	if (!is_up(vm))
 		return; /* asked again when the launcher has answered */
-	if (vm->stop_grace < 0)
+	if (vm->stop_grace < 0 && !vm->is_target && !vm->is_source_done)
 		tell(vm, grace ? "ShuttingDown" : "Deleted",
 		     grace ? "Signaled Graceful Shutdown" : "VirtualMachineInstance stopping");
 	vm->stop_grace = grace;
@@ -349,13 +385,17 @@ void vm_kick(struct vm *vm)
 	if (!vm->pod)
 		return;
 	if (vmi && is_up(vm)) {
+		judge_place(vm, vmi);
 		if (vmi->metadata.deletionTimestamp && !vm->is_target)
 			stop_within(vm, API_GET(&vmi->spec, terminationGracePeriodSeconds, GRACE_DEFAULT));
 		go_if_due(vm, vmi);
 	}
 	mig_source_kick(vm);
 	mig_target_kick(vm);
-	pods(vm)->unpaused(vm->pod, is_unpaused(vm));
+	/* A copy that is ending is told of once, when it has ended. */
+	if (!vm->is_source_done && vm->state != VM_GONE && vm->state != VM_SHUTDOWN &&
+	    vm->state != VM_POSTMIGRATE)
+		pods(vm)->unpaused(vm->pod, is_unpaused(vm));
 	vm_sync(vm);
 	if (vm->state == VM_GONE)
 		report_exit(vm);
@@ -585,6 +625,20 @@ static void on_vmi(const struct kobj *old, const struct kobj *new, void *arg)
 	}
 }
 
+static void on_handover(const struct kobj *old, const struct kobj *new, void *arg)
+{
+	struct vmhost *h = arg;
+	const Handover *o = kobj_typed(new);
+
+	(void)old;
+	LIST_FOREACH_SAFE(it, tmp, &h->vms) {
+		struct vm *vm = LIST_ENTRY(it, struct vm, link);
+
+		if (o && str_eq(vm->vmi_uid, o->spec.vmiUID) && (vm->source || vm->target))
+			vm_kick(vm);
+	}
+}
+
 struct vm *vmhost_find(const struct vmhost *h, const char *ns, const char *name)
 {
 	LIST_FOREACH(it, &h->vms) {
@@ -621,6 +675,7 @@ enum rc vmhost_new(struct vmhost **out, const struct vmhost_config *config, stru
 		return err_set(err, RC_NOMEM, "out of memory");
 	TRY(file_mkdir_p(h->local_dir, 0711, err));
 	TRY(kcache_on(config->cache, &h->on_vmi, &api_kind_VirtualMachineInstance, on_vmi, h, err));
+	TRY(kcache_on(config->cache, &h->on_handover, &api_kind_Handover, on_handover, h, err));
 	*out = STEAL(h);
 	return RC_OK;
 }
@@ -630,7 +685,7 @@ struct vmhost *vmhost_free(struct vmhost *h)
 	if (!h)
 		return NULL;
 	kcache_handler_free(h->on_vmi);
-	kcache_handler_free(h->on_binding);
+	kcache_handler_free(h->on_handover);
 	mem_free(h->local_dir);
 	return mem_free(h);
 }

@@ -25,7 +25,7 @@ struct vmhost {
 	char *local_dir;
 	struct list vms;
 	struct kcache_handler *on_vmi;
-	struct kcache_handler *on_binding;
+	struct kcache_handler *on_handover;
 	uint64_t n_moves_out, n_moves_in, n_moves_failed, n_adopted, n_launcher_deaths;
 };
 

@@ -38,7 +38,8 @@ struct need {
 /* One image that must be here first. */
 struct need_image {
 	char *name;    /* of the volume, or KERNEL_VOLUME */
-	char *ref;
+	char *image;   /* as the VMI has it */
+	char *ref;     /* pinned, once it was resolved */
 	char *path;    /* containerDisk.path; NULL: the only file below /disk */
 	char *kernel, *initrd;
 	enum image_policy policy;
@@ -88,6 +89,7 @@ struct vm_prep *vm_prep_free(struct vm_prep *p)
 		struct need_image *m = &p->images[i];
 
 		mem_free(m->name);
+		mem_free(m->image);
 		mem_free(m->ref);
 		mem_free(m->path);
 		mem_free(m->kernel);
@@ -230,7 +232,7 @@ static enum rc take_image(struct vm_prep *p, const struct need_image *m)
 	enum rc rc = api_set_str(&im->volumeName, m->name);
 
 	if (!rc)
-		rc = api_set_str(&im->image, m->ref);
+		rc = api_set_str(&im->image, m->image);
 	if (!rc)
 		rc = api_set_str(&im->digest, p->got.digest);
 	CLEANUP(mem_freep) char *name = mem_printf("volume%s", m->name);
@@ -551,10 +553,11 @@ static enum rc add_image(struct vm_prep *p, const char *name, const char *image,
 	struct need_image *m = &p->images[p->n_images++];
 
 	m->name = mem_strdup(name);
+	m->image = mem_strdup(image);
 	m->secret = mem_strdup(secret);
 	m->policy = image_policy_of(policy, image);
 	*out = m;
-	TRY(m->name && (!secret || m->secret) ? RC_OK : RC_NOMEM);
+	TRY(m->name && m->image && (!secret || m->secret) ? RC_OK : RC_NOMEM);
 	TRY(set_ref(p, m, image));
 	return secret ? add_need(p, NEED_SECRET, secret, 0, &m->secret_obj) : RC_OK;
 }

@@ -334,6 +334,10 @@ static enum rc set_ferry(VirtualMachineInstance *vmi, const struct vm_facts *f)
 
 static enum rc apply(VirtualMachineInstance *vmi, const struct vm_facts *f, usec_t now)
 {
+	if (f->moves)
+		TRY(f->moves(vmi, now, f->moves_arg));
+	if (f->is_source_done || f->is_target)
+		return RC_OK;
 	TRY(set_phase(vmi, vmsync_phase(vmi, f), now));
 	TRY(set_sync_error(vmi, f, now));
 	if (!is_alive(f->state) || !str_eq(vmi->status.phase, "Running"))
@@ -387,7 +391,7 @@ enum rc vmsync_plan(const VirtualMachineInstance *vmi, const struct vm_facts *f,
 	const char *phase = vmsync_phase(vmi, f);
 	bool changes = phase && !str_eq(vmi->status.phase, phase);
 
-	if (f->is_source_done || f->is_target || is_final(vmi))
+	if (is_final(vmi))
 		return RC_OK;
 	VirtualMachineInstance *wanted = VirtualMachineInstance_clone(vmi);
 

@@ -64,6 +64,9 @@ struct vm_facts {
 	/* LiveMigratable, from src/virt/migration/migratable.h, computed by the caller when running. */
 	enum rc (*migratable)(VirtualMachineInstance *vmi, void *arg);
 	void *migratable_arg;
+	/* What this node has to say about a move, as source or target; NULL: nothing. */
+	enum rc (*moves)(VirtualMachineInstance *vmi, usec_t now, void *arg);
+	void *moves_arg;
 };
 
 /* Plans the update of the VMI (nothing when it says all this already) and its events. */

@@ -1,0 +1,199 @@
+#include "virt/node/migration_int.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "api/meta.h"
+#include "api/quantity.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "base/try.h"
+#include "ctl/exec.h"
+#include "json/json.h"
+#include "kube/kcache.h"
+#include "kube/kobj.h"
+#include "kube/kube.h"
+#include "virt/node/vmspec.h"
+
+#define ANN_AGENT_PORT "ferry.dev/agent-port"
+
+const VirtualMachineInstanceMigrationState *mig_state(const struct vm *vm)
+{
+	const VirtualMachineInstance *vmi = vm_vmi(vm);
+
+	return vmi ? vmi->status.migrationState : NULL;
+}
+
+const Handover *mig_handover(const struct vm *vm, const char *migration_uid)
+{
+	struct kiter it;
+
+	kcache_list(vm->host->cfg.cache, &api_kind_Handover, vm->ns, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));) {
+		const Handover *h = kobj_typed(o);
+
+		if (str_eq(h->spec.migrationUID, migration_uid))
+			return h;
+	}
+	return NULL;
+}
+
+enum rc mig_node_address(const struct vmhost *h, const char *node, struct in_addr *ip, uint16_t *agent_port,
+			 struct err *err)
+{
+	const Node *n = kobj_typed(kcache_get(h->cfg.cache, &api_kind_Node, NULL, node));
+	const char *text = NULL;
+	int64_t port = h->cfg.agent_port;
+
+	if (!n)
+		return err_set(err, RC_NOT_FOUND, "node '%s' is not known", node);
+	for (size_t i = 0; i < n->status.n_addresses; i++)
+		if (str_eq(n->status.addresses[i].type, "InternalIP"))
+			text = n->status.addresses[i].address;
+	if (!text)
+		return err_set(err, RC_NOT_FOUND, "node '%s' has no address", node);
+	if (api_annotation(&n->metadata, ANN_AGENT_PORT))
+		TRY(str_to_i64(api_annotation(&n->metadata, ANN_AGENT_PORT), 1, 65535, &port, err));
+	*agent_port = (uint16_t)port;
+	return net_ip4_parse(text, ip, err);
+}
+
+struct json *mig_options(const VirtualMachineInstanceMigrationState *s)
+{
+	const VMIMConfigurationOptions *c = s ? s->migrationConfiguration : NULL;
+	int64_t downtime = c ? API_GET(c, maxDowntimeMs, 300) : 300;
+	int64_t bandwidth = c ? api_quantity_bytes(c->bandwidthPerMigration, 0) : 0;
+	bool converge = c && API_GET(c, allowAutoConverge, false);
+
+	return js_pack("{s:I, s:I, s:b}", "downtimeLimitMs", downtime, "maxBandwidthBytes", bandwidth,
+		       "autoConverge", (int)converge);
+}
+
+enum rc mig_net_init(const struct vm *vm, struct in_addr peer, struct mig_net *out, struct err *err)
+{
+	const VirtualMachineInstance *vmi = vm_vmi(vm);
+	const Interface *iface = NULL;
+	const Network *net = NULL;
+	struct vm_pod_net pn;
+
+	*out = (struct mig_net){.peer = peer, .ns_fd = -1};
+	if (vmi)
+		vmspec_pod_interface(vmi, &iface, &net);
+	if (vm->address)
+		TRY(net_ip4_parse(vm->address, &out->pod, err));
+	out->has_net = iface != NULL && vm->address && vm->mac;
+	if (!out->has_net)
+		return RC_OK;
+	out->has_ports_filter = iface->masquerade && iface->n_ports > 0;
+	vm->host->cfg.pods->net(vm->pod, &pn);
+	(void)snprintf(out->host_if, sizeof(out->host_if), "%s", pn.host_if);
+	out->cfg = (struct vmnet_handover_config){.node_ns_fd = -1,
+						  .host_if = out->host_if,
+						  .bridge = vm->host->cfg.net.bridge,
+						  .vxlan = vm->host->cfg.net.vxlan,
+						  .peer = peer};
+	return net_mac_parse(vm->mac, &out->cfg.mac, err);
+}
+
+void mig_event(struct vm *vm, const char *type, const char *reason, const char *fmt, ...)
+{
+	const VirtualMachineInstance *vmi = vm_vmi(vm);
+	char text[600];
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (vmi)
+		exec_event(vm->host->cfg.exec, &api_kind_VirtualMachineInstance, vmi, type, reason, "%s", text);
+}
+
+static void on_handover(const struct kube_reply *r, void *arg)
+{
+	(void)arg;
+	if (r->rc)
+		log_warn("a hand-over record could not be written: %s", r->err.msg);
+}
+
+void mig_write_handover(struct vm *vm, const char *migration_uid, const char *state, const char *time_field,
+			const char *reason)
+{
+	const Handover *h = mig_handover(vm, migration_uid);
+	struct err err = {0};
+	char now[32];
+
+	if (!h || str_eq(h->status.state, state))
+		return;
+	time_rfc3339(loop_realtime(vm->host->cfg.loop), now);
+	CLEANUP(js_unrefp) struct json *body =
+		js_pack("{s:{s:s, s:I, s:s*}}", "status", "state", state, "epoch", API_GET(&h->spec, epoch, 0),
+			"reason", reason);
+
+	if (body && time_field &&
+	    js_set(js_get(body, "status"), time_field, js_new_str(now)))
+		return;
+	if (!body || kube_patch(vm->host->cfg.kube, NULL, &api_kind_Handover, vm->ns, h->metadata.name, "status",
+				KUBE_PATCH_MERGE, body, on_handover, NULL, &err))
+		log_warn("a hand-over record could not be written: %s", err.msg);
+}
+
+enum rc mig_set_time(char **field, usec_t at)
+{
+	char text[32];
+
+	time_rfc3339(at, text);
+	return api_set_str(field, text);
+}
+
+static enum rc fill_disks(FerryMigrationStatus *out, const struct json *disks)
+{
+	while (out->n_disks)
+		api_remove(&api_type_FerryTransfer, &out->disks, &out->n_disks, out->n_disks - 1);
+	for (size_t i = 0; i < js_len(disks); i++) {
+		const struct json *d = js_item(disks, i);
+		FerryTransfer *t = api_append(&out->disks, &out->n_disks, sizeof(*t));
+		int64_t total = js_get_int(d, "total", 0), done = js_get_int(d, "done", 0);
+
+		if (!t)
+			return RC_NOMEM;
+		TRY(api_set_str(&t->name, js_get_str(d, "name")));
+		API_SET(t, totalBytes, total);
+		API_SET(t, transferredBytes, done);
+		API_SET(t, remainingBytes, MAX(total - done, 0));
+	}
+	return RC_OK;
+}
+
+enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data)
+{
+	const struct json *stats = js_get(data, "stats");
+	const struct json *m = js_get(stats, "memory");
+	int64_t total = js_get_int(m, "total", 0), left = js_get_int(m, "remaining", 0);
+
+	if (js_get_str(data, "phase"))
+		TRY(api_set_str(&out->stage, js_get_str(data, "phase")));
+	if (m && total) {
+		FerryTransfer *t = api_ensure(&api_type_FerryTransfer, &out->memory);
+
+		if (!t)
+			return RC_NOMEM;
+		API_SET(t, totalBytes, total);
+		API_SET(t, transferredBytes, js_get_int(m, "transferred", 0));
+		API_SET(t, remainingBytes, left);
+		int64_t percent = MIN(100 * (total - MIN(left, total)) / total, 99);
+
+		API_SET(out, percent, MAX(percent, API_GET(out, percent, 0)));
+		API_SET(out, dirtyBytesPerSecond, js_get_int(m, "dirtyBytesPerSecond", 0));
+		API_SET(out, linkBytesPerSecond, js_get_int(m, "bytesPerSecond", 0));
+		API_SET(out, passes, js_get_int(m, "passes", 0));
+	}
+	if (js_get(stats, "expectedDowntimeMs"))
+		API_SET(out, expectedPauseMs, js_get_int(stats, "expectedDowntimeMs", 0));
+	if (js_get(data, "downtimeMs"))
+		API_SET(out, qemuDowntimeMs, js_get_int(data, "downtimeMs", 0));
+	return js_get(stats, "disks") ? fill_disks(out, js_get(stats, "disks")) : RC_OK;
+}

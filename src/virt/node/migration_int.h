@@ -1,0 +1,58 @@
+/* src/virt/node/migration_int.h - what both sides of a move share. */
+#ifndef NODE_MIGRATION_INT_H
+#define NODE_MIGRATION_INT_H
+
+#include "http/client.h"
+#include "virt/migration/handoff.h"
+#include "virt/node/migration.h"
+#include "virt/node/vm_int.h"
+#include "virt/node/vmnet.h"
+
+enum { MIG_PORT = 49152, MIG_KEY_HEX = 65, MIG_FLOWS_MAX = 256 * 1024 };
+
+#define MIG_USER "ferry"
+#define MIG_CALL_DEADLINE (10 * USEC_PER_SEC)
+#define MIG_ABORTED "Live migration has been aborted"
+
+/* Network work of a move, in the pool, one piece at a time. */
+struct mig_net {
+	struct vmnet_handover *handover; /* NULL: the VM has no interface */
+	bool has_net;
+	struct vmnet_handover_config cfg;
+	char host_if[64];
+	struct in_addr pod, peer;
+	uint16_t ports[2];
+	int ns_fd;	   /* of the pod; -1 */
+	bool has_ports_filter; /* masquerade with ports: flows are copied */
+};
+
+const VirtualMachineInstanceMigrationState *mig_state(const struct vm *vm);
+/* The move's record; NULL: not seen yet. */
+const Handover *mig_handover(const struct vm *vm, const char *migration_uid);
+/* InternalIP and agent port of a node.  RC_NOT_FOUND. */
+MUST_CHECK enum rc mig_node_address(const struct vmhost *h, const char *node, struct in_addr *ip,
+				    uint16_t *agent_port, struct err *err);
+/* The options that both launchers get; NULL: out of memory. */
+struct json *mig_options(const VirtualMachineInstanceMigrationState *s);
+/* Fills names and addresses; opens nothing. */
+MUST_CHECK enum rc mig_net_init(const struct vm *vm, struct in_addr peer, struct mig_net *out,
+				struct err *err);
+void mig_event(struct vm *vm, const char *type, const char *reason, const char *fmt, ...) PRINTF_LIKE(4, 5);
+/* Best effort: the record's status, off the fast path. */
+void mig_write_handover(struct vm *vm, const char *migration_uid, const char *state, const char *time_field,
+			const char *reason);
+MUST_CHECK enum rc mig_set_time(char **field, usec_t at);
+/* Moved bytes, passes, pause of a launcher's migration event into status.ferry.migration. */
+MUST_CHECK enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data);
+
+/* Hooks of the VMI's one writer (vm.c). */
+MUST_CHECK enum rc mig_source_fill(struct vm *vm, VirtualMachineInstance *vmi, usec_t now);
+MUST_CHECK enum rc mig_target_fill(struct vm *vm, VirtualMachineInstance *vmi, usec_t now);
+/* Further operations that go before the VMI's update (PortBinding). */
+struct plan;
+MUST_CHECK enum rc mig_target_plan(struct vm *vm, struct plan *plan);
+/* The VMI was written. */
+void mig_source_written(struct vm *vm);
+void mig_target_written(struct vm *vm);
+
+#endif

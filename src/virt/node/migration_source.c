@@ -1,0 +1,849 @@
+/* The source's agent: fetches the key, starts the move, sends the guest's frames on while it stands, and
+ * gives the permission once the guest is released. */
+#include <stdio.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/sbuf.h"
+#include "base/str.h"
+#include "base/try.h"
+#include "json/json.h"
+#include "net/ns.h"
+#include "virt/node/migration_int.h"
+#include "virt/node/vmspec.h"
+
+#define PERMISSION_RETRY (50 * USEC_PER_MSEC)
+#define PERMISSION_RETRY_MAX (2 * USEC_PER_SEC)
+#define FORWARD_FOR (5 * USEC_PER_SEC) /* frames are sent on until every node must know the new place */
+#define WATCH_EVERY (1 * USEC_PER_SEC)
+#define DEFAULT_PER_GB 150
+#define DEFAULT_PROGRESS_SECONDS 150
+
+struct mig_source {
+	struct vm *vm; /* NULL: it has gone */
+	struct vmhost *host;
+	enum src_state state;
+	char *uid, *target_node, *failure;
+	char agent_url[64];
+	struct mig_net net;
+	char target_ip[NET_IP4_TEXT];
+	int64_t port, nbd_port;
+	char *user, *key;
+	int64_t epoch;
+	bool is_open;	   /* the way through the firewall */
+	bool has_key, net_ready, is_written, cancel_asked, cancel_sent;
+	bool is_aborted_by_user;
+	usec_t begun_at;   /* realtime */
+	usec_t stop_at;
+	struct json *last; /* the launcher's last word on the move */
+	char *flows;
+	bool flows_pending;
+	struct http_slot *http;
+	struct ev_src *timer;
+	usec_t backoff;
+	struct ev_src *watch;
+	int64_t best_left;
+	usec_t best_at;
+	bool shows_progress; /* the move takes long enough */
+	unsigned jobs;
+};
+
+struct src_job {
+	struct mig_source *m;
+	enum rc (*work)(struct src_job *j);
+	void (*done)(struct mig_source *m, enum rc rc, const char *why);
+	char *netns_dir, ns_name[64];
+	struct sbuf out;
+	enum rc rc;
+	struct err err;
+};
+
+static void give_permission(struct mig_source *m);
+static void ended(struct mig_source *m, const char *why);
+
+static bool step(struct mig_source *m, enum src_event e)
+{
+	enum src_state next;
+
+	if (!src_next(m->state, e, &next)) {
+		log_debug("move %s: %s is not expected in state %s", m->uid, src_event_name(e),
+			  src_state_name(m->state));
+		return false;
+	}
+	if (next != m->state)
+		log_info("move %s (source of '%s/%s'): %s -> %s on %s", m->uid, m->vm ? m->vm->ns : "",
+			 m->vm ? m->vm->name : "", src_state_name(m->state), src_state_name(next),
+			 src_event_name(e));
+	m->state = next;
+	return true;
+}
+
+/* --- memory and jobs --- */
+
+static void source_destroy(struct mig_source *m)
+{
+	fd_close(m->net.ns_fd);
+	vmnet_handover_free(m->net.handover);
+	js_unref(m->last);
+	mem_free(m->uid);
+	mem_free(m->target_node);
+	mem_free(m->failure);
+	mem_free(m->user);
+	if (m->key)
+		explicit_bzero(m->key, strlen(m->key));
+	mem_free(m->key);
+	mem_free(m->flows);
+	mem_free(m);
+}
+
+static void job_work(void *arg)
+{
+	struct src_job *j = arg;
+
+	j->rc = j->work(j);
+}
+
+static void job_after(void *arg)
+{
+	struct src_job *j = arg;
+	struct mig_source *m = j->m;
+
+	m->jobs--;
+	if (!j->rc && j->out.n && m->vm)
+		ignore_rc(api_set_str(&m->flows, sbuf_str(&j->out)));
+	if (m->vm && j->done)
+		j->done(m, j->rc, j->err.msg);
+	else if (j->rc)
+		log_warn("move %s: %s", m->uid, j->err.msg);
+	if (!m->vm && !m->jobs)
+		source_destroy(m);
+	sbuf_fini(&j->out);
+	mem_free(j->netns_dir);
+	mem_free(j);
+}
+
+static enum rc run(struct mig_source *m, enum rc (*work)(struct src_job *),
+		   void (*done)(struct mig_source *, enum rc, const char *), struct err *err)
+{
+	struct src_job *j = mem_alloc(sizeof(*j));
+	struct vm_pod_net pn = {0};
+
+	if (!j)
+		return err_set(err, RC_NOMEM, "out of memory");
+	j->m = m;
+	j->work = work;
+	j->done = done;
+	sbuf_init(&j->out, MIG_FLOWS_MAX);
+	j->netns_dir = mem_printf("%s/netns", m->host->cfg.run_dir);
+	if (m->vm && m->vm->pod)
+		m->host->cfg.pods->net(m->vm->pod, &pn);
+	(void)snprintf(j->ns_name, sizeof(j->ns_name), "%s", pn.ns_name ? pn.ns_name : "");
+	enum rc rc = j->netns_dir ? pool_run_ordered(m->host->cfg.loop, m->host->cfg.net_queue, job_work,
+						     job_after, j, err) :
+				    err_set(err, RC_NOMEM, "out of memory");
+
+	if (rc) {
+		mem_free(j->netns_dir);
+		mem_free(j);
+		return rc;
+	}
+	m->jobs++;
+	return RC_OK;
+}
+
+static enum rc close_work(struct src_job *j)
+{
+	struct mig_source *m = j->m;
+	const struct vm_net_ops *net = &m->host->cfg.net;
+
+	if (m->net.handover) {
+		ignore_rc(vmnet_source_close(m->net.handover, &j->err)); /* frees it in any case */
+		m->net.handover = NULL;
+	}
+	if (m->is_open)
+		TRY(net->mig_close(m->net.pod, net->arg, &j->err));
+	m->is_open = false;
+	return RC_OK;
+}
+
+struct mig_source *mig_source_free(struct mig_source *m)
+{
+	struct err err;
+
+	if (!m)
+		return NULL;
+	m->http = http_slot_free(m->http);
+	m->timer = ev_src_free(m->timer);
+	m->watch = ev_src_free(m->watch);
+	m->vm = NULL;
+	if ((m->net.handover || m->is_open) && !run(m, close_work, NULL, &err))
+		return NULL;
+	if (!m->jobs)
+		source_destroy(m);
+	return NULL;
+}
+
+/* --- asking the target's agent --- */
+
+static enum rc post(struct mig_source *m, const char *what, struct json *body, usec_t timeout,
+		    http_done_fn done, struct err *err)
+{
+	CLEANUP(mem_freep) char *url = mem_printf("%s/v1/moves/%s/%s", m->agent_url, m->vm->vmi_uid, what);
+	CLEANUP(mem_freep) char *text = js_to_text(body);
+
+	js_unref(body);
+	if (!url || !text)
+		return err_set(err, RC_NOMEM, "out of memory");
+	struct http_call c = {.method = "POST", .url = url, .content_type = "application/json", .body = text,
+			      .n_body = strlen(text), .timeout = timeout, .done = done, .arg = m};
+
+	m->http = http_slot_free(m->http);
+	return http_call(m->host->cfg.http, &m->http, &c, err);
+}
+
+/* What a Status answer says. */
+static void status_text(const struct http_result *r, char *out, size_t n)
+{
+	CLEANUP(js_unrefp) struct json *j = NULL;
+	const char *text = r->err ? r->err->msg : NULL;
+
+	if (!text && !js_parse(r->body, r->n, &j, NULL))
+		text = js_get_str(j, "message");
+	(void)snprintf(out, n, "%s", text ? text : "the target's agent answered without a reason");
+}
+
+/* --- preparing: key, network, and the start in the VMI --- */
+
+static void on_accepted(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+	struct mig_source *m = vm->source;
+
+	if (!m)
+		return;
+	if (r->rc) {
+		ended(m, r->message);
+		return;
+	}
+	step(m, SRCEV_ACCEPTED);
+}
+
+static enum rc start_outgoing(struct mig_source *m, struct err *err)
+{
+	struct json *params =
+		js_pack("{s:s, s:s, s:I, s:I, s:o}", "migrationUid", m->uid, "address", m->target_ip, "port",
+			m->port, "nbdPort", m->nbd_port, "options", mig_options(mig_state(m->vm)));
+
+	if (params && m->key && js_set(params, "tls", js_pack("{s:s, s:s}", "user", m->user, "key", m->key)))
+		params = js_unref(params);
+	if (m->key)
+		explicit_bzero(m->key, strlen(m->key));
+	if (!params)
+		return err_set(err, RC_NOMEM, "out of memory");
+	return vm_call(m->vm, "startOutgoing", params, 3 * MIG_CALL_DEADLINE, on_accepted, m->vm, err);
+}
+
+static void begin_if_ready(struct mig_source *m)
+{
+	struct err err = {0};
+
+	if (m->state != SRC_PREPARING || !m->has_key || !m->net_ready || !m->is_written)
+		return;
+	const Handover *h = mig_handover(m->vm, m->uid);
+
+	if (!h)
+		return; /* its event wakes this again */
+	m->epoch = API_GET(&h->spec, epoch, 0);
+	step(m, SRCEV_READY);
+	if (start_outgoing(m, &err)) {
+		ended(m, err.msg);
+		return;
+	}
+	mig_event(m->vm, "Normal", "Migrating", "VirtualMachineInstance is migrating.");
+}
+
+static void on_key(const struct http_result *r, void *arg)
+{
+	struct mig_source *m = arg;
+	CLEANUP(js_unrefp) struct json *j = NULL;
+	char why[400];
+
+	m->http = http_slot_free(m->http);
+	if (r->rc || r->status != 200 || js_parse(r->body, r->n, &j, NULL)) {
+		status_text(r, why, sizeof(why));
+		ended(m, why);
+		return;
+	}
+	m->port = js_get_int(j, "port", MIG_PORT);
+	m->nbd_port = js_get_int(j, "nbdPort", MIG_PORT + 1);
+	if (js_get_bool(j, "tls", true)) {
+		m->user = mem_strdup(js_get_str(j, "user"));
+		m->key = mem_strdup(js_get_str(j, "key"));
+		if (!m->user || !m->key) {
+			ended(m, "the target's agent gave no key");
+			return;
+		}
+	}
+	m->has_key = true;
+	begin_if_ready(m);
+}
+
+static void ask_key(struct mig_source *m)
+{
+	struct err err;
+	struct json *body = js_pack("{s:s, s:s*}", "migrationUid", m->uid, "flows", m->flows);
+
+	if (post(m, "key", body, MIG_CALL_DEADLINE, on_key, &err))
+		ended(m, err.msg);
+}
+
+static enum rc open_work(struct src_job *j)
+{
+	struct mig_source *m = j->m;
+	const struct vm_net_ops *net = &m->host->cfg.net;
+
+	if (m->net.ns_fd < 0)
+		TRY(net_ns_open(j->netns_dir, j->ns_name, &m->net.ns_fd, &j->err));
+	if (m->net.has_net && !m->net.handover)
+		TRY(vmnet_source_open(&m->net.handover, &m->net.cfg, &j->err));
+	TRY(net->mig_connect(m->net.pod, m->net.peer, m->net.ports, 2, net->arg, &j->err));
+	m->is_open = true;
+	return m->net.has_ports_filter ? vmnet_flows_dump(m->net.ns_fd, &j->out, &j->err) : RC_OK;
+}
+
+static void opened(struct mig_source *m, enum rc rc, const char *why)
+{
+	if (rc) {
+		ended(m, why);
+		return;
+	}
+	m->net_ready = true;
+	if (!m->has_key && m->state == SRC_PREPARING)
+		ask_key(m);
+	begin_if_ready(m);
+}
+
+static struct mig_source *source_new(struct vm *vm, const VirtualMachineInstanceMigrationState *s)
+{
+	struct mig_source *m = mem_alloc(sizeof(*m));
+
+	if (!m)
+		return NULL;
+	m->vm = vm;
+	m->host = vm->host;
+	m->net.ns_fd = -1;
+	m->uid = mem_strdup(s->migrationUid);
+	m->target_node = mem_strdup(s->targetNode);
+	m->begun_at = loop_realtime(vm->host->cfg.loop);
+	if (!m->uid || !m->target_node) {
+		source_destroy(m);
+		return NULL;
+	}
+	return m;
+}
+
+/* Where the target is: its agent, and the ports that it published. */
+static enum rc find_target(struct mig_source *m, const VirtualMachineInstanceMigrationState *s,
+			   struct err *err)
+{
+	struct in_addr peer;
+	uint16_t agent_port;
+	size_t n = 0;
+
+	TRY(mig_node_address(m->host, s->targetNode, &peer, &agent_port, err));
+	net_ip4_format(peer, m->target_ip);
+	(void)snprintf(m->agent_url, sizeof(m->agent_url), "https://%s:%u", m->target_ip, agent_port);
+	TRY(mig_net_init(m->vm, peer, &m->net, err));
+	m->net.ports[0] = MIG_PORT;
+	m->net.ports[1] = MIG_PORT + 1;
+	JS_FOREACH(it, s->targetDirectMigrationNodePorts) {
+		int64_t port = 0;
+
+		if (n < 2 && !str_to_i64(it.key, 1, 65535, &port, NULL))
+			m->net.ports[js_int(it.value, MIG_PORT) == MIG_PORT ? 0 : 1] = (uint16_t)port;
+		n++;
+	}
+	if (n == 1)
+		m->net.ports[1] = (uint16_t)(m->net.ports[0] + 1);
+	return RC_OK;
+}
+
+static enum rc begin(struct mig_source *m, const VirtualMachineInstanceMigrationState *s, struct err *err)
+{
+	TRY(find_target(m, s, err));
+	step(m, SRCEV_BEGIN);
+	TRY(run(m, open_work, opened, err));
+	vm_sync(m->vm); /* writes startTimestamp: from then on the controller does not take the move back */
+	return RC_OK;
+}
+
+/* --- the end without a move --- */
+
+static enum rc abort_work(struct src_job *j)
+{
+	struct mig_source *m = j->m;
+
+	if (m->net.handover)
+		ignore_rc(vmnet_source_abort(m->net.handover, &j->err));
+	return close_work(j);
+}
+
+static void closed(struct mig_source *m, enum rc rc, const char *why)
+{
+	if (rc)
+		log_warn("move %s: its network is not tidy: %s", m->uid, why);
+}
+
+/* The guest is here: say so. */
+static void ended(struct mig_source *m, const char *why)
+{
+	struct err err;
+
+	if (!step(m, SRCEV_ENDED) && !step(m, SRCEV_CANCEL))
+		return;
+	m->http = http_slot_free(m->http);
+	m->watch = ev_src_free(m->watch);
+	ignore_rc(api_set_str(&m->failure, why));
+	m->host->n_moves_failed++;
+	log_warn("move %s: '%s/%s' stays here: %s", m->uid, m->vm->ns, m->vm->name, why);
+	mig_event(m->vm, "Warning", "Migrated",
+		  "VirtualMachineInstance migration uid %s failed. reason:%s", m->uid, why);
+	mig_write_handover(m->vm, m->uid, HandoverState_Aborted, NULL, why);
+	if (run(m, abort_work, closed, &err))
+		log_warn("move %s: %s", m->uid, err.msg);
+	vm_sync(m->vm);
+}
+
+static void ask_cancel(struct mig_source *m, const char *reason)
+{
+	struct json *params = js_pack("{s:s, s:s}", "migrationUid", m->uid, "reason", reason);
+	struct err err;
+
+	m->cancel_sent = true;
+	if (vm_call(m->vm, "cancelOutgoing", params, MIG_CALL_DEADLINE, NULL, NULL, &err))
+		log_warn("move %s: cannot be cancelled: %s", m->uid, err.msg);
+}
+
+/* --- watching it: KubeVirt's completion and progress limits (facts 6.3) --- */
+
+static void give_up(struct mig_source *m, const char *why)
+{
+	if (m->cancel_sent)
+		return;
+	log_warn("move %s: %s", m->uid, why);
+	step(m, SRCEV_CANCEL);
+	ask_cancel(m, why);
+}
+
+static void on_watch(void *arg)
+{
+	struct mig_source *m = arg;
+	const VirtualMachineInstanceMigrationState *s = mig_state(m->vm);
+	const VirtualMachineInstance *vmi = vm_vmi(m->vm);
+	const VMIMConfigurationOptions *c = s ? s->migrationConfiguration : NULL;
+	const struct json *memory = js_at(m->last, "stats", "memory", NULL);
+	int64_t left = js_get_int(memory, "remaining", 0);
+	int64_t per_gb = c ? API_GET(c, completionTimeoutPerGiB, DEFAULT_PER_GB) : DEFAULT_PER_GB;
+	int64_t progress = c ? API_GET(c, progressTimeout, DEFAULT_PROGRESS_SECONDS) : DEFAULT_PROGRESS_SECONDS;
+	int64_t gb = vmi ? (vmspec_memory(vmi) + 999999999) / 1000000000 : 1;
+	usec_t now = loop_realtime(m->host->cfg.loop);
+
+	m->shows_progress = true;
+	if (m->state == SRC_MOVING) {
+		if (!m->best_at || left < m->best_left) {
+			m->best_left = left;
+			m->best_at = now;
+		}
+		if (per_gb && now - m->begun_at > (usec_t)(per_gb * gb) * USEC_PER_SEC)
+			give_up(m, "the migration did not complete in time");
+		else if (progress && now - m->best_at > (usec_t)progress * USEC_PER_SEC)
+			give_up(m, "the migration makes no progress");
+	}
+	ev_timer_rearm(m->watch, WATCH_EVERY);
+	vm_sync(m->vm);
+}
+
+/* --- the switch --- */
+
+static void on_continued(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+
+	/* The launcher itself ends a move that cannot go on; its event says so. */
+	if (r->rc && vm->source)
+		log_warn("move %s: the switch was refused: %s", vm->source->uid, r->message);
+}
+
+static enum rc flows_work(struct src_job *j)
+{
+	return vmnet_flows_dump(j->m->net.ns_fd, &j->out, &j->err);
+}
+
+static void have_flows(struct mig_source *m, enum rc rc, const char *why)
+{
+	if (rc)
+		log_warn("move %s: the newest flows are not copied: %s", m->uid, why);
+	m->flows_pending = false;
+	if (m->state == SRC_RELEASED && !m->http && !m->timer)
+		give_permission(m);
+}
+
+static void switch_now(struct mig_source *m, usec_t stop_at)
+{
+	struct vmnet_switch_stats st = {0};
+	struct err err = {0};
+
+	m->stop_at = stop_at;
+	if (m->net.handover && vmnet_source_switch(m->net.handover, stop_at, &st, &err))
+		log_warn("move %s: frames are not sent on: %s", m->uid, err.msg);
+	else if (m->net.handover)
+		log_debug("move %s: %llu frames sent again, %llu lost, %llu us", m->uid,
+			  (unsigned long long)st.n_resent, (unsigned long long)st.n_overrun,
+			  (unsigned long long)st.took);
+	if (!step(m, SRCEV_STANDS))
+		return;
+	if (m->state != SRC_SWITCHING)
+		return; /* it is being cancelled */
+	struct json *params = js_pack("{s:s, s:I}", "migrationUid", m->uid, "epoch", m->epoch);
+
+	if (vm_call(m->vm, "continueOutgoing", params, MIG_CALL_DEADLINE, on_continued, m->vm, &err))
+		log_warn("move %s: the switch cannot go on: %s", m->uid, err.msg);
+	if (m->net.has_ports_filter && !run(m, flows_work, have_flows, &err))
+		m->flows_pending = true;
+}
+
+/* --- the permission --- */
+
+static void on_close_timer(void *arg)
+{
+	struct mig_source *m = arg;
+	struct err err;
+
+	m->timer = ev_src_free(m->timer);
+	if (run(m, close_work, closed, &err))
+		log_warn("move %s: %s", m->uid, err.msg);
+}
+
+static enum rc finish_work(struct src_job *j)
+{
+	return j->m->net.handover ? vmnet_source_finish(j->m->net.handover, &j->err) : RC_OK;
+}
+
+/* The guest runs at the target: this copy ends, its frames are sent on for a while. */
+static void given(struct mig_source *m)
+{
+	struct vm *vm = m->vm;
+	struct err err;
+
+	step(m, SRCEV_TAKEN);
+	m->host->n_moves_out++;
+	vm->is_source_done = true;
+	if (vm_call(vm, "kill", NULL, 0, NULL, NULL, &err))
+		vm_log_failed(vm, "the copy that has moved away cannot be ended", err.msg);
+	if (run(m, finish_work, closed, &err))
+		log_warn("move %s: %s", m->uid, err.msg);
+	vm_kick(vm);
+}
+
+static void on_retry(void *arg)
+{
+	struct mig_source *m = arg;
+
+	m->timer = ev_src_free(m->timer);
+	give_permission(m);
+}
+
+static void lost(struct mig_source *m, const char *why)
+{
+	struct err err;
+
+	step(m, SRCEV_REFUSED);
+	ignore_rc(api_set_str(&m->failure, why));
+	m->host->n_moves_failed++;
+	log_error("move %s: '%s/%s' was released and the target cannot run it: %s", m->uid, m->vm->ns,
+		  m->vm->name, why);
+	mig_event(m->vm, "Warning", "Migrated",
+		  "VirtualMachineInstance migration uid %s failed. reason:%s", m->uid, why);
+	/* It runs nowhere and never will: what stands here ends, and the VMI says Failed. */
+	if (vm_call(m->vm, "kill", NULL, 0, NULL, NULL, &err))
+		vm_log_failed(m->vm, "cannot be ended", err.msg);
+	vm_sync(m->vm);
+}
+
+static void on_permission(const struct http_result *r, void *arg)
+{
+	struct mig_source *m = arg;
+	char why[400];
+	struct err err;
+
+	m->http = http_slot_free(m->http);
+	if (!r->rc && r->status == 200) {
+		given(m);
+		return;
+	}
+	status_text(r, why, sizeof(why));
+	/* A clear no is final; silence and "later" are asked again, for as long as it takes: the guest
+	 * stands still, but never runs twice. */
+	if (!r->rc && (r->status == 409 || r->status == 404 || r->status == 403)) {
+		lost(m, why);
+		return;
+	}
+	m->backoff = MIN(MAX(m->backoff * 2, PERMISSION_RETRY), PERMISSION_RETRY_MAX);
+	log_warn("move %s: the target did not take the guest yet, asking again: %s", m->uid, why);
+	if (ev_timer_after(m->host->cfg.loop, &m->timer, m->backoff, on_retry, m, &err))
+		log_error("move %s: %s", m->uid, err.msg);
+}
+
+static void give_permission(struct mig_source *m)
+{
+	struct err err;
+
+	if (m->flows_pending)
+		return; /* they go with it, and are a millisecond away */
+	struct json *body = js_pack("{s:s, s:I, s:I, s:s*, s:O*}", "migrationUid", m->uid, "epoch", m->epoch,
+				    "stopAt", (int64_t)m->stop_at, "flows", m->flows, "migration", m->last);
+
+	if (post(m, "permission", body, MIG_CALL_DEADLINE, on_permission, &err) &&
+	    ev_timer_after(m->host->cfg.loop, &m->timer, PERMISSION_RETRY, on_retry, m, &err))
+		log_error("move %s: %s", m->uid, err.msg);
+}
+
+static void released(struct mig_source *m)
+{
+	if (!step(m, SRCEV_RELEASED))
+		return;
+	m->watch = ev_src_free(m->watch);
+	give_permission(m);
+	mig_write_handover(m->vm, m->uid, HandoverState_Released, "releasedTime", NULL);
+}
+
+/* --- what the launcher says --- */
+
+static const char *failure_of(const struct mig_source *m, const struct json *data)
+{
+	const struct json *f = js_get(data, "failure");
+
+	if (m->is_aborted_by_user || m->cancel_sent)
+		return MIG_ABORTED;
+	return js_get_str(f, "message") ? js_get_str(f, "message") : "QEMU gave no reason";
+}
+
+static void on_phase(struct mig_source *m, const struct json *data)
+{
+	const char *phase = js_get_str(data, "phase");
+	struct err err;
+
+	js_unref(m->last);
+	m->last = js_ref(data);
+	if (js_get(data, "stopAt") && !m->stop_at)
+		m->stop_at = (usec_t)js_get_int(data, "stopAt", 0);
+	if (str_eq(phase, "completed") && js_get_bool(data, "released", false))
+		released(m);
+	else if (str_eq(phase, "failed") || str_eq(phase, "cancelled"))
+		ended(m, failure_of(m, data));
+	else if (!m->watch && m->state < SRC_RELEASED &&
+		 ev_timer_after(m->host->cfg.loop, &m->watch, WATCH_EVERY, on_watch, m, &err))
+		log_warn("move %s: %s", m->uid, err.msg);
+}
+
+/* An agent that restarted in the middle: the launcher knows how far it got. */
+static void take_up_again(struct vm *vm, const struct json *data)
+{
+	const VirtualMachineInstanceMigrationState *s = mig_state(vm);
+	const char *phase = js_get_str(data, "phase");
+	struct mig_source *m;
+	struct err err = {0};
+
+	if (!s || API_GET(s, failed, false) || API_GET(s, completed, false) ||
+	    !str_eq(js_get_str(data, "migrationUid"), s->migrationUid) ||
+	    !str_eq(s->sourceNode, vm->host->cfg.node_name))
+		return;
+	m = vm->source = source_new(vm, s);
+	if (!m)
+		return;
+	const Handover *h = mig_handover(vm, m->uid);
+
+	if (find_target(m, s, &err)) {
+		log_warn("move %s: %s", m->uid, err.msg);
+		return;
+	}
+	m->epoch = h ? API_GET(&h->spec, epoch, 0) : js_get_int(data, "epoch", 0);
+	m->is_written = m->has_key = true;
+	m->net_ready = true;
+	step(m, SRCEV_BEGIN);
+	step(m, SRCEV_READY);
+	step(m, SRCEV_ACCEPTED);
+	log_info("move %s: found again in phase %s", m->uid, phase ? phase : "");
+	if (run(m, open_work, closed, &err))
+		log_warn("move %s: %s", m->uid, err.msg);
+	if (str_eq(phase, "pre-switchover"))
+		switch_now(m, (usec_t)js_get_int(data, "stopAt", 0));
+}
+
+void mig_source_event(struct vm *vm, const char *name, const struct json *data)
+{
+	struct mig_source *m = vm->source;
+
+	if (strcmp(name, "preSwitchover") == 0) {
+		if (m && str_eq(js_get_str(data, "migrationUid"), m->uid))
+			switch_now(m, (usec_t)js_get_int(data, "stopAt", 0));
+		return;
+	}
+	if (strcmp(name, "migration") != 0 || !str_eq(js_get_str(data, "role"), "source"))
+		return;
+	if (!m || !str_eq(js_get_str(data, "migrationUid"), m->uid)) {
+		if (m)
+			return;
+		take_up_again(vm, data);
+		m = vm->source;
+		if (!m)
+			return;
+	}
+	on_phase(m, data);
+}
+
+/* --- what the VMI asks --- */
+
+static bool is_over(const struct mig_source *m)
+{
+	return m->state == SRC_GIVEN || m->state == SRC_FAILED || m->state == SRC_LOST;
+}
+
+static bool is_due(const struct vm *vm, const VirtualMachineInstanceMigrationState *s)
+{
+	return s && s->migrationUid && s->targetNodeAddress && !vm->is_target && !vm->is_source_done &&
+	       vm->has_answered && (vm->state == VM_RUNNING || vm->state == VM_PAUSED) &&
+	       vm->stop_grace < 0 && str_eq(s->sourceNode, vm->host->cfg.node_name) && !s->startTimestamp &&
+	       !API_GET(s, failed, false) && !API_GET(s, completed, false);
+}
+
+static void kick_move(struct mig_source *m, const VirtualMachineInstanceMigrationState *s)
+{
+	if (!str_eq(s->migrationUid, m->uid))
+		return;
+	if (m->state == SRC_PREPARING && (API_GET(s, failed, false))) {
+		ended(m, s->failureReason ? s->failureReason : "the move was taken back");
+		return;
+	}
+	if (s->startTimestamp && !m->is_written)
+		m->is_written = true;
+	if (API_GET(s, abortRequested, false) && !m->cancel_asked) {
+		m->cancel_asked = m->is_aborted_by_user = true;
+		mig_event(m->vm, "Normal", "Migrating", "VirtualMachineInstance is aborting migration.");
+	}
+	if (m->cancel_asked && !m->cancel_sent && m->state == SRC_PREPARING)
+		ended(m, MIG_ABORTED);
+	else if (m->cancel_asked && !m->cancel_sent && (m->state == SRC_MOVING || m->state == SRC_SWITCHING)) {
+		step(m, SRCEV_CANCEL);
+		ask_cancel(m, "abortRequested");
+	}
+	begin_if_ready(m);
+}
+
+/* Once every node must know the new place, frames need no sending on. */
+static void close_later(struct mig_source *m)
+{
+	struct err err;
+
+	if (m->state == SRC_GIVEN && !m->timer && (m->net.handover || m->is_open) && !m->jobs &&
+	    ev_timer_after(m->host->cfg.loop, &m->timer, FORWARD_FOR, on_close_timer, m, &err))
+		log_warn("move %s: %s", m->uid, err.msg);
+}
+
+void mig_source_kick(struct vm *vm)
+{
+	const VirtualMachineInstanceMigrationState *s = mig_state(vm);
+	struct err err = {0};
+
+	if (vm->source && is_over(vm->source)) {
+		close_later(vm->source);
+		if (vm->source->state == SRC_FAILED && s && !str_eq(s->migrationUid, vm->source->uid) &&
+		    !vm->source->jobs)
+			vm->source = mig_source_free(vm->source);
+	}
+	if (!s)
+		return;
+	if (vm->source) {
+		kick_move(vm->source, s);
+		return;
+	}
+	if (!is_due(vm, s))
+		return;
+	/* A target of an earlier move: that story is over. */
+	if (vm->target)
+		vm->target = mig_target_free(vm->target);
+	vm->source = source_new(vm, s);
+	if (!vm->source) {
+		log_error("VM '%s/%s': out of memory", vm->ns, vm->name);
+		return;
+	}
+	if (begin(vm->source, s, &err))
+		ended(vm->source, err.msg);
+}
+
+/* --- what the VMI says --- */
+
+static enum rc publish_end(struct mig_source *m, VirtualMachineInstance *vmi, usec_t now)
+{
+	VirtualMachineInstanceMigrationState *s = vmi->status.migrationState;
+
+	if (API_GET(s, failed, false) || API_GET(s, completed, false))
+		return RC_OK;
+	API_SET(s, failed, true);
+	TRY(api_set_str(&s->failureReason, m->failure));
+	if (m->is_aborted_by_user || m->cancel_sent)
+		TRY(api_set_str(&s->abortStatus, MigrationAbortStatus_Succeeded));
+	return mig_set_time(&s->endTimestamp, now);
+}
+
+static enum rc publish_progress(struct mig_source *m, VirtualMachineInstance *vmi)
+{
+	FerryVMIStatus *fs = api_ensure(&api_type_FerryVMIStatus, &vmi->status.ferry);
+	FerryMigrationStatus *fm = fs ? api_ensure(&api_type_FerryMigrationStatus, &fs->migration) : NULL;
+
+	return fm ? mig_fill_stats(fm, m->last) : RC_NOMEM;
+}
+
+/* A new move forgets what the last one showed. */
+static enum rc publish_begin(struct mig_source *m, VirtualMachineInstance *vmi)
+{
+	VirtualMachineInstanceMigrationState *s = vmi->status.migrationState;
+
+	if (s->startTimestamp || API_GET(s, failed, false))
+		return RC_OK;
+	if (vmi->status.ferry && vmi->status.ferry->migration)
+		vmi->status.ferry->migration =
+			api_free(&api_type_FerryMigrationStatus, vmi->status.ferry->migration);
+	TRY(api_set_str(&s->mode, MigrationMode_PreCopy));
+	return mig_set_time(&s->startTimestamp, m->begun_at);
+}
+
+enum rc mig_source_fill(struct vm *vm, VirtualMachineInstance *vmi, usec_t now)
+{
+	struct mig_source *m = vm->source;
+	VirtualMachineInstanceMigrationState *s = vmi->status.migrationState;
+
+	if (!m || !s || !str_eq(s->migrationUid, m->uid))
+		return RC_OK;
+	switch (m->state) {
+	case SRC_PREPARING:
+		return publish_begin(m, vmi);
+	case SRC_MOVING:
+	case SRC_CANCELLING:
+		return m->shows_progress && m->last ? publish_progress(m, vmi) : RC_OK;
+	case SRC_FAILED:
+	case SRC_LOST:
+		return publish_end(m, vmi, now);
+	default:
+		return RC_OK;
+	}
+}
+
+void mig_source_written(struct vm *vm)
+{
+	if (vm->source)
+		mig_source_kick(vm);
+}

@@ -1,0 +1,618 @@
+/* The target's agent: opens the way, hands the key out once, waits for the permission, takes over. */
+#include <stdio.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "base/try.h"
+#include "ctl/plan.h"
+#include "json/json.h"
+#include "kube/kcache.h"
+#include "kube/kobj.h"
+#include "net/ns.h"
+#include "virt/names.h"
+#include "virt/node/migration_int.h"
+
+#define RESUME_MS 5000
+
+struct mig_target {
+	struct vm *vm; /* NULL: it has gone, the last job frees this */
+	struct vmhost *host;
+	enum dst_state state;
+	char *uid, *source_node, *failure;
+	bool has_tls;
+	char key[MIG_KEY_HEX];
+	struct mig_net net;
+	bool is_open; /* the way through the firewall */
+	int64_t port, nbd_port;
+	bool has_disks;
+	int64_t epoch;
+	usec_t stop_at, resume_at;
+	struct json *final; /* what the source said last */
+	mig_answer_fn answer;
+	void *arg;
+	unsigned jobs;
+};
+
+/* One piece of blocking work; runs on the network's queue, so one after the other. */
+struct dst_job {
+	struct mig_target *t;
+	enum rc (*work)(struct dst_job *j);
+	void (*done)(struct mig_target *t, enum rc rc, const char *why);
+	char *text; /* flows */
+	char *netns_dir, ns_name[64];
+	struct net_mac mac;
+	int64_t epoch;
+	enum rc rc;
+	struct err err;
+};
+
+static void step(struct mig_target *t, enum dst_event e)
+{
+	enum dst_state next;
+
+	if (!dst_next(t->state, e, &next)) {
+		log_debug("move %s: %s is not expected in state %s", t->uid, dst_event_name(e),
+			  dst_state_name(t->state));
+		return;
+	}
+	if (next != t->state)
+		log_info("move %s (target of '%s/%s'): %s -> %s on %s", t->uid, t->vm ? t->vm->ns : "",
+			 t->vm ? t->vm->name : "", dst_state_name(t->state), dst_state_name(next),
+			 dst_event_name(e));
+	t->state = next;
+}
+
+/* --- memory and jobs --- */
+
+static void target_destroy(struct mig_target *t)
+{
+	fd_close(t->net.ns_fd);
+	vmnet_handover_free(t->net.handover);
+	js_unref(t->final);
+	mem_free(t->uid);
+	mem_free(t->source_node);
+	mem_free(t->failure);
+	mem_free(t);
+}
+
+static void job_work(void *arg)
+{
+	struct dst_job *j = arg;
+
+	j->rc = j->work(j);
+}
+
+static void job_after(void *arg)
+{
+	struct dst_job *j = arg;
+	struct mig_target *t = j->t;
+
+	t->jobs--;
+	if (t->vm && j->done)
+		j->done(t, j->rc, j->err.msg);
+	else if (j->rc)
+		log_warn("move %s: %s", t->uid, j->err.msg);
+	if (!t->vm && !t->jobs)
+		target_destroy(t);
+	mem_free(j->text);
+	mem_free(j->netns_dir);
+	mem_free(j);
+}
+
+static enum rc run(struct mig_target *t, enum rc (*work)(struct dst_job *),
+		   void (*done)(struct mig_target *, enum rc, const char *), const char *text, struct err *err)
+{
+	struct dst_job *j = mem_alloc(sizeof(*j));
+	struct vm_pod_net pn = {0};
+
+	if (!j)
+		return err_set(err, RC_NOMEM, "out of memory");
+	j->t = t;
+	j->work = work;
+	j->done = done;
+	j->epoch = t->epoch;
+	j->mac = t->net.cfg.mac;
+	j->text = mem_strdup(text);
+	j->netns_dir = mem_printf("%s/netns", t->host->cfg.run_dir);
+	if (t->vm && t->vm->pod)
+		t->host->cfg.pods->net(t->vm->pod, &pn);
+	(void)snprintf(j->ns_name, sizeof(j->ns_name), "%s", pn.ns_name ? pn.ns_name : "");
+	enum rc rc = (text && !j->text) || !j->netns_dir ?
+			     err_set(err, RC_NOMEM, "out of memory") :
+			     pool_run_ordered(t->host->cfg.loop, t->host->cfg.net_queue, job_work, job_after, j,
+					      err);
+
+	if (rc) {
+		mem_free(j->text);
+		mem_free(j->netns_dir);
+		mem_free(j);
+		return rc;
+	}
+	t->jobs++;
+	return RC_OK;
+}
+
+static enum rc close_work(struct dst_job *j)
+{
+	struct mig_target *t = j->t;
+	const struct vm_net_ops *net = &t->host->cfg.net;
+
+	if (t->net.handover) {
+		ignore_rc(vmnet_target_close(t->net.handover, &j->err)); /* frees it in any case */
+		t->net.handover = NULL;
+	}
+	if (t->is_open)
+		TRY(net->mig_close(t->net.pod, net->arg, &j->err));
+	t->is_open = false;
+	return RC_OK;
+}
+
+struct mig_target *mig_target_free(struct mig_target *t)
+{
+	struct err err;
+
+	if (!t)
+		return NULL;
+	if (t->answer)
+		t->answer(RC_CLOSED, "the target of the move has gone", NULL, t->arg);
+	t->answer = NULL;
+	t->vm = NULL;
+	if ((t->net.handover || t->is_open) && !run(t, close_work, NULL, NULL, &err))
+		return NULL;
+	if (!t->jobs)
+		target_destroy(t);
+	return NULL;
+}
+
+/* --- failure --- */
+
+static void answer(struct mig_target *t, enum rc rc, const char *message, struct json *body)
+{
+	mig_answer_fn fn = t->answer;
+
+	t->answer = NULL;
+	if (fn)
+		fn(rc, message, body, t->arg);
+	else
+		js_unref(body);
+}
+
+static void failed(struct mig_target *t, const char *why)
+{
+	log_error("move %s: the target cannot take '%s/%s': %s", t->uid, t->vm->ns, t->vm->name, why);
+	ignore_rc(api_set_str(&t->failure, why));
+	t->host->n_moves_failed++;
+	step(t, DSTEV_FAILED);
+	answer(t, RC_CONFLICT, why, NULL);
+	vm_sync(t->vm);
+}
+
+/* --- preparing --- */
+
+static void on_prepared(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+	struct mig_target *t = vm->target;
+	char ip[NET_IP4_TEXT];
+
+	if (!t)
+		return;
+	if (r->rc) {
+		failed(t, r->message);
+		return;
+	}
+	t->has_disks = js_len(js_get(r->result, "disks")) > 0;
+	step(t, DSTEV_LISTENS);
+	mig_event(vm, "Normal", "PreparingTarget", "VirtualMachineInstance Migration Target Prepared.");
+	mig_event(vm, "Normal", "PreparingTarget", "Migration Target is listening at %s, on ports: %lld",
+		  net_ip4_format(vm->host->cfg.underlay, ip), (long long)t->port);
+	mig_write_handover(vm, t->uid, HandoverState_Prepared, NULL, NULL);
+	vm_sync(vm);
+}
+
+static enum rc open_work(struct dst_job *j)
+{
+	struct mig_target *t = j->t;
+	const struct vm_net_ops *net = &t->host->cfg.net;
+
+	TRY(net_ns_open(j->netns_dir, j->ns_name, &t->net.ns_fd, &j->err));
+	if (t->net.has_net)
+		TRY(vmnet_target_open(&t->net.handover, &t->net.cfg, &j->err));
+	TRY(net->mig_listen(t->net.pod, t->net.peer, t->net.ports, 2, net->arg, &j->err));
+	t->is_open = true;
+	return RC_OK;
+}
+
+static void opened(struct mig_target *t, enum rc rc, const char *why)
+{
+	struct vm *vm = t->vm;
+	struct vm_pod_net pn;
+	char ip[NET_IP4_TEXT];
+	struct err err;
+
+	if (rc) {
+		failed(t, why);
+		return;
+	}
+	vm->host->cfg.pods->net(vm->pod, &pn);
+	struct json *params =
+		js_pack("{s:s, s:s, s:I, s:I, s:o}", "migrationUid", t->uid, "address",
+			net_ip4_format(pn.mig_address, ip), "port", t->port, "nbdPort", t->nbd_port, "options",
+			mig_options(mig_state(vm)));
+
+	if (params && t->has_tls &&
+	    js_set(params, "tls", js_pack("{s:s, s:s}", "user", MIG_USER, "key", t->key)))
+		params = js_unref(params);
+	if (!params || vm_call(vm, "prepareIncoming", params, MIG_CALL_DEADLINE, on_prepared, vm, &err))
+		failed(t, params ? err.msg : "out of memory");
+}
+
+/* A pair of ports of this node's underlay address that no other move uses. */
+static bool port_is_used(const struct mig_target *self)
+{
+	LIST_FOREACH(it, &self->host->vms) {
+		const struct mig_target *t = LIST_ENTRY(it, struct vm, link)->target;
+
+		if (t && t != self && t->port == self->port && t->state != DST_DONE)
+			return true;
+	}
+	return false;
+}
+
+static enum rc begin(struct mig_target *t, const VirtualMachineInstanceMigrationState *s, struct err *err)
+{
+	struct in_addr peer;
+	uint16_t agent_port;
+	uint8_t raw[32];
+
+	TRY(mig_node_address(t->host, s->sourceNode, &peer, &agent_port, err));
+	TRY(mig_net_init(t->vm, peer, &t->net, err));
+	for (t->port = MIG_PORT; port_is_used(t); t->port += 2)
+		if (t->port > MIG_PORT + 2000)
+			return err_set(err, RC_BUSY, "too many moves to this node at once");
+	t->nbd_port = t->port + 1;
+	t->net.ports[0] = (uint16_t)t->port;
+	t->net.ports[1] = (uint16_t)t->nbd_port;
+	t->has_tls = !(s->migrationConfiguration && API_GET(s->migrationConfiguration, disableTLS, false));
+	rand_bytes(raw, sizeof(raw));
+	for (size_t i = 0; i < sizeof(raw); i++)
+		(void)snprintf(t->key + 2 * i, 3, "%02x", raw[i]);
+	return run(t, open_work, opened, NULL, err);
+}
+
+/* An agent that restarted in the middle: the key is gone, the permission can still come. */
+static void take_up_again(struct mig_target *t, const char *phase)
+{
+	step(t, DSTEV_LISTENS);
+	step(t, DSTEV_KEY);
+	t->is_open = true;
+	(void)phase;
+}
+
+static struct mig_target *target_new(struct vm *vm, const VirtualMachineInstanceMigrationState *s)
+{
+	struct mig_target *t = mem_alloc(sizeof(*t));
+
+	if (!t)
+		return NULL;
+	t->vm = vm;
+	t->host = vm->host;
+	t->net.ns_fd = -1;
+	t->uid = mem_strdup(s->migrationUid);
+	t->source_node = mem_strdup(s->sourceNode);
+	if (!t->uid || !t->source_node) {
+		target_destroy(t);
+		return NULL;
+	}
+	return t;
+}
+
+static bool is_due(const struct vm *vm, const VirtualMachineInstanceMigrationState *s)
+{
+	return s && vm->is_target && vm->has_answered && vm->state == VM_INCOMING &&
+	       str_eq(s->migrationUid, vm->migration_uid) &&
+	       str_eq(s->targetNode, vm->host->cfg.node_name) && !API_GET(s, failed, false) &&
+	       !API_GET(s, completed, false);
+}
+
+void mig_target_kick(struct vm *vm)
+{
+	const VirtualMachineInstanceMigrationState *s = mig_state(vm);
+	struct err err = {0};
+
+	if (vm->target || !is_due(vm, s))
+		return;
+	vm->target = target_new(vm, s);
+	if (!vm->target) {
+		log_error("VM '%s/%s': out of memory", vm->ns, vm->name);
+		return;
+	}
+	step(vm->target, DSTEV_BEGIN);
+	if (begin(vm->target, s, &err))
+		failed(vm->target, err.msg);
+}
+
+void mig_target_event(struct vm *vm, const char *name, const struct json *data)
+{
+	struct mig_target *t = vm->target;
+	const char *phase = js_get_str(data, "phase");
+
+	if (strcmp(name, "migration") != 0 || !str_eq(js_get_str(data, "role"), "target"))
+		return;
+	if (!t) {
+		const VirtualMachineInstanceMigrationState *s = mig_state(vm);
+		struct in_addr peer;
+		uint16_t port;
+
+		/* Found by a new agent: the launcher listens already. */
+		if (!vm->is_target || !is_due(vm, s) ||
+		    !str_eq(js_get_str(data, "migrationUid"), s->migrationUid))
+			return;
+		t = vm->target = target_new(vm, s);
+		if (!t || mig_node_address(vm->host, s->sourceNode, &peer, &port, NULL) ||
+		    mig_net_init(vm, peer, &t->net, NULL))
+			return;
+		step(t, DSTEV_BEGIN);
+		take_up_again(t, phase);
+	}
+	if (str_eq(phase, "failed") && t->state < DST_PERMITTED) {
+		const char *why = js_get_str(js_get(data, "failure"), "message");
+
+		failed(t, why ? why : "the guest's state could not be loaded");
+	}
+}
+
+/* --- requests of the source --- */
+
+static enum rc flows_work(struct dst_job *j)
+{
+	return j->text && *j->text ? vmnet_flows_load(j->t->net.ns_fd, j->text, &j->err) : RC_OK;
+}
+
+static void give_key(struct mig_target *t, const struct json *body, mig_answer_fn fn, void *arg)
+{
+	const char *flows = js_get_str(body, "flows");
+	struct json *out;
+	struct err err;
+
+	if (t->state != DST_LISTENING) {
+		fn(RC_CONFLICT, "the key of this move was handed out already, or is not made yet", NULL, arg);
+		return;
+	}
+	step(t, DSTEV_KEY);
+	if (flows && t->net.has_ports_filter && run(t, flows_work, NULL, flows, &err))
+		log_warn("move %s: flows are not copied: %s", t->uid, err.msg);
+	out = js_pack("{s:I, s:I, s:b}", "port", t->port, "nbdPort", t->nbd_port, "tls", (int)t->has_tls);
+	if (out && t->has_tls &&
+	    (js_set(out, "user", js_new_str(MIG_USER)) || js_set(out, "key", js_new_str(t->key))))
+		out = js_unref(out);
+	memset(t->key, 0, sizeof(t->key)); /* once */
+	fn(out ? RC_OK : RC_NOMEM, out ? NULL : "out of memory", out, arg);
+}
+
+static void on_resumed(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+	struct mig_target *t = vm->target;
+
+	if (!t)
+		return;
+	if (r->rc == RC_TIMEOUT || r->rc == RC_CLOSED) {
+		answer(t, r->rc, r->message, NULL); /* the source asks again */
+		return;
+	}
+	if (r->rc) {
+		failed(t, r->message);
+		return;
+	}
+	t->resume_at = (usec_t)js_get_int(r->result, "resumeAt", 0);
+	vm->is_target = false;
+	vm->epoch = t->epoch;
+	t->host->n_moves_in++;
+	step(t, DSTEV_RESUMED);
+	answer(t, RC_OK, NULL, js_pack("{s:I}", "resumeAt", (int64_t)t->resume_at));
+	vm_kick(vm);
+}
+
+static void take_permission(struct mig_target *t, const struct json *body, mig_answer_fn fn, void *arg)
+{
+	const Handover *h = mig_handover(t->vm, t->uid);
+	int64_t epoch = js_get_int(body, "epoch", 0);
+	struct err err = {0};
+
+	if (t->state == DST_RUNNING || t->state == DST_DONE) { /* its answer was lost */
+		fn(RC_OK, NULL, js_pack("{s:I}", "resumeAt", (int64_t)t->resume_at), arg);
+		return;
+	}
+	if (t->answer || (t->state != DST_KEYED && t->state != DST_PERMITTED)) {
+		fn(t->answer ? RC_BUSY : RC_CONFLICT,
+		   t->failure ? t->failure : "the target is not ready for the guest", NULL, arg);
+		return;
+	}
+	if (epoch <= 0 || (h && API_GET(&h->spec, epoch, 0) != epoch)) {
+		fn(RC_CONFLICT, "the permission is of another epoch", NULL, arg);
+		return;
+	}
+	step(t, DSTEV_PERMISSION);
+	t->epoch = epoch;
+	t->answer = fn;
+	t->arg = arg;
+	t->stop_at = (usec_t)js_get_int(body, "stopAt", 0);
+	js_unref(t->final);
+	t->final = js_ref(js_get(body, "migration"));
+	if (t->net.handover && vmnet_target_activate(t->net.handover, &err))
+		log_warn("move %s: the network does not lead here yet: %s", t->uid, err.msg);
+	struct json *params = js_pack("{s:s, s:I, s:i}", "migrationUid", t->uid, "epoch", epoch, "timeoutMs",
+				      RESUME_MS);
+
+	if (vm_call(t->vm, "resumeIncoming", params, MIG_CALL_DEADLINE, on_resumed, t->vm, &err)) {
+		answer(t, err.rc, err.msg, NULL);
+		return;
+	}
+	if (js_get_str(body, "flows") && t->net.has_ports_filter &&
+	    run(t, flows_work, NULL, js_get_str(body, "flows"), &err))
+		log_warn("move %s: flows are not copied: %s", t->uid, err.msg);
+}
+
+void mig_target_request(struct vmhost *h, const char *vmi_uid, const char *what, const char *from,
+			const struct json *body, mig_answer_fn fn, void *arg)
+{
+	struct vm *vm = vmhost_find_target(h, vmi_uid);
+	struct mig_target *t = vm ? vm->target : NULL;
+
+	if (!t || !str_eq(js_get_str(body, "migrationUid"), t->uid))
+		fn(RC_NOT_FOUND, "this node is not the target of such a move", NULL, arg);
+	else if (strcmp(from, t->source_node) != 0)
+		fn(RC_FORBIDDEN, "only the source of the move may ask this", NULL, arg);
+	else if (strcmp(what, "key") == 0)
+		give_key(t, body, fn, arg);
+	else if (strcmp(what, "permission") == 0)
+		take_permission(t, body, fn, arg);
+	else
+		fn(RC_NOT_FOUND, "the node has no such path", NULL, arg);
+}
+
+/* --- what the VMI says --- */
+
+static enum rc publish(const struct mig_target *t, VirtualMachineInstanceMigrationState *s)
+{
+	char ip[NET_IP4_TEXT], port[8], nbd[8];
+
+	if (s->targetNodeAddress)
+		return RC_OK;
+	(void)snprintf(port, sizeof(port), "%lld", (long long)t->port);
+	(void)snprintf(nbd, sizeof(nbd), "%lld", (long long)t->nbd_port);
+	struct json *ports = js_pack("{s:i}", port, MIG_PORT);
+
+	if (!ports || (t->has_disks && js_set(ports, nbd, js_new_int(MIG_PORT + 1)))) {
+		js_unref(ports);
+		return RC_NOMEM;
+	}
+	js_unref(s->targetDirectMigrationNodePorts);
+	s->targetDirectMigrationNodePorts = ports;
+	TRY(api_set_str(&s->targetNodeAddress, net_ip4_format(t->host->cfg.underlay, ip)));
+	return api_set_str(&s->migrationNetworkType, MigrationNetworkType_Migration);
+}
+
+static enum rc publish_failure(const struct mig_target *t, VirtualMachineInstanceMigrationState *s, usec_t now)
+{
+	if (API_GET(s, failed, false) || API_GET(s, completed, false) || s->startTimestamp)
+		return RC_OK; /* once it has begun, the source says how it ended */
+	API_SET(s, failed, true);
+	TRY(api_set_str(&s->failureReason, t->failure));
+	return mig_set_time(&s->endTimestamp, now);
+}
+
+static enum rc publish_taken(const struct mig_target *t, VirtualMachineInstance *vmi)
+{
+	VirtualMachineInstanceStatus *st = &vmi->status;
+	VirtualMachineInstanceMigrationState *s = st->migrationState;
+	const char *me = t->host->cfg.node_name;
+	FerryVMIStatus *fs = api_ensure(&api_type_FerryVMIStatus, &st->ferry);
+	FerryMigrationStatus *fm = fs ? api_ensure(&api_type_FerryMigrationStatus, &fs->migration) : NULL;
+
+	if (!fm)
+		return RC_NOMEM;
+	TRY(api_set_str(&st->nodeName, me));
+	TRY(api_map_set(&vmi->metadata.labels, LABEL_NODE_NAME, me));
+	(void)api_map_del(&vmi->metadata.annotations, "kubevirt.io/eviction-source");
+	TRY(api_set_str(&st->evacuationNodeName, NULL));
+	TRY(api_set_str(&st->launcherContainerImageVersion, NULL));
+	API_SET(s, completed, true);
+	API_SET(s, targetNodeDomainDetected, true);
+	TRY(mig_set_time(&s->targetNodeDomainReadyTimestamp, t->resume_at));
+	TRY(mig_set_time(&s->endTimestamp, t->resume_at));
+	TRY(api_set_str(&s->mode, MigrationMode_PreCopy));
+	API_SET(fs, epoch, t->epoch);
+	TRY(mig_fill_stats(fm, t->final));
+	TRY(api_set_str(&fm->stage, "completed"));
+	API_SET(fm, percent, 100);
+	if (t->stop_at && t->resume_at >= t->stop_at)
+		API_SET(fm, pauseMs, (int64_t)((t->resume_at - t->stop_at + 500) / 1000));
+	return RC_OK;
+}
+
+enum rc mig_target_fill(struct vm *vm, VirtualMachineInstance *vmi, usec_t now)
+{
+	const struct mig_target *t = vm->target;
+	VirtualMachineInstanceMigrationState *s = vmi->status.migrationState;
+
+	if (!t || !s || !str_eq(s->migrationUid, t->uid))
+		return RC_OK;
+	switch (t->state) {
+	case DST_LISTENING:
+	case DST_KEYED:
+		return publish(t, s);
+	case DST_FAILED:
+		return publish_failure(t, s, now);
+	case DST_RUNNING:
+		return publish_taken(t, vmi);
+	default:
+		return RC_OK;
+	}
+}
+
+enum rc mig_target_plan(struct vm *vm, struct plan *plan)
+{
+	const struct mig_target *t = vm->target;
+	const PortBinding *b;
+	PortBinding *next;
+
+	if (!t || t->state != DST_RUNNING)
+		return RC_OK;
+	b = kobj_typed(kcache_get(vm->host->cfg.cache, &api_kind_PortBinding, vm->ns, vm->name));
+	if (!b || API_GET(&b->spec, epoch, 0) >= t->epoch)
+		return RC_OK;
+	next = PortBinding_clone(b);
+	if (!next)
+		return RC_NOMEM;
+	API_SET(&next->spec, epoch, t->epoch);
+	if (api_set_str(&next->spec.nodeName, vm->host->cfg.node_name) ||
+	    api_set_str(&next->spec.podName, vm->host->cfg.pods->name(vm->pod))) {
+		PortBinding_free(next);
+		return RC_NOMEM;
+	}
+	return plan_update(plan, &api_kind_PortBinding, b, next, NULL);
+}
+
+/* --- after it --- */
+
+static enum rc settle_work(struct dst_job *j)
+{
+	struct mig_target *t = j->t;
+	const struct vm_net_ops *net = &t->host->cfg.net;
+
+	if (t->net.has_net) {
+		TRY(net->place(j->mac, t->host->cfg.underlay, j->epoch, net->arg, &j->err));
+		TRY(vmnet_settle(t->net.ns_fd, &j->err));
+	}
+	return close_work(j);
+}
+
+static void settled(struct mig_target *t, enum rc rc, const char *why)
+{
+	if (rc)
+		log_warn("move %s: its network is not tidy: %s", t->uid, why);
+	/* The answer to a repeated permission stays possible: the struct goes with the VM or its next move. */
+}
+
+void mig_target_written(struct vm *vm)
+{
+	struct mig_target *t = vm->target;
+	const VirtualMachineInstance *vmi = vm_vmi(vm);
+	struct err err;
+
+	if (!t || t->state != DST_RUNNING || !vmi ||
+	    !str_eq(vmi->status.nodeName, vm->host->cfg.node_name))
+		return;
+	step(t, DSTEV_WRITTEN);
+	mig_event(vm, "Normal", "Migrated", "The VirtualMachineInstance migrated to node %s.",
+		  vm->host->cfg.node_name);
+	mig_write_handover(vm, t->uid, HandoverState_Taken, "takenTime", NULL);
+	if (run(t, settle_work, settled, NULL, &err))
+		log_warn("move %s: %s", t->uid, err.msg);
+}
