@@ -11,7 +11,7 @@
 #include "base/try.h"
 
 #define TAINT_NOT_READY "node.kubernetes.io/not-ready"
-#define TAINT_CORDON "node.kubernetes.io/unschedulable"
+#define TAINT_CORDON	"node.kubernetes.io/unschedulable"
 
 /* ---- resources ---- */
 
@@ -136,8 +136,8 @@ enum rc sched_cluster_add_node(struct sched_cluster *c, const Node *node)
 
 	memset(n, 0, sizeof(*n));
 	n->node = node;
-	res_add_list(&n->allocatable,
-		     node->status.allocatable.n ? &node->status.allocatable : &node->status.capacity);
+	res_add_list(&n->allocatable, node->status.allocatable.n ? &node->status.allocatable
+								 : &node->status.capacity);
 	return RC_OK;
 }
 
@@ -236,7 +236,8 @@ static void check_cordon(const struct sched_node *n, const Pod *pod, struct sche
 {
 	if (API_GET(&n->node->spec, unschedulable, false) &&
 	    !tolerates(pod, TAINT_CORDON, NULL, "NoSchedule"))
-		refuse(v, "NodeUnschedulable", false, "node(s) were unschedulable", "the node is cordoned");
+		refuse(v, "NodeUnschedulable", false, "node(s) were unschedulable",
+		       "the node is cordoned");
 }
 
 static void check_taints(const struct sched_node *n, const Pod *pod, struct sched_verdict *v)
@@ -259,7 +260,8 @@ static void check_taints(const struct sched_node *n, const Pod *pod, struct sche
 		return; /* the first one is named, as kube-scheduler does */
 	}
 	if (!node_is_ready(node) && !tolerates(pod, TAINT_NOT_READY, NULL, "NoSchedule")) {
-		snprintf(text, sizeof(text), "node(s) had untolerated taint {%s: }", TAINT_NOT_READY);
+		snprintf(text, sizeof(text), "node(s) had untolerated taint {%s: }",
+			 TAINT_NOT_READY);
 		refuse(v, "TaintToleration", false, text, "the node is not ready");
 	}
 }
@@ -280,16 +282,19 @@ static bool fields_match(const NodeSelectorTerm *term, const Node *node)
 	return true;
 }
 
-static enum rc term_matches(const NodeSelectorTerm *term, const Node *node, bool *out, struct err *err)
+static enum rc term_matches(const NodeSelectorTerm *term, const Node *node, bool *out,
+			    struct err *err)
 {
 	*out = false;
 	if (!term->n_matchExpressions && !term->n_matchFields)
 		return RC_OK; /* an empty term matches nothing */
 	if (!fields_match(term, node))
 		return RC_OK;
-	CLEANUP(api_selector_freep) struct api_selector *s = NULL;
+	CLEANUP(api_selector_freep)
+	struct api_selector *s = NULL;
 
-	TRY(api_selector_from_node_exprs(term->matchExpressions, term->n_matchExpressions, &s, err));
+	TRY(api_selector_from_node_exprs(term->matchExpressions, term->n_matchExpressions, &s,
+					 err));
 	*out = api_selector_matches(s, &node->metadata.labels);
 	return RC_OK;
 }
@@ -305,17 +310,20 @@ static enum rc describe_term(const NodeSelectorTerm *term, const Node *node, cha
 {
 	for (size_t i = 0; i < term->n_matchExpressions; i++) {
 		const NodeSelectorRequirement *r = &term->matchExpressions[i];
-		CLEANUP(api_selector_freep) struct api_selector *s = NULL;
+		CLEANUP(api_selector_freep)
+		struct api_selector *s = NULL;
 
 		TRY(api_selector_from_node_exprs(r, 1, &s, err));
 		if (api_selector_matches(s, &node->metadata.labels))
 			continue;
 		const char *has = api_label(&node->metadata, r->key);
 
-		snprintf(out, n, "needs label %s %s%s%s%s, the node has %s%s%s", r->key, r->operator,
-			 r->n_values ? " [" : "", r->n_values ? r->values[0] : "",
-			 r->n_values > 1 ? ", ...]" : r->n_values ? "]" : "", has ? "'" : "",
-			 has ? has : "none", has ? "'" : "");
+		snprintf(out, n, "needs label %s %s%s%s%s, the node has %s%s%s", r->key,
+			 r->operator, r->n_values ? " [" : "", r->n_values ? r->values[0] : "",
+			 r->n_values > 1 ? ", ...]"
+			 : r->n_values	 ? "]"
+					 : "",
+			 has ? "'" : "", has ? has : "none", has ? "'" : "");
 		return RC_OK;
 	}
 	snprintf(out, n, "another node is required by name");
@@ -354,15 +362,16 @@ static enum rc check_affinity(const struct sched_node *n, const Pod *pod, struct
 	}
 	snprintf(detail, sizeof(detail), "%s", text);
 	if (req->n_nodeSelectorTerms)
-		TRY(describe_term(&req->nodeSelectorTerms[0], n->node, detail, sizeof(detail), err));
+		TRY(describe_term(&req->nodeSelectorTerms[0], n->node, detail, sizeof(detail),
+				  err));
 	refuse(v, "NodeAffinity", true, text, detail);
 	return RC_OK;
 }
 
 /* ---- resources ---- */
 
-static bool lacks(struct sched_verdict *v, const char *name, int64_t asked, int64_t used, int64_t has,
-		  const char *unit, int64_t scale)
+static bool lacks(struct sched_verdict *v, const char *name, int64_t asked, int64_t used,
+		  int64_t has, const char *unit, int64_t scale)
 {
 	char text[192], detail[256];
 
@@ -418,8 +427,8 @@ static enum rc pv_allows(const PersistentVolume *pv, const Node *node, bool *out
 	return RC_OK;
 }
 
-static enum rc check_volumes(const struct sched_node *n, const struct sched_volume *vols, size_t n_vols,
-			     struct sched_verdict *v, struct err *err)
+static enum rc check_volumes(const struct sched_node *n, const struct sched_volume *vols,
+			     size_t n_vols, struct sched_verdict *v, struct err *err)
 {
 	char text[192], detail[256];
 
@@ -435,7 +444,8 @@ static enum rc check_volumes(const struct sched_node *n, const struct sched_volu
 		if (!vols[i].pv) {
 			if (vols[i].waits_for_consumer)
 				continue;
-			snprintf(detail, sizeof(detail), "claim '%s' is not bound yet", vols[i].claim);
+			snprintf(detail, sizeof(detail), "claim '%s' is not bound yet",
+				 vols[i].claim);
 			refuse(v, "VolumeBinding", false,
 			       "pod has unbound immediate PersistentVolumeClaims", detail);
 			return RC_OK;
@@ -443,9 +453,10 @@ static enum rc check_volumes(const struct sched_node *n, const struct sched_volu
 		TRY(pv_allows(vols[i].pv, n->node, &ok, err));
 		if (ok)
 			continue;
-		snprintf(detail, sizeof(detail), "the volume of claim '%s' is not reachable from this node",
-			 vols[i].claim);
-		refuse(v, "VolumeBinding", true, "node(s) had volume node affinity conflict", detail);
+		snprintf(detail, sizeof(detail),
+			 "the volume of claim '%s' is not reachable from this node", vols[i].claim);
+		refuse(v, "VolumeBinding", true, "node(s) had volume node affinity conflict",
+		       detail);
 		return RC_OK;
 	}
 	return RC_OK;
@@ -539,7 +550,8 @@ static enum rc check_own_affinity(const struct sched_cluster *c, const struct sc
 		return RC_OK;
 	for (size_t i = 0; i < pa->n_requiredDuringSchedulingIgnoredDuringExecution; i++) {
 		const PodAffinityTerm *pt = &pa->requiredDuringSchedulingIgnoredDuringExecution[i];
-		CLEANUP(term_fini) struct term t = {0};
+		CLEANUP(term_fini)
+		struct term t = {0};
 		const Pod *who = NULL;
 		bool any;
 
@@ -568,7 +580,8 @@ static enum rc check_own_anti_affinity(const struct sched_cluster *c, const stru
 		return RC_OK;
 	for (size_t i = 0; i < pa->n_requiredDuringSchedulingIgnoredDuringExecution; i++) {
 		const PodAffinityTerm *pt = &pa->requiredDuringSchedulingIgnoredDuringExecution[i];
-		CLEANUP(term_fini) struct term t = {0};
+		CLEANUP(term_fini)
+		struct term t = {0};
 		const Pod *who = NULL;
 		bool any;
 
@@ -587,8 +600,8 @@ static enum rc check_own_anti_affinity(const struct sched_cluster *c, const stru
 
 /* Does a required anti-affinity of other (on node m) forbid pod on node n? */
 static enum rc other_forbids(const struct sched_cluster *c, const struct sched_node *n,
-			     const struct sched_node *m, const Pod *other, const Pod *pod, bool *out,
-			     struct err *err)
+			     const struct sched_node *m, const Pod *other, const Pod *pod,
+			     bool *out, struct err *err)
 {
 	const PodAntiAffinity *pa =
 		other->spec.affinity ? other->spec.affinity->podAntiAffinity : NULL;
@@ -598,7 +611,8 @@ static enum rc other_forbids(const struct sched_cluster *c, const struct sched_n
 		return RC_OK;
 	for (size_t i = 0; i < pa->n_requiredDuringSchedulingIgnoredDuringExecution; i++) {
 		const PodAffinityTerm *pt = &pa->requiredDuringSchedulingIgnoredDuringExecution[i];
-		CLEANUP(term_fini) struct term t = {0};
+		CLEANUP(term_fini)
+		struct term t = {0};
 		const char *here = topology(n, pt);
 
 		if (!here || !str_eq(here, topology(m, pt)))
@@ -698,7 +712,8 @@ static enum rc check_one_spread(const struct spread *s, const struct sched_node 
 	if (!domain) {
 		snprintf(detail, sizeof(detail), "the node has no label %s", s->t->topologyKey);
 		refuse(v, "PodTopologySpread", true,
-		       "node(s) didn't match pod topology spread constraints (missing required label)",
+		       "node(s) didn't match pod topology spread constraints (missing required "
+		       "label)",
 		       detail);
 		return RC_OK;
 	}
@@ -707,18 +722,21 @@ static enum rc check_one_spread(const struct spread *s, const struct sched_node 
 
 	if (skew <= API_GET(s->t, maxSkew, 1))
 		return RC_OK;
-	snprintf(detail, sizeof(detail), "%s '%s' would have %lld more than the emptiest, at most %lld may be",
+	snprintf(detail, sizeof(detail),
+		 "%s '%s' would have %lld more than the emptiest, at most %lld may be",
 		 s->t->topologyKey, domain, (long long)skew, (long long)API_GET(s->t, maxSkew, 1));
-	refuse(v, "PodTopologySpread", false, "node(s) didn't match pod topology spread constraints", detail);
+	refuse(v, "PodTopologySpread", false,
+	       "node(s) didn't match pod topology spread constraints", detail);
 	return RC_OK;
 }
 
-static enum rc check_spread(const struct sched_cluster *c, const struct sched_node *n, const Pod *pod,
-			    struct sched_verdict *v, struct err *err)
+static enum rc check_spread(const struct sched_cluster *c, const struct sched_node *n,
+			    const Pod *pod, struct sched_verdict *v, struct err *err)
 {
 	for (size_t i = 0; i < pod->spec.n_topologySpreadConstraints && !v->n; i++) {
 		const TopologySpreadConstraint *t = &pod->spec.topologySpreadConstraints[i];
-		CLEANUP(api_selector_freep) struct api_selector *sel = NULL;
+		CLEANUP(api_selector_freep)
+		struct api_selector *sel = NULL;
 
 		if (str_eq(t->whenUnsatisfiable, "ScheduleAnyway"))
 			continue;
@@ -768,7 +786,8 @@ static int64_t share_free(int64_t has, int64_t used, int64_t ask)
 	return (has - used - ask) * 1000 / has;
 }
 
-static enum rc preferred_nodes(const struct sched_node *n, const Pod *pod, int64_t *sum, struct err *err)
+static enum rc preferred_nodes(const struct sched_node *n, const Pod *pod, int64_t *sum,
+			       struct err *err)
 {
 	const NodeAffinity *na = node_affinity(pod);
 
@@ -784,13 +803,14 @@ static enum rc preferred_nodes(const struct sched_node *n, const Pod *pod, int64
 	return RC_OK;
 }
 
-static enum rc preferred_pods(const struct sched_cluster *c, const struct sched_node *n, const Pod *pod,
-			      const WeightedPodAffinityTerm *terms, size_t n_terms, int sign,
-			      int64_t *sum, struct err *err)
+static enum rc preferred_pods(const struct sched_cluster *c, const struct sched_node *n,
+			      const Pod *pod, const WeightedPodAffinityTerm *terms, size_t n_terms,
+			      int sign, int64_t *sum, struct err *err)
 {
 	for (size_t i = 0; i < n_terms; i++) {
 		const PodAffinityTerm *pt = &terms[i].podAffinityTerm;
-		CLEANUP(term_fini) struct term t = {0};
+		CLEANUP(term_fini)
+		struct term t = {0};
 		const Pod *who = NULL;
 		bool any;
 
@@ -812,17 +832,19 @@ enum rc sched_score(const struct sched_cluster *c, const struct sched_node *n, c
 	sched_pod_requests(pod, &ask);
 	TRY(preferred_nodes(n, pod, &preferred, err));
 	if (a && a->podAffinity)
-		TRY(preferred_pods(c, n, pod,
-				   a->podAffinity->preferredDuringSchedulingIgnoredDuringExecution,
-				   a->podAffinity->n_preferredDuringSchedulingIgnoredDuringExecution, 1,
-				   &preferred, err));
+		TRY(preferred_pods(
+			c, n, pod, a->podAffinity->preferredDuringSchedulingIgnoredDuringExecution,
+			a->podAffinity->n_preferredDuringSchedulingIgnoredDuringExecution, 1,
+			&preferred, err));
 	if (a && a->podAntiAffinity)
-		TRY(preferred_pods(c, n, pod,
-				   a->podAntiAffinity->preferredDuringSchedulingIgnoredDuringExecution,
-				   a->podAntiAffinity->n_preferredDuringSchedulingIgnoredDuringExecution,
-				   -1, &preferred, err));
+		TRY(preferred_pods(
+			c, n, pod,
+			a->podAntiAffinity->preferredDuringSchedulingIgnoredDuringExecution,
+			a->podAntiAffinity->n_preferredDuringSchedulingIgnoredDuringExecution, -1,
+			&preferred, err));
 	/* a preference of weight 1 outweighs a tenth of a node's free share */
-	*out = preferred * 200 + share_free(n->allocatable.milli_cpu, n->used.milli_cpu, ask.milli_cpu) +
+	*out = preferred * 200 +
+	       share_free(n->allocatable.milli_cpu, n->used.milli_cpu, ask.milli_cpu) +
 	       share_free(n->allocatable.memory, n->used.memory, ask.memory);
 	return RC_OK;
 }

@@ -15,7 +15,7 @@
 #include "base/sbuf.h"
 
 #define SCHED_MAX_EXTENDED 16
-#define SCHED_MAX_REASONS 8
+#define SCHED_MAX_REASONS  8
 
 /* What a pod asks for, or a node has: thousandths of a core, bytes, pods, and counted devices. */
 struct sched_extended {
@@ -63,8 +63,10 @@ MUST_CHECK enum rc sched_cluster_add_namespace(struct sched_cluster *c, const Na
 /* After all nodes.  A pod without a node, on an unknown node, or final is not counted. */
 MUST_CHECK enum rc sched_cluster_add_pod(struct sched_cluster *c, const Pod *pod);
 /* As if pod ran on node (a placement that the caller assumes). */
-MUST_CHECK enum rc sched_cluster_assume(struct sched_cluster *c, struct sched_node *node, const Pod *pod);
-struct sched_node *sched_cluster_node(struct sched_cluster *c, const char *name); /* NULL: unknown */
+MUST_CHECK enum rc sched_cluster_assume(struct sched_cluster *c, struct sched_node *node,
+					const Pod *pod);
+struct sched_node *sched_cluster_node(struct sched_cluster *c,
+				      const char *name); /* NULL: unknown */
 
 /* A claim of the pod, resolved. */
 struct sched_volume {
@@ -92,14 +94,14 @@ enum sched_depth {
 };
 
 /* RC_NOMEM, or RC_INVALID when the pod's own selectors cannot be parsed. */
-MUST_CHECK enum rc sched_check(const struct sched_cluster *c, const struct sched_node *n, const Pod *pod,
-			       const struct sched_volume *vols, size_t n_vols, enum sched_depth depth,
-			       struct sched_verdict *out, struct err *err);
+MUST_CHECK enum rc sched_check(const struct sched_cluster *c, const struct sched_node *n,
+			       const Pod *pod, const struct sched_volume *vols, size_t n_vols,
+			       enum sched_depth depth, struct sched_verdict *out, struct err *err);
 bool sched_verdict_is_lasting(const struct sched_verdict *v); /* any reason is */
 
 /* Higher is better; only meaningful between nodes that fit. */
-MUST_CHECK enum rc sched_score(const struct sched_cluster *c, const struct sched_node *n, const Pod *pod,
-			       int64_t *out, struct err *err);
+MUST_CHECK enum rc sched_score(const struct sched_cluster *c, const struct sched_node *n,
+			       const Pod *pod, int64_t *out, struct err *err);
 
 /* "0/3 nodes are available: 1 Insufficient memory, 2 node(s) were unschedulable." */
 void sched_summary(const struct sched_verdict *verdicts, size_t n, struct sbuf *out);

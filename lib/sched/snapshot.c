@@ -30,23 +30,25 @@ const StorageClass *sched_class_of(const struct view *v, const PersistentVolumeC
 	struct kiter it;
 
 	if (pvc->spec.storageClassName)
-		return *pvc->spec.storageClassName
-			       ? view_get(v, &api_kind_StorageClass, NULL, pvc->spec.storageClassName)
-			       : NULL;
+		return *pvc->spec.storageClassName ? view_get(v, &api_kind_StorageClass, NULL,
+							      pvc->spec.storageClassName)
+						   : NULL;
 	view_list(v, &api_kind_StorageClass, NULL, &it);
 	for (const StorageClass *sc; (sc = view_next(&it));) {
 		if (!str_eq(api_annotation(&sc->metadata, ANN_DEFAULT_CLASS), "true"))
 			continue;
 		/* of several, the newest, as Kubernetes does */
-		if (!best || strcmp(sc->metadata.creationTimestamp ? sc->metadata.creationTimestamp : "",
-				    best->metadata.creationTimestamp ? best->metadata.creationTimestamp
-								     : "") > 0)
+		if (!best ||
+		    strcmp(sc->metadata.creationTimestamp ? sc->metadata.creationTimestamp : "",
+			   best->metadata.creationTimestamp ? best->metadata.creationTimestamp
+							    : "") > 0)
 			best = sc;
 	}
 	return best;
 }
 
-static void resolve(const struct view *v, const Pod *pod, const char *claim, struct sched_volume *out)
+static void resolve(const struct view *v, const Pod *pod, const char *claim,
+		    struct sched_volume *out)
 {
 	const StorageClass *sc;
 
@@ -57,13 +59,15 @@ static void resolve(const struct view *v, const Pod *pod, const char *claim, str
 	if (str_eq(out->pvc->status.phase, "Bound") && !str_is_empty(out->pvc->spec.volumeName))
 		out->pv = view_get(v, &api_kind_PersistentVolume, NULL, out->pvc->spec.volumeName);
 	sc = sched_class_of(v, out->pvc);
-	out->waits_for_consumer = !out->pv && sc && str_eq(sc->volumeBindingMode, "WaitForFirstConsumer");
+	out->waits_for_consumer =
+		!out->pv && sc && str_eq(sc->volumeBindingMode, "WaitForFirstConsumer");
 }
 
-enum rc sched_pod_volumes(const struct view *v, const Pod *pod, struct sched_volume **out, size_t *n)
+enum rc sched_pod_volumes(const struct view *v, const Pod *pod, struct sched_volume **out,
+			  size_t *n)
 {
-	struct sched_volume *vols = mem_calloc(pod->spec.n_volumes ? pod->spec.n_volumes : 1,
-					       sizeof(*vols));
+	struct sched_volume *vols =
+		mem_calloc(pod->spec.n_volumes ? pod->spec.n_volumes : 1, sizeof(*vols));
 	size_t k = 0;
 
 	if (!vols)

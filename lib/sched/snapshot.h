@@ -13,8 +13,8 @@
 MUST_CHECK enum rc sched_snapshot(const struct view *v, struct sched_cluster *out);
 /* The pod's claims.  *out is the caller's (mem_free()).  The view must hold PersistentVolumeClaim,
  * PersistentVolume and StorageClass. */
-MUST_CHECK enum rc sched_pod_volumes(const struct view *v, const Pod *pod, struct sched_volume **out,
-				     size_t *n);
+MUST_CHECK enum rc sched_pod_volumes(const struct view *v, const Pod *pod,
+				     struct sched_volume **out, size_t *n);
 /* The class of a claim: by name, else the default one; NULL: none. */
 const StorageClass *sched_class_of(const struct view *v, const PersistentVolumeClaim *pvc);
 

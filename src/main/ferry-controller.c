@@ -57,9 +57,12 @@ static void choose(struct controller *c)
 
 static enum rc connect_api(struct controller *c, struct err *err)
 {
-	CLEANUP(mem_freep) char *ca = mem_printf("%s/ca.crt", opt_pki);
-	CLEANUP(mem_freep) char *cert = mem_printf("%s/tls.crt", opt_pki);
-	CLEANUP(mem_freep) char *key = mem_printf("%s/tls.key", opt_pki);
+	CLEANUP(mem_freep)
+	char *ca = mem_printf("%s/ca.crt", opt_pki);
+	CLEANUP(mem_freep)
+	char *cert = mem_printf("%s/tls.crt", opt_pki);
+	CLEANUP(mem_freep)
+	char *key = mem_printf("%s/tls.key", opt_pki);
 	const struct kube_config config = {
 		.server = opt_server, .ca_file = ca, .cert_file = cert, .key_file = key};
 
@@ -83,13 +86,13 @@ static bool is_round(unsigned n)
 	return (n & (n - 1)) == 0; /* 1, 2, 4, 8…: a key that keeps failing does not fill the log */
 }
 
-static void on_failure(const struct ctl_def *def, const char *ns, const char *name, const struct err *err,
-		       unsigned in_a_row, void *arg)
+static void on_failure(const struct ctl_def *def, const char *ns, const char *name,
+		       const struct err *err, unsigned in_a_row, void *arg)
 {
 	(void)arg;
 	if (is_round(in_a_row))
-		log_warn("%s %s%s%s: %s, trying again (failure %u)", def->name, ns, *ns ? "/" : "", name,
-			 err ? err->msg : "failed", in_a_row);
+		log_warn("%s %s%s%s: %s, trying again (failure %u)", def->name, ns, *ns ? "/" : "",
+			 name, err ? err->msg : "failed", in_a_row);
 }
 
 static void on_synced(void *arg)
@@ -118,7 +121,8 @@ static enum rc start(struct controller *c, struct err *err)
 	if (!rc)
 		rc = ctl_start(c->ctl, err);
 	if (!rc && !opt_kubernetes)
-		rc = ctl_wake(c->ctl, installation_ctl_def.name, INSTALLATION_NS, INSTALLATION_NAME, err);
+		rc = ctl_wake(c->ctl, installation_ctl_def.name, INSTALLATION_NS, INSTALLATION_NAME,
+			      err);
 	if (rc)
 		return rc;
 	daemon_on_metrics(c->daemon, on_metrics, c);
@@ -130,17 +134,20 @@ static enum rc start(struct controller *c, struct err *err)
 int main(int argc, char **argv)
 {
 	static const struct daemon_option options[] = {
-		{"server", "URL", "address of the API server", .text = &opt_server, .is_required = true},
+		{"server", "URL", "address of the API server", .text = &opt_server,
+		 .is_required = true},
 		{"pki", "DIR", "folder with ca.crt, tls.crt and tls.key", .text = &opt_pki,
 		 .is_required = true},
 		{"kubernetes", NULL,
-		 "a Kubernetes control plane schedules, collects, binds volumes and lists endpoints: run only "
+		 "a Kubernetes control plane schedules, collects, binds volumes and lists "
+		 "endpoints: run only "
 		 "the controllers of virtual machines",
 		 .flag = &opt_kubernetes},
 		{NULL},
 	};
 	static const struct daemon_def def = {
-		"ferry-controller", "runs the controllers of virtual machines and of the cluster", options};
+		"ferry-controller", "runs the controllers of virtual machines and of the cluster",
+		options};
 	struct controller c = {0};
 	struct err err = {0};
 	int code = daemon_new(&c.daemon, &def, argc, argv);

@@ -7,68 +7,68 @@
 #define VIRT_NAMES_H
 
 /* Labels */
-#define LABEL_ROLE "kubevirt.io"			      /* pods: its value is the role */
-#define ROLE_LAUNCHER "virt-launcher"
-#define LABEL_CREATED_BY "kubevirt.io/created-by"	      /* pod: uid of the VMI */
-#define LABEL_MIGRATION_UID "kubevirt.io/migrationJobUID"     /* target pod: uid of the VMIM */
-#define LABEL_MIGRATION_TARGET "kubevirt.io/migrationTargetNodeName"
-#define LABEL_NODE_NAME "kubevirt.io/nodeName"
-#define LABEL_VMI_NAME "kubevirt.io/vmi-name"		      /* VMIM */
-#define LABEL_VM_NAME "vm.kubevirt.io/name"
-#define LABEL_VMI_ID "vmi.kubevirt.io/id"
-#define LABEL_SCHEDULABLE "kubevirt.io/schedulable"
-#define LABEL_CPU_MODEL "cpu-model.node.kubevirt.io/"
+#define LABEL_ROLE		  "kubevirt.io" /* pods: its value is the role */
+#define ROLE_LAUNCHER		  "virt-launcher"
+#define LABEL_CREATED_BY	  "kubevirt.io/created-by"	/* pod: uid of the VMI */
+#define LABEL_MIGRATION_UID	  "kubevirt.io/migrationJobUID" /* target pod: uid of the VMIM */
+#define LABEL_MIGRATION_TARGET	  "kubevirt.io/migrationTargetNodeName"
+#define LABEL_NODE_NAME		  "kubevirt.io/nodeName"
+#define LABEL_VMI_NAME		  "kubevirt.io/vmi-name" /* VMIM */
+#define LABEL_VM_NAME		  "vm.kubevirt.io/name"
+#define LABEL_VMI_ID		  "vmi.kubevirt.io/id"
+#define LABEL_SCHEDULABLE	  "kubevirt.io/schedulable"
+#define LABEL_CPU_MODEL		  "cpu-model.node.kubevirt.io/"
 #define LABEL_CPU_MODEL_MIGRATION "cpu-model-migration.node.kubevirt.io/"
-#define LABEL_CPU_FEATURE "cpu-feature.node.kubevirt.io/"
-#define LABEL_CPU_VENDOR "cpu-vendor.node.kubevirt.io/"
-#define LABEL_HOST_MODEL_CPU "host-model-cpu.node.kubevirt.io/"
-#define LABEL_HOST_MODEL_FEATURE "host-model-required-features.node.kubevirt.io/"
+#define LABEL_CPU_FEATURE	  "cpu-feature.node.kubevirt.io/"
+#define LABEL_CPU_VENDOR	  "cpu-vendor.node.kubevirt.io/"
+#define LABEL_HOST_MODEL_CPU	  "host-model-cpu.node.kubevirt.io/"
+#define LABEL_HOST_MODEL_FEATURE  "host-model-required-features.node.kubevirt.io/"
 #define LABEL_OBSOLETE_HOST_MODEL "node-labeller.kubevirt.io/obsolete-host-model"
-#define LABEL_MACHINE_TYPE "machine-type.node.kubevirt.io/"
-#define LABEL_HOSTNAME "kubernetes.io/hostname"
-#define LABEL_ARCH "kubernetes.io/arch"
+#define LABEL_MACHINE_TYPE	  "machine-type.node.kubevirt.io/"
+#define LABEL_HOSTNAME		  "kubernetes.io/hostname"
+#define LABEL_ARCH		  "kubernetes.io/arch"
 
 /* Annotations */
-#define ANN_DOMAIN "kubevirt.io/domain"
-#define ANN_MIGRATION_NAME "kubevirt.io/migrationJobName"
-#define ANN_VM_GENERATION "kubevirt.io/vm-generation"
-#define ANN_MEMORY_OVERHEAD "kubevirt.io/memory-overhead-bytes"
-#define ANN_TRANSPORT_UNIX "kubevirt.io/migrationTransportUnix"
-#define ANN_EVACUATION "kubevirt.io/evacuationMigration"
-#define ANN_WORKLOAD_UPDATE "kubevirt.io/workloadUpdateMigration"
-#define ANN_ALLOW_POD_BRIDGE "kubevirt.io/allow-pod-bridge-network-live-migration"
+#define ANN_DOMAIN		  "kubevirt.io/domain"
+#define ANN_MIGRATION_NAME	  "kubevirt.io/migrationJobName"
+#define ANN_VM_GENERATION	  "kubevirt.io/vm-generation"
+#define ANN_MEMORY_OVERHEAD	  "kubevirt.io/memory-overhead-bytes"
+#define ANN_TRANSPORT_UNIX	  "kubevirt.io/migrationTransportUnix"
+#define ANN_EVACUATION		  "kubevirt.io/evacuationMigration"
+#define ANN_WORKLOAD_UPDATE	  "kubevirt.io/workloadUpdateMigration"
+#define ANN_ALLOW_POD_BRIDGE	  "kubevirt.io/allow-pod-bridge-network-live-migration"
 #define ANN_UNSCHEDULABLE_TIMEOUT "kubevirt.io/migrationUnschedulablePodTimeoutSeconds"
-#define ANN_PENDING_TIMEOUT "kubevirt.io/migrationPendingPodTimeoutSeconds"
-#define ANN_OBSERVED_VERSION "kubevirt.io/latest-observed-api-version"
-#define ANN_STORAGE_VERSION "kubevirt.io/storage-observed-api-version"
-#define ANN_EVICT_ONLY "descheduler.alpha.kubernetes.io/request-evict-only"
-#define ANN_EVICTION_IN_PROGRESS "descheduler.alpha.kubernetes.io/eviction-in-progress"
+#define ANN_PENDING_TIMEOUT	  "kubevirt.io/migrationPendingPodTimeoutSeconds"
+#define ANN_OBSERVED_VERSION	  "kubevirt.io/latest-observed-api-version"
+#define ANN_STORAGE_VERSION	  "kubevirt.io/storage-observed-api-version"
+#define ANN_EVICT_ONLY		  "descheduler.alpha.kubernetes.io/request-evict-only"
+#define ANN_EVICTION_IN_PROGRESS  "descheduler.alpha.kubernetes.io/eviction-in-progress"
 /* Ferry's, on launcher pods: what the VM keeps wherever it runs. */
 #define ANN_ADDRESS "ferry.dev/address"
-#define ANN_MAC "ferry.dev/mac"
-#define ANN_UID "ferry.dev/uid"
+#define ANN_MAC	    "ferry.dev/mac"
+#define ANN_UID	    "ferry.dev/uid"
 
 /* Finalizers */
-#define FIN_VM "kubevirt.io/virtualMachineControllerFinalize" /* VM and VMI */
-#define FIN_VMI "kubevirt.io/foregroundDeleteVirtualMachine"
-#define FIN_VMIM "kubevirt.io/migrationJobFinalize"
-#define FIN_ORPHAN "orphan"
+#define FIN_VM	       "kubevirt.io/virtualMachineControllerFinalize" /* VM and VMI */
+#define FIN_VMI	       "kubevirt.io/foregroundDeleteVirtualMachine"
+#define FIN_VMIM       "kubevirt.io/migrationJobFinalize"
+#define FIN_ORPHAN     "orphan"
 #define FIN_FOREGROUND "foregroundDeletion"
-#define FIN_PV_DATA "ferry.dev/pv-data" /* the data of a PersistentVolume is still there */
+#define FIN_PV_DATA    "ferry.dev/pv-data" /* the data of a PersistentVolume is still there */
 
 /* Taints */
-#define TAINT_DRAIN "kubevirt.io/drain"
-#define TAINT_UNREACHABLE "node.kubernetes.io/unreachable"
-#define TAINT_NOT_READY "node.kubernetes.io/not-ready"
-#define TAINT_UNSCHEDULABLE "node.kubernetes.io/unschedulable"
+#define TAINT_DRAIN	     "kubevirt.io/drain"
+#define TAINT_UNREACHABLE    "node.kubernetes.io/unreachable"
+#define TAINT_NOT_READY	     "node.kubernetes.io/not-ready"
+#define TAINT_UNSCHEDULABLE  "node.kubernetes.io/unschedulable"
 #define TAINT_OUT_OF_SERVICE "node.kubernetes.io/out-of-service"
 
 /* The launcher pod */
 #define CONTAINER_COMPUTE "compute"
-#define GATE_UNPAUSED "kubevirt.io/virtual-machine-unpaused"
+#define GATE_UNPAUSED	  "kubevirt.io/virtual-machine-unpaused"
 
 /* Where the installation's own objects live. */
-#define KUBEVIRT_NS "kubevirt"
+#define KUBEVIRT_NS   "kubevirt"
 #define KUBEVIRT_NAME "kubevirt"
 
 #endif

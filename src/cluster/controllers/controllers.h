@@ -19,10 +19,10 @@ extern const struct ctl_def installation_ctl_def;  /* KubeVirt and its status, d
 
 /* Volume drivers, also the provisioners of the default StorageClasses. */
 #define DRIVER_SHARED "ferry.dev/shared" /* a folder that every node sees: ReadWriteMany */
-#define DRIVER_LOCAL "ferry.dev/local"	 /* a folder of one node: ReadWriteOnce */
+#define DRIVER_LOCAL  "ferry.dev/local"	 /* a folder of one node: ReadWriteOnce */
 
 /* Names of the objects that the installation makes for itself. */
-#define INSTALLATION_NS "kubevirt"
+#define INSTALLATION_NS	  "kubevirt"
 #define INSTALLATION_NAME "kubevirt"
 
 /* Five characters of Kubernetes' name alphabet from a text. */

@@ -14,11 +14,11 @@
 #include "cluster/controllers/controllers.h"
 #include "json/json.h"
 
-#define LABEL_SERVICE "kubernetes.io/service-name"
+#define LABEL_SERVICE	 "kubernetes.io/service-name"
 #define LABEL_MANAGED_BY "endpointslice.kubernetes.io/managed-by"
-#define MANAGER "endpointslice-controller.k8s.io"
-#define ANN_ADDRESS "ferry.dev/address" /* the pod's address belongs to its owner */
-#define SLICE_MAX 1000
+#define MANAGER		 "endpointslice-controller.k8s.io"
+#define ANN_ADDRESS	 "ferry.dev/address" /* the pod's address belongs to its owner */
+#define SLICE_MAX	 1000
 
 struct backend {
 	const char *ip;
@@ -72,7 +72,8 @@ static int by_ip(const void *a, const void *b)
 
 static enum rc collect(const struct view *v, const Service *svc, struct backends *b)
 {
-	CLEANUP(api_selector_freep) struct api_selector *sel = NULL;
+	CLEANUP(api_selector_freep)
+	struct api_selector *sel = NULL;
 	struct kiter it;
 
 	TRY(api_selector_from_map(&svc->spec.selector, &sel));
@@ -113,7 +114,9 @@ static int64_t target_port(const ServicePort *sp, const struct backends *b)
 	if (js_type(sp->targetPort) == JS_INT && js_int(sp->targetPort, 0) > 0)
 		return js_int(sp->targetPort, 0);
 	if (!str_is_empty(name))
-		return str_to_i64(name, 1, 65535, &n, NULL) == RC_OK ? n : named_port(b, name, protocol);
+		return str_to_i64(name, 1, 65535, &n, NULL) == RC_OK
+			       ? n
+			       : named_port(b, name, protocol);
 	return API_GET(sp, port, 0);
 }
 
@@ -168,13 +171,15 @@ static enum rc add_endpoint(EndpointSlice *s, const Service *svc, const struct b
 	API_SET(c, serving, be->is_serving || publish);
 	API_SET(c, terminating, be->is_terminating);
 	if (svc->spec.clusterIP && str_eq(svc->spec.clusterIP, "None"))
-		TRY(api_set_str(&e->hostname, be->pod->spec.subdomain ? be->pod->spec.hostname : NULL));
+		TRY(api_set_str(&e->hostname,
+				be->pod->spec.subdomain ? be->pod->spec.hostname : NULL));
 	return set_target(e, be->pod);
 }
 
 static enum rc slice_name(const Service *svc, size_t i, char **out)
 {
-	CLEANUP(mem_freep) char *seed = mem_printf("%s/%zu", svc->metadata.uid, i);
+	CLEANUP(mem_freep)
+	char *seed = mem_printf("%s/%zu", svc->metadata.uid, i);
 	char suffix[6];
 
 	if (!seed)
@@ -197,14 +202,17 @@ static enum rc fill_slice(EndpointSlice *s, const Service *svc, const struct bac
 	return RC_OK;
 }
 
-static enum rc sync_slice(const struct view *v, const Service *svc, const struct backends *b, size_t i,
-			  struct plan *out)
+static enum rc sync_slice(const struct view *v, const Service *svc, const struct backends *b,
+			  size_t i, struct plan *out)
 {
-	CLEANUP(mem_freep) char *name = NULL;
-	CLEANUP(EndpointSlice_freep) EndpointSlice *next = NULL;
+	CLEANUP(mem_freep)
+	char *name = NULL;
+	CLEANUP(EndpointSlice_freep)
+	EndpointSlice *next = NULL;
 
 	TRY(slice_name(svc, i, &name));
-	const EndpointSlice *old = view_get(v, &api_kind_EndpointSlice, svc->metadata.namespace, name);
+	const EndpointSlice *old =
+		view_get(v, &api_kind_EndpointSlice, svc->metadata.namespace, name);
 
 	next = old ? EndpointSlice_clone(old) : EndpointSlice_new();
 	if (!next)
@@ -233,7 +241,8 @@ static enum rc drop_rest(const struct view *v, const Service *svc, size_t needed
 		bool keep = false;
 
 		for (size_t i = 0; i < needed && !keep; i++) {
-			CLEANUP(mem_freep) char *name = NULL;
+			CLEANUP(mem_freep)
+			char *name = NULL;
 
 			TRY(slice_name(svc, i, &name));
 			keep = str_eq(name, s->metadata.name);

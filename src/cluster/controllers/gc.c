@@ -7,22 +7,22 @@
 #include "base/try.h"
 #include "cluster/controllers/controllers.h"
 
-#define FIN_ORPHAN "orphan"
+#define FIN_ORPHAN     "orphan"
 #define FIN_FOREGROUND "foregroundDeletion"
 
 /* Kinds that may own or be owned. */
-#define GC_KINDS(X)                         \
-	X(VirtualMachine)                   \
-	X(VirtualMachineInstance)           \
-	X(VirtualMachineInstanceMigration)  \
-	X(Pod)                              \
-	X(PersistentVolumeClaim)            \
-	X(ControllerRevision)               \
-	X(PortBinding)                      \
-	X(Handover)                         \
-	X(Service)                          \
-	X(EndpointSlice)                    \
-	X(Secret)                           \
+#define GC_KINDS(X)                        \
+	X(VirtualMachine)                  \
+	X(VirtualMachineInstance)          \
+	X(VirtualMachineInstanceMigration) \
+	X(Pod)                             \
+	X(PersistentVolumeClaim)           \
+	X(ControllerRevision)              \
+	X(PortBinding)                     \
+	X(Handover)                        \
+	X(Service)                         \
+	X(EndpointSlice)                   \
+	X(Secret)                          \
 	X(ConfigMap)
 
 #define GC_PTR(K) &api_kind_##K,
@@ -34,13 +34,14 @@ static bool is_same_object(const struct kobj *o, const OwnerReference *ref)
 	return o && str_eq(kobj_uid(o), ref->uid);
 }
 
-static const struct kobj *find_owner(const struct view *v, const OwnerReference *ref, const char *ns,
-				     bool *known)
+static const struct kobj *find_owner(const struct view *v, const OwnerReference *ref,
+				     const char *ns, bool *known)
 {
 	const struct api_kind *kind = api_kind_of(ref->apiVersion, ref->kind);
 
 	*known = kind && kcache_has_kind(v->cache, kind);
-	return *known ? kcache_get(v->cache, kind, kind->is_namespaced ? ns : NULL, ref->name) : NULL;
+	return *known ? kcache_get(v->cache, kind, kind->is_namespaced ? ns : NULL, ref->name)
+		      : NULL;
 }
 
 /* ---- as a dependant ---- */
@@ -83,7 +84,8 @@ static enum rc set_free(const struct api_kind *kind, const void *obj, const char
 		return RC_NOMEM;
 	for (size_t i = m->n_ownerReferences; i-- > 0;)
 		if (str_eq(m->ownerReferences[i].uid, owner_uid))
-			api_remove(&api_type_OwnerReference, &m->ownerReferences, &m->n_ownerReferences, i);
+			api_remove(&api_type_OwnerReference, &m->ownerReferences,
+				   &m->n_ownerReferences, i);
 	return plan_update(out, kind, obj, next, NULL);
 }
 
@@ -95,8 +97,8 @@ static bool blocks(const ObjectMeta *m, const char *owner_uid)
 	return false;
 }
 
-static enum rc treat_dependant(const struct api_kind *kind, const void *obj, const ObjectMeta *owner,
-			       bool orphan, size_t *left, struct plan *out)
+static enum rc treat_dependant(const struct api_kind *kind, const void *obj,
+			       const ObjectMeta *owner, bool orphan, size_t *left, struct plan *out)
 {
 	const ObjectMeta *m = obj;
 
@@ -122,8 +124,8 @@ static enum rc drop_finalizer(const struct api_kind *kind, const void *obj, cons
 	return plan_update(out, kind, obj, next, NULL);
 }
 
-static enum rc let_go(const struct view *v, const struct api_kind *kind, const void *obj, bool orphan,
-		      struct plan *out)
+static enum rc let_go(const struct view *v, const struct api_kind *kind, const void *obj,
+		      bool orphan, struct plan *out)
 {
 	const ObjectMeta *m = obj;
 	size_t left = 0;
@@ -185,37 +187,37 @@ static void gc_map(const struct view *v, const struct api_kind *kind, const stru
 	}
 }
 
-#define GC_DEF(K)                                                                                   \
-	static enum rc gc_reconcile_##K(const struct view *v, const char *ns, const char *name,     \
-					struct plan *out, struct err *err)                          \
-	{                                                                                           \
-		return gc_reconcile(v, &api_kind_##K, ns, name, out, err);                          \
-	}                                                                                           \
-	static void gc_map_##K(const struct view *v, const struct kobj *obj, ctl_emit_fn emit,      \
-			       void *ctx)                                                           \
-	{                                                                                           \
-		gc_map(v, &api_kind_##K, obj, emit, ctx);                                           \
-	}                                                                                           \
-	static const struct ctl_map gc_maps_##K[] = {                                               \
-		{&api_kind_VirtualMachine, gc_map_##K},                                             \
-		{&api_kind_VirtualMachineInstance, gc_map_##K},                                     \
-		{&api_kind_VirtualMachineInstanceMigration, gc_map_##K},                            \
-		{&api_kind_Pod, gc_map_##K},                                                        \
-		{&api_kind_PersistentVolumeClaim, gc_map_##K},                                      \
-		{&api_kind_ControllerRevision, gc_map_##K},                                         \
-		{&api_kind_PortBinding, gc_map_##K},                                                \
-		{&api_kind_Handover, gc_map_##K},                                                   \
-		{&api_kind_Service, gc_map_##K},                                                    \
-		{&api_kind_EndpointSlice, gc_map_##K},                                              \
-		{&api_kind_Secret, gc_map_##K},                                                     \
-		{&api_kind_ConfigMap, gc_map_##K},                                                  \
-		{NULL, NULL},                                                                       \
-	};                                                                                          \
-	static const struct ctl_def gc_def_##K = {                                                  \
-		.name = "gc-" #K,                                                                   \
-		.primary = &api_kind_##K,                                                           \
-		.reconcile = gc_reconcile_##K,                                                      \
-		.maps = gc_maps_##K,                                                                \
+#define GC_DEF(K)                                                                               \
+	static enum rc gc_reconcile_##K(const struct view *v, const char *ns, const char *name, \
+					struct plan *out, struct err *err)                      \
+	{                                                                                       \
+		return gc_reconcile(v, &api_kind_##K, ns, name, out, err);                      \
+	}                                                                                       \
+	static void gc_map_##K(const struct view *v, const struct kobj *obj, ctl_emit_fn emit,  \
+			       void *ctx)                                                       \
+	{                                                                                       \
+		gc_map(v, &api_kind_##K, obj, emit, ctx);                                       \
+	}                                                                                       \
+	static const struct ctl_map gc_maps_##K[] = {                                           \
+		{&api_kind_VirtualMachine, gc_map_##K},                                         \
+		{&api_kind_VirtualMachineInstance, gc_map_##K},                                 \
+		{&api_kind_VirtualMachineInstanceMigration, gc_map_##K},                        \
+		{&api_kind_Pod, gc_map_##K},                                                    \
+		{&api_kind_PersistentVolumeClaim, gc_map_##K},                                  \
+		{&api_kind_ControllerRevision, gc_map_##K},                                     \
+		{&api_kind_PortBinding, gc_map_##K},                                            \
+		{&api_kind_Handover, gc_map_##K},                                               \
+		{&api_kind_Service, gc_map_##K},                                                \
+		{&api_kind_EndpointSlice, gc_map_##K},                                          \
+		{&api_kind_Secret, gc_map_##K},                                                 \
+		{&api_kind_ConfigMap, gc_map_##K},                                              \
+		{NULL, NULL},                                                                   \
+	};                                                                                      \
+	static const struct ctl_def gc_def_##K = {                                              \
+		.name = "gc-" #K,                                                               \
+		.primary = &api_kind_##K,                                                       \
+		.reconcile = gc_reconcile_##K,                                                  \
+		.maps = gc_maps_##K,                                                            \
 	};
 GC_KINDS(GC_DEF)
 #undef GC_DEF

@@ -8,14 +8,15 @@
 #include "base/try.h"
 #include "cluster/controllers/controllers.h"
 
-#define KV (&api_kind_KubeVirt)
+#define KV		 (&api_kind_KubeVirt)
 #define KUBEVIRT_VERSION "v1.9.0" /* the API that is served */
 
 static enum rc make_namespace(const struct view *v, const char *name, struct plan *out)
 {
 	if (view_get(v, &api_kind_Namespace, NULL, name))
 		return RC_OK;
-	CLEANUP(Namespace_freep) Namespace *ns = Namespace_new();
+	CLEANUP(Namespace_freep)
+	Namespace *ns = Namespace_new();
 
 	if (!ns)
 		return RC_NOMEM;
@@ -23,19 +24,20 @@ static enum rc make_namespace(const struct view *v, const char *name, struct pla
 	return plan_create(out, &api_kind_Namespace, STEAL(ns));
 }
 
-static enum rc make_class(const struct view *v, const char *name, const char *driver, bool is_default,
-			  const char *binding, struct plan *out)
+static enum rc make_class(const struct view *v, const char *name, const char *driver,
+			  bool is_default, const char *binding, struct plan *out)
 {
 	if (view_get(v, &api_kind_StorageClass, NULL, name))
 		return RC_OK;
-	CLEANUP(StorageClass_freep) StorageClass *sc = StorageClass_new();
+	CLEANUP(StorageClass_freep)
+	StorageClass *sc = StorageClass_new();
 
 	if (!sc)
 		return RC_NOMEM;
 	TRY(api_set_str(&sc->metadata.name, name));
 	if (is_default)
-		TRY(api_map_set(&sc->metadata.annotations, "storageclass.kubernetes.io/is-default-class",
-				"true"));
+		TRY(api_map_set(&sc->metadata.annotations,
+				"storageclass.kubernetes.io/is-default-class", "true"));
 	TRY(api_set_str(&sc->provisioner, driver));
 	TRY(api_set_str(&sc->reclaimPolicy, "Delete"));
 	TRY(api_set_str(&sc->volumeBindingMode, binding));
@@ -46,7 +48,8 @@ static enum rc make_config(const struct view *v, struct plan *out)
 {
 	if (view_get(v, &api_kind_FerryConfig, NULL, "ferry"))
 		return RC_OK;
-	CLEANUP(FerryConfig_freep) FerryConfig *cfg = FerryConfig_new();
+	CLEANUP(FerryConfig_freep)
+	FerryConfig *cfg = FerryConfig_new();
 
 	if (!cfg)
 		return RC_NOMEM;
@@ -65,7 +68,8 @@ static enum rc make_config(const struct view *v, struct plan *out)
 
 static enum rc make_kubevirt(struct plan *out)
 {
-	CLEANUP(KubeVirt_freep) KubeVirt *kv = KubeVirt_new();
+	CLEANUP(KubeVirt_freep)
+	KubeVirt *kv = KubeVirt_new();
 
 	if (!kv)
 		return RC_NOMEM;
@@ -86,8 +90,8 @@ static enum rc make_missing(const struct view *v, struct plan *out)
 static enum rc set(KubeVirtStatus *st, usec_t now, const char *type, const char *status,
 		   const char *reason, const char *message)
 {
-	return API_COND_SET(st, KubeVirtCondition, now, .type = type, .status = status, .reason = reason,
-			    .message = message);
+	return API_COND_SET(st, KubeVirtCondition, now, .type = type, .status = status,
+			    .reason = reason, .message = message);
 }
 
 static enum rc fill_status(KubeVirtStatus *st, const KubeVirt *kv, usec_t now)
@@ -128,7 +132,8 @@ static bool is_active(const struct view *v, const KubeVirt *kv)
 
 static enum rc report(const struct view *v, const KubeVirt *kv, struct plan *out)
 {
-	CLEANUP(KubeVirt_freep) KubeVirt *next = KubeVirt_clone(kv);
+	CLEANUP(KubeVirt_freep)
+	KubeVirt *next = KubeVirt_clone(kv);
 
 	if (!next)
 		return RC_NOMEM;
@@ -164,7 +169,10 @@ static enum rc installation_reconcile(const struct view *v, const char *ns, cons
 }
 
 static const struct api_kind *const reads[] = {
-	&api_kind_Namespace, &api_kind_StorageClass, &api_kind_FerryConfig, NULL,
+	&api_kind_Namespace,
+	&api_kind_StorageClass,
+	&api_kind_FerryConfig,
+	NULL,
 };
 
 const struct ctl_def installation_ctl_def = {

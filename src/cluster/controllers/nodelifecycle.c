@@ -12,13 +12,13 @@
 #include "base/try.h"
 #include "cluster/controllers/controllers.h"
 
-#define NODE (&api_kind_Node)
-#define LEASE_NS "kube-node-lease"
-#define GRACE (40 * USEC_PER_SEC)
-#define UNSCHEDULABLE_AFTER (300 * USEC_PER_SEC)
-#define TAINT_UNREACHABLE "node.kubernetes.io/unreachable"
+#define NODE		     (&api_kind_Node)
+#define LEASE_NS	     "kube-node-lease"
+#define GRACE		     (40 * USEC_PER_SEC)
+#define UNSCHEDULABLE_AFTER  (300 * USEC_PER_SEC)
+#define TAINT_UNREACHABLE    "node.kubernetes.io/unreachable"
 #define TAINT_OUT_OF_SERVICE "node.kubernetes.io/out-of-service"
-#define LABEL_SCHEDULABLE "kubevirt.io/schedulable"
+#define LABEL_SCHEDULABLE    "kubevirt.io/schedulable"
 
 static usec_t silence(const struct view *v, const Node *node)
 {
@@ -60,7 +60,8 @@ static void del_taint(Node *node, const char *key)
 
 static enum rc mark_unknown(const struct view *v, const Node *node, struct plan *out)
 {
-	CLEANUP(Node_freep) Node *next = Node_clone(node);
+	CLEANUP(Node_freep)
+	Node *next = Node_clone(node);
 
 	if (!next)
 		return RC_NOMEM;
@@ -70,15 +71,16 @@ static enum rc mark_unknown(const struct view *v, const Node *node, struct plan 
 			 .reason = "NodeStatusUnknown",
 			 .message = "The agent of the node stopped posting node status."));
 	TRY(plan_update(out, NODE, node, STEAL(next), "status"));
-	TRY(plan_event(out, NODE, node, "Normal", "NodeNotReady", "Node %s status is now: NodeNotReady",
-		       node->metadata.name));
+	TRY(plan_event(out, NODE, node, "Normal", "NodeNotReady",
+		       "Node %s status is now: NodeNotReady", node->metadata.name));
 	return plan_event(out, NODE, node, "Normal", "NodeUnresponsive",
 			  "virt-handler is not responsive, marking node as unresponsive");
 }
 
 static enum rc mark_away(const Node *node, usec_t silent, struct plan *out)
 {
-	CLEANUP(Node_freep) Node *next = Node_clone(node);
+	CLEANUP(Node_freep)
+	Node *next = Node_clone(node);
 
 	if (!next)
 		return RC_NOMEM;
@@ -98,8 +100,8 @@ static enum rc clear_out(const struct view *v, const Node *node, struct plan *ou
 	view_list(v, &api_kind_Pod, NULL, &it);
 	for (const Pod *pod; (pod = view_next(&it));)
 		if (str_eq(pod->spec.nodeName, node->metadata.name))
-			TRY(plan_delete(out, &api_kind_Pod, pod->metadata.namespace, pod->metadata.name,
-					pod->metadata.uid, 0, NULL));
+			TRY(plan_delete(out, &api_kind_Pod, pod->metadata.namespace,
+					pod->metadata.name, pod->metadata.uid, 0, NULL));
 	return RC_OK;
 }
 
@@ -108,7 +110,8 @@ static enum rc silent(const struct view *v, const Node *node, usec_t age, struct
 	TRY(mark_unknown(v, node, out));
 	TRY(mark_away(node, age, out));
 	TRY(clear_out(v, node, out));
-	return age < UNSCHEDULABLE_AFTER ? plan_requeue_after(out, UNSCHEDULABLE_AFTER - age) : RC_OK;
+	return age < UNSCHEDULABLE_AFTER ? plan_requeue_after(out, UNSCHEDULABLE_AFTER - age)
+					 : RC_OK;
 }
 
 /* ---- back, or never away ---- */
@@ -120,19 +123,20 @@ static enum rc alive(const struct view *v, const Node *node, usec_t age, struct 
 	if (!has_taint(node, TAINT_UNREACHABLE) ||
 	    !API_COND_IS(&node->status, NodeCondition, "Ready", "True"))
 		return RC_OK;
-	CLEANUP(Node_freep) Node *next = Node_clone(node);
+	CLEANUP(Node_freep)
+	Node *next = Node_clone(node);
 
 	(void)v;
 	if (!next)
 		return RC_NOMEM;
 	del_taint(next, TAINT_UNREACHABLE);
 	TRY(plan_update(out, NODE, node, STEAL(next), NULL));
-	return plan_event(out, NODE, node, "Normal", "NodeReady", "Node %s status is now: NodeReady",
-			  node->metadata.name);
+	return plan_event(out, NODE, node, "Normal", "NodeReady",
+			  "Node %s status is now: NodeReady", node->metadata.name);
 }
 
-static enum rc node_reconcile(const struct view *v, const char *ns, const char *name, struct plan *out,
-			      struct err *err)
+static enum rc node_reconcile(const struct view *v, const char *ns, const char *name,
+			      struct plan *out, struct err *err)
 {
 	const Node *node = view_get(v, NODE, ns, name);
 

@@ -15,15 +15,15 @@
 #include "cluster/controllers/controllers.h"
 #include "sched/snapshot.h"
 
-#define PVC (&api_kind_PersistentVolumeClaim)
-#define PV (&api_kind_PersistentVolume)
-#define ANN_SELECTED_NODE "volume.kubernetes.io/selected-node"
-#define ANN_BOUND "pv.kubernetes.io/bind-completed"
-#define ANN_BOUND_BY "pv.kubernetes.io/bound-by-controller"
+#define PVC		   (&api_kind_PersistentVolumeClaim)
+#define PV		   (&api_kind_PersistentVolume)
+#define ANN_SELECTED_NODE  "volume.kubernetes.io/selected-node"
+#define ANN_BOUND	   "pv.kubernetes.io/bind-completed"
+#define ANN_BOUND_BY	   "pv.kubernetes.io/bound-by-controller"
 #define ANN_PROVISIONED_BY "pv.kubernetes.io/provisioned-by"
-#define FIN_PVC "kubernetes.io/pvc-protection"
-#define FIN_PV_DATA "ferry.dev/pv-data"
-#define LABEL_HOSTNAME "kubernetes.io/hostname"
+#define FIN_PVC		   "kubernetes.io/pvc-protection"
+#define FIN_PV_DATA	   "ferry.dev/pv-data"
+#define LABEL_HOSTNAME	   "kubernetes.io/hostname"
 
 typedef PersistentVolumeClaim Claim;
 typedef PersistentVolume Volume_; /* the name Volume is KubeVirt's */
@@ -64,7 +64,8 @@ static bool refers_to(const ObjectReference *ref, const Claim *pvc)
 
 static enum rc set_status(const Claim *pvc, const char *phase, const Volume_ *pv, struct plan *out)
 {
-	CLEANUP(PersistentVolumeClaim_freep) Claim *next = PersistentVolumeClaim_clone(pvc);
+	CLEANUP(PersistentVolumeClaim_freep)
+	Claim *next = PersistentVolumeClaim_clone(pvc);
 
 	if (!next)
 		return RC_NOMEM;
@@ -95,7 +96,8 @@ static enum rc wait_with(const Claim *pvc, struct plan *out, const char *type, c
 
 static enum rc claim_volume(const Volume_ *pv, const Claim *pvc, struct plan *out)
 {
-	CLEANUP(PersistentVolume_freep) Volume_ *next = PersistentVolume_clone(pv);
+	CLEANUP(PersistentVolume_freep)
+	Volume_ *next = PersistentVolume_clone(pv);
 	ObjectReference *ref =
 		next ? api_ensure(&api_type_ObjectReference, &next->spec.claimRef) : NULL;
 
@@ -111,7 +113,8 @@ static enum rc claim_volume(const Volume_ *pv, const Claim *pvc, struct plan *ou
 
 static enum rc name_volume(const Claim *pvc, const char *pv_name, struct plan *out)
 {
-	CLEANUP(PersistentVolumeClaim_freep) Claim *next = PersistentVolumeClaim_clone(pvc);
+	CLEANUP(PersistentVolumeClaim_freep)
+	Claim *next = PersistentVolumeClaim_clone(pvc);
 
 	if (!next)
 		return RC_NOMEM;
@@ -145,7 +148,8 @@ static bool fits(const Volume_ *pv, const Claim *pvc)
 	    !str_eq(mode_of(pv->spec.volumeMode), mode_of(pvc->spec.volumeMode)))
 		return false;
 	for (size_t i = 0; i < pvc->spec.n_accessModes; i++)
-		if (!has_mode(pv->spec.accessModes, pv->spec.n_accessModes, pvc->spec.accessModes[i]))
+		if (!has_mode(pv->spec.accessModes, pv->spec.n_accessModes,
+			      pvc->spec.accessModes[i]))
 			return false;
 	return api_quantity_bytes(api_map_get(&pv->spec.capacity, "storage"), 0) >=
 	       api_quantity_bytes(wanted_size(pvc), 0);
@@ -181,7 +185,8 @@ static enum rc only_on(Volume_ *pv, const char *node)
 	VolumeNodeAffinity *va = api_ensure(&api_type_VolumeNodeAffinity, &pv->spec.nodeAffinity);
 	NodeSelector *ns = va ? api_ensure(&api_type_NodeSelector, &va->required) : NULL;
 	NodeSelectorTerm *t =
-		ns ? api_append(&ns->nodeSelectorTerms, &ns->n_nodeSelectorTerms, sizeof(*t)) : NULL;
+		ns ? api_append(&ns->nodeSelectorTerms, &ns->n_nodeSelectorTerms, sizeof(*t))
+		   : NULL;
 	NodeSelectorRequirement *r =
 		t ? api_append(&t->matchExpressions, &t->n_matchExpressions, sizeof(*r)) : NULL;
 
@@ -233,10 +238,13 @@ static enum rc fill_volume(Volume_ *pv, const Claim *pvc, const StorageClass *sc
 	return fill_source(pv, sc, node);
 }
 
-static enum rc provision(const Claim *pvc, const StorageClass *sc, const char *node, struct plan *out)
+static enum rc provision(const Claim *pvc, const StorageClass *sc, const char *node,
+			 struct plan *out)
 {
-	CLEANUP(PersistentVolume_freep) Volume_ *pv = PersistentVolume_new();
-	CLEANUP(PersistentVolume_freep) Volume_ *copy = NULL;
+	CLEANUP(PersistentVolume_freep)
+	Volume_ *pv = PersistentVolume_new();
+	CLEANUP(PersistentVolume_freep)
+	Volume_ *copy = NULL;
 
 	if (!pv)
 		return RC_NOMEM;
@@ -261,7 +269,8 @@ static const char *refusal(const Claim *pvc, const StorageClass *sc)
 	if (str_eq(sc->provisioner, DRIVER_LOCAL) &&
 	    (has_mode(pvc->spec.accessModes, pvc->spec.n_accessModes, "ReadWriteMany") ||
 	     has_mode(pvc->spec.accessModes, pvc->spec.n_accessModes, "ReadOnlyMany")))
-		return "a volume on the disk of one node cannot be shared: use ReadWriteOnce, or a class of "
+		return "a volume on the disk of one node cannot be shared: use ReadWriteOnce, or a "
+		       "class of "
 		       "provisioner ferry.dev/shared";
 	return NULL;
 }
@@ -273,9 +282,10 @@ static enum rc bind_new(const struct view *v, const Claim *pvc, struct plan *out
 	char text[320];
 
 	if (!sc && str_is_empty(name))
-		return wait_with(pvc, out, "Normal", "FailedBinding",
-				 "no persistent volumes available for this claim and no storage class is "
-				 "set");
+		return wait_with(
+			pvc, out, "Normal", "FailedBinding",
+			"no persistent volumes available for this claim and no storage class is "
+			"set");
 	if (!sc) {
 		snprintf(text, sizeof(text), "storageclass.storage.k8s.io \"%s\" not found", name);
 		return wait_with(pvc, out, "Warning", "ProvisioningFailed", text);
@@ -308,7 +318,8 @@ static enum rc set_class(const struct view *v, const Claim *pvc, struct plan *ou
 	*did = false;
 	if (!sc)
 		return RC_OK;
-	CLEANUP(PersistentVolumeClaim_freep) Claim *next = PersistentVolumeClaim_clone(pvc);
+	CLEANUP(PersistentVolumeClaim_freep)
+	Claim *next = PersistentVolumeClaim_clone(pvc);
 
 	if (!next)
 		return RC_NOMEM;
@@ -342,7 +353,8 @@ static enum rc release_claim(const struct view *v, const Claim *pvc, struct plan
 {
 	if (!api_has_finalizer(&pvc->metadata, FIN_PVC) || is_in_use(v, pvc))
 		return RC_OK;
-	CLEANUP(PersistentVolumeClaim_freep) Claim *next = PersistentVolumeClaim_clone(pvc);
+	CLEANUP(PersistentVolumeClaim_freep)
+	Claim *next = PersistentVolumeClaim_clone(pvc);
 
 	if (!next)
 		return RC_NOMEM;
@@ -363,8 +375,9 @@ static enum rc claim_sync(const struct view *v, const Claim *pvc, struct plan *o
 			return bind(pvc, pv, out);
 		if (!pv && cc_age(v->now, pvc->metadata.creationTimestamp) < CC_UNSEEN)
 			return plan_requeue_after(out, CC_UNSEEN);
-		return set_status(pvc, str_eq(pvc->status.phase, "Bound") || pv ? "Lost" : "Pending", NULL,
-				  out);
+		return set_status(pvc,
+				  str_eq(pvc->status.phase, "Bound") || pv ? "Lost" : "Pending",
+				  NULL, out);
 	}
 	pv = find_volume(v, pvc);
 	if (pv)
@@ -373,8 +386,8 @@ static enum rc claim_sync(const struct view *v, const Claim *pvc, struct plan *o
 	return did ? RC_OK : bind_new(v, pvc, out); /* its own change wakes us */
 }
 
-static enum rc claim_reconcile(const struct view *v, const char *ns, const char *name, struct plan *out,
-			       struct err *err)
+static enum rc claim_reconcile(const struct view *v, const char *ns, const char *name,
+			       struct plan *out, struct err *err)
 {
 	const Claim *pvc = view_get(v, PVC, ns, name);
 	enum rc rc = pvc ? claim_sync(v, pvc, out) : RC_OK;
@@ -386,7 +399,8 @@ static enum rc claim_reconcile(const struct view *v, const char *ns, const char 
 
 static enum rc set_volume_phase(const Volume_ *pv, const char *phase, struct plan *out)
 {
-	CLEANUP(PersistentVolume_freep) Volume_ *next = PersistentVolume_clone(pv);
+	CLEANUP(PersistentVolume_freep)
+	Volume_ *next = PersistentVolume_clone(pv);
 
 	if (!next)
 		return RC_NOMEM;
@@ -463,7 +477,8 @@ static void map_pod(const struct view *v, const struct kobj *obj, ctl_emit_fn em
 	const Pod *pod = kobj_typed(obj);
 
 	for (size_t i = 0; i < pod->spec.n_volumes; i++) {
-		const PodPersistentVolumeClaimVolumeSource *s = pod->spec.volumes[i].persistentVolumeClaim;
+		const PodPersistentVolumeClaimVolumeSource *s =
+			pod->spec.volumes[i].persistentVolumeClaim;
 		const struct kobj *pvc =
 			s ? kcache_get(v->cache, PVC, kobj_ns(obj), s->claimName) : NULL;
 

@@ -17,20 +17,22 @@ static bool is_ours(const Pod *pod)
 {
 	return str_is_empty(pod->spec.nodeName) && !pod->metadata.deletionTimestamp &&
 	       !sched_pod_is_final(pod) &&
-	       (str_is_empty(pod->spec.schedulerName) || str_eq(pod->spec.schedulerName, SCHEDULER_NAME));
+	       (str_is_empty(pod->spec.schedulerName) ||
+		str_eq(pod->spec.schedulerName, SCHEDULER_NAME));
 }
 
 /* ---- one pod ---- */
 
 struct choice {
-	struct sched_node *node; /* NULL: none fits */
+	struct sched_node *node;	/* NULL: none fits */
 	struct sched_verdict *verdicts; /* one per node, in their order */
 };
 
 static enum rc choose(struct sched_cluster *c, const struct view *v, const Pod *pod,
 		      struct choice *out, struct err *err)
 {
-	CLEANUP(mem_freep) struct sched_volume *vols = NULL;
+	CLEANUP(mem_freep)
+	struct sched_volume *vols = NULL;
 	size_t n_vols;
 	int64_t best = 0;
 
@@ -39,7 +41,8 @@ static enum rc choose(struct sched_cluster *c, const struct view *v, const Pod *
 	for (size_t i = 0; i < c->n_nodes; i++) {
 		int64_t score;
 
-		TRY(sched_check(c, &c->nodes[i], pod, vols, n_vols, SCHED_FIRST, &out->verdicts[i], err));
+		TRY(sched_check(c, &c->nodes[i], pod, vols, n_vols, SCHED_FIRST, &out->verdicts[i],
+				err));
 		if (out->verdicts[i].n)
 			continue;
 		TRY(sched_score(c, &c->nodes[i], pod, &score, err));
@@ -70,7 +73,8 @@ static int order(const void *a, const void *b)
 
 static enum rc collect_before(const struct view *v, const Pod *pod, const Pod ***out, size_t *n)
 {
-	CLEANUP(mem_freep) const Pod **before = NULL;
+	CLEANUP(mem_freep)
+	const Pod **before = NULL;
 	size_t cap = 0, k = 0;
 	struct kiter it;
 
@@ -92,7 +96,8 @@ static enum rc collect_before(const struct view *v, const Pod *pod, const Pod **
 static enum rc place_before(struct sched_cluster *c, const struct view *v, const Pod *pod,
 			    struct choice *scratch, struct err *err)
 {
-	CLEANUP(mem_freep) const Pod **before = NULL;
+	CLEANUP(mem_freep)
+	const Pod **before = NULL;
 	size_t n;
 
 	TRY(collect_before(v, pod, &before, &n));
@@ -110,7 +115,8 @@ static enum rc place_before(struct sched_cluster *c, const struct view *v, const
 static enum rc say_no(const struct view *v, const Pod *pod, const struct choice *c, size_t n_nodes,
 		      struct plan *out)
 {
-	CLEANUP(Pod_freep) Pod *next = Pod_clone(pod);
+	CLEANUP(Pod_freep)
+	Pod *next = Pod_clone(pod);
 	struct sbuf text = SBUF_INIT(8192);
 	struct api_cond old;
 	bool known;
@@ -135,10 +141,11 @@ static enum rc say_no(const struct view *v, const Pod *pod, const struct choice 
 
 /* Claims that are made when their consumer has a node are told the node now; the pod is bound once they
  * are.  *waits: the pod must wait for that. */
-static enum rc select_volumes(const struct view *v, const Pod *pod, const char *node, struct plan *out,
-			      bool *waits)
+static enum rc select_volumes(const struct view *v, const Pod *pod, const char *node,
+			      struct plan *out, bool *waits)
 {
-	CLEANUP(mem_freep) struct sched_volume *vols = NULL;
+	CLEANUP(mem_freep)
+	struct sched_volume *vols = NULL;
 	size_t n;
 
 	*waits = false;
@@ -149,8 +156,8 @@ static enum rc select_volumes(const struct view *v, const Pod *pod, const char *
 		if (!vols[i].waits_for_consumer)
 			continue;
 		*waits = true;
-		CLEANUP(PersistentVolumeClaim_freep) PersistentVolumeClaim *next =
-			PersistentVolumeClaim_clone(pvc);
+		CLEANUP(PersistentVolumeClaim_freep)
+		PersistentVolumeClaim *next = PersistentVolumeClaim_clone(pvc);
 
 		if (!next)
 			return RC_NOMEM;
@@ -160,7 +167,8 @@ static enum rc select_volumes(const struct view *v, const Pod *pod, const char *
 	return RC_OK;
 }
 
-static enum rc bind(const struct view *v, const Pod *pod, const struct sched_node *n, struct plan *out)
+static enum rc bind(const struct view *v, const Pod *pod, const struct sched_node *n,
+		    struct plan *out)
 {
 	const char *node = n->node->metadata.name;
 	bool waits;
@@ -174,12 +182,12 @@ static enum rc bind(const struct view *v, const Pod *pod, const struct sched_nod
 			  pod->metadata.name, node);
 }
 
-static enum rc schedule(const struct view *v, const Pod *pod, struct sched_cluster *c, struct plan *out,
-			struct err *err)
+static enum rc schedule(const struct view *v, const Pod *pod, struct sched_cluster *c,
+			struct plan *out, struct err *err)
 {
 	TRY(sched_snapshot(v, c));
-	CLEANUP(mem_freep) struct sched_verdict *verdicts =
-		mem_calloc(c->n_nodes ? c->n_nodes : 1, sizeof(*verdicts));
+	CLEANUP(mem_freep)
+	struct sched_verdict *verdicts = mem_calloc(c->n_nodes ? c->n_nodes : 1, sizeof(*verdicts));
 	struct choice choice = {.verdicts = verdicts};
 
 	if (!verdicts)
@@ -190,8 +198,8 @@ static enum rc schedule(const struct view *v, const Pod *pod, struct sched_clust
 			   : say_no(v, pod, &choice, c->n_nodes, out);
 }
 
-enum rc scheduler_reconcile(const struct view *v, const char *ns, const char *name, struct plan *out,
-			    struct err *err)
+enum rc scheduler_reconcile(const struct view *v, const char *ns, const char *name,
+			    struct plan *out, struct err *err)
 {
 	const Pod *pod = view_get(v, &api_kind_Pod, ns, name);
 	struct sched_cluster c;

@@ -11,8 +11,8 @@
 
 #define SCHEDULER_NAME "default-scheduler"
 
-enum rc scheduler_reconcile(const struct view *v, const char *ns, const char *name, struct plan *out,
-			    struct err *err);
+enum rc scheduler_reconcile(const struct view *v, const char *ns, const char *name,
+			    struct plan *out, struct err *err);
 extern const struct ctl_def scheduler_ctl_def;
 
 #endif

@@ -54,9 +54,11 @@ static void check_network(const struct migratable_in *in, struct finding *f)
 		for (size_t i = 0; i < s->domain.devices.n_interfaces; i++) {
 			const Interface *iface = &s->domain.devices.interfaces[i];
 
-			if (str_eq(iface->name, s->networks[n].name) && !interface_migrates(in, iface))
+			if (str_eq(iface->name, s->networks[n].name) &&
+			    !interface_migrates(in, iface))
 				find(f, "InterfaceNotLiveMigratable",
-				     "cannot migrate VMI which does not use masquerade or a migratable "
+				     "cannot migrate VMI which does not use masquerade or a "
+				     "migratable "
 				     "plugin to connect to the pod network");
 		}
 	}
@@ -69,7 +71,8 @@ static void check_cpu(const struct migratable_in *in, struct finding *f)
 	const CPU *cpu = in->vmi->spec.domain.cpu;
 
 	if (cpu && str_eq(cpu->model, "host-model") && !in->has_host_model)
-		find(f, "CPUModeLiveMigratable", "the node \"%s\" does not allow migration with host-model",
+		find(f, "CPUModeLiveMigratable",
+		     "the node \"%s\" does not allow migration with host-model",
 		     in->node_name ? in->node_name : "");
 }
 
@@ -126,7 +129,8 @@ static void check_tsc(const struct migratable_in *in, struct finding *f)
 	if (ft && ft->hyperv && is_on(ft->hyperv->reenlightenment) &&
 	    !(hints && hints->has_tscFrequency))
 		find(f, "NoTSCFrequencyNotLiveMigratable",
-		     "HyperV Reenlightenment VMIs cannot migrate when TSC Frequency is not exposed on the "
+		     "HyperV Reenlightenment VMIs cannot migrate when TSC Frequency is not exposed "
+		     "on the "
 		     "cluster: guest timers might be inconsistent");
 }
 
@@ -174,7 +178,8 @@ static bool is_read_only_cdrom(const VirtualMachineInstance *vmi, const char *vo
 	return found;
 }
 
-static const PersistentVolumeClaimInfo *claim_info(const VirtualMachineInstance *vmi, const char *volume)
+static const PersistentVolumeClaimInfo *claim_info(const VirtualMachineInstance *vmi,
+						   const char *volume)
 {
 	for (size_t i = 0; i < vmi->status.n_volumeStatus; i++)
 		if (str_eq(vmi->status.volumeStatus[i].name, volume))
@@ -197,12 +202,14 @@ static void check_claim(const VirtualMachineInstance *vmi, const Volume *v, cons
 
 	if (!info)
 		find(f, "DisksNotLiveMigratable",
-		     "cannot migrate VMI: Unable to determine if PVC %s is shared, live migration requires "
+		     "cannot migrate VMI: Unable to determine if PVC %s is shared, live migration "
+		     "requires "
 		     "that all PVCs must be shared (using ReadWriteMany access mode)",
 		     claim);
 	else if (!is_shared(info))
 		find(f, "DisksNotLiveMigratable",
-		     "cannot migrate VMI: PVC %s is not shared, live migration requires that all PVCs must "
+		     "cannot migrate VMI: PVC %s is not shared, live migration requires that all "
+		     "PVCs must "
 		     "be shared (using ReadWriteMany access mode)",
 		     claim);
 }
@@ -225,7 +232,8 @@ static void check_disks(const struct migratable_in *in, struct finding *f, bool 
 		else if (v->dataVolume)
 			check_claim(vmi, v, v->dataVolume->name, f);
 		else if (v->hostDisk && !API_GET(v->hostDisk, shared, false))
-			find(f, "DisksNotLiveMigratable", "cannot migrate VMI with non-shared HostDisk");
+			find(f, "DisksNotLiveMigratable",
+			     "cannot migrate VMI with non-shared HostDisk");
 		else if (!v->hostDisk)
 			*must_copy = true;
 	}
@@ -234,7 +242,7 @@ static void check_disks(const struct migratable_in *in, struct finding *f, bool 
 /* ---- both conditions ---- */
 
 typedef void (*check_fn)(const struct migratable_in *in, struct finding *f);
-static const check_fn checks[] = {check_network, check_cpu, check_devices,
+static const check_fn checks[] = {check_network,  check_cpu, check_devices,
 				  check_security, check_tsc, check_hyperv_passthrough};
 
 void migratable_check(const struct migratable_in *in, struct migratable *out)
@@ -299,17 +307,17 @@ enum rc migratable_apply(const struct migratable_in *in, VirtualMachineInstance 
 
 	migratable_check(in, &live);
 	migratable_check_storage(in, &storage);
-	TRY(API_COND_SET(&vmi->status, VirtualMachineInstanceCondition, now, .type = "LiveMigratable",
-			 .status = live.ok ? "True" : "False", .reason = live.reason,
-			 .message = live.ok ? NULL : live.message));
+	TRY(API_COND_SET(&vmi->status, VirtualMachineInstanceCondition, now,
+			 .type = "LiveMigratable", .status = live.ok ? "True" : "False",
+			 .reason = live.reason, .message = live.ok ? NULL : live.message));
 	TRY(API_COND_SET(&vmi->status, VirtualMachineInstanceCondition, now,
 			 .type = "StorageLiveMigratable", .status = storage.ok ? "True" : "False",
 			 .reason = storage.reason, .message = storage.ok ? NULL : storage.message));
 	return api_set_str(&vmi->status.migrationMethod, live.method);
 }
 
-const char *migratable_event(const VirtualMachineInstance *vmi, const struct migratable *m, char *text,
-			     size_t n)
+const char *migratable_event(const VirtualMachineInstance *vmi, const struct migratable *m,
+			     char *text, size_t n)
 {
 	if (m->ok || !str_eq(vmi->spec.evictionStrategy, "LiveMigrate"))
 		return NULL;

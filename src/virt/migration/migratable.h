@@ -12,15 +12,15 @@
 struct migratable_in {
 	const VirtualMachineInstance *vmi; /* volumeStatus carries what is known of its claims */
 	const char *node_name;
-	bool has_host_model; /* the node knows what host-model stands for */
+	bool has_host_model;		  /* the node knows what host-model stands for */
 	const KubeVirtConfiguration *cfg; /* network binding plugins; NULL: none */
 };
 
 struct migratable {
 	bool ok;
-	const char *reason;  /* NULL when ok; constant */
-	char message[768];   /* "" when ok */
-	const char *method;  /* "LiveMigration" or "BlockMigration": what a move would have to do */
+	const char *reason; /* NULL when ok; constant */
+	char message[768];  /* "" when ok */
+	const char *method; /* "LiveMigration" or "BlockMigration": what a move would have to do */
 };
 
 /* The first check that fails decides. */
@@ -33,7 +33,7 @@ MUST_CHECK enum rc migratable_apply(const struct migratable_in *in, VirtualMachi
 				    usec_t now);
 /* Event (Warning, reason Migrated) when the eviction strategy wants moves and the VMI cannot; NULL:
  * nothing to say.  Formats into text. */
-const char *migratable_event(const VirtualMachineInstance *vmi, const struct migratable *m, char *text,
-			     size_t n);
+const char *migratable_event(const VirtualMachineInstance *vmi, const struct migratable *m,
+			     char *text, size_t n);
 
 #endif

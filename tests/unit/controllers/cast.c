@@ -37,8 +37,10 @@ void cast_world(struct world *w)
 
 void cast_node(struct world *w, const char *name, const char *labels, const char *allocatable)
 {
-	CLEANUP(mem_freep) char *text = mem_printf(
-		"{'metadata':{'name':'%s','labels':{'kubernetes.io/hostname':'%s','kubernetes.io/arch':'amd64',"
+	CLEANUP(mem_freep)
+	char *text = mem_printf(
+		"{'metadata':{'name':'%s','labels':{'kubernetes.io/hostname':'%s','kubernetes.io/"
+		"arch':'amd64',"
 		"'kubevirt.io/schedulable':'true','machine-type.node.kubevirt.io/q35':'true'%s}},"
 		"'status':{'allocatable':{%s},'conditions':[{'type':'Ready','status':'True'}]}}",
 		name, name, labels,
@@ -55,13 +57,15 @@ void cast_nodes(struct world *w)
 
 void cast_vm(struct world *w, const char *strategy)
 {
-	CLEANUP(mem_freep) char *text = mem_printf(
+	CLEANUP(mem_freep)
+	char *text = mem_printf(
 		"{'metadata':{'name':'tiny','namespace':'t',"
 		"'finalizers':['kubevirt.io/virtualMachineControllerFinalize']},"
 		"'spec':{'runStrategy':'%s','template':{'metadata':{'labels':{'app':'tiny'}},"
 		"'spec':{'architecture':'amd64','evictionStrategy':'LiveMigrate',"
 		"'terminationGracePeriodSeconds':5,'domain':{'machine':{'type':'q35'},"
-		"'memory':{'guest':'128Mi'},'devices':{'disks':[{'name':'root','disk':{'bus':'virtio'}}],"
+		"'memory':{'guest':'128Mi'},'devices':{'disks':[{'name':'root','disk':{'bus':'"
+		"virtio'}}],"
 		"'interfaces':[{'name':'default','masquerade':{}}]}},"
 		"'networks':[{'name':'default','pod':{}}],"
 		"'volumes':[{'name':'root','containerDisk':{'image':'registry.test/tiny:v1'}}]}}}}",
@@ -98,15 +102,19 @@ const Pod *cast_target(struct world *w)
 
 void cast_pod_runs(struct world *w, const char *pod)
 {
-	CLEANUP(mem_freep) char *name = mem_strdup(pod);
-	CLEANUP(mem_freep) char *ip =
+	CLEANUP(mem_freep)
+	char *name = mem_strdup(pod);
+	CLEANUP(mem_freep)
+	char *ip =
 		mem_strdup(world_at(w, KPOD, NS, name, "/metadata/annotations/ferry.dev~1address"));
 	char now[32];
 
 	time_rfc3339(w->now, now);
-	CLEANUP(mem_freep) char *text = mem_printf(
+	CLEANUP(mem_freep)
+	char *text = mem_printf(
 		"{'status':{'phase':'Running','podIP':'%s','startTime':'%s','conditions':["
-		"{'type':'PodScheduled','status':'True'},{'type':'ContainersReady','status':'True'},"
+		"{'type':'PodScheduled','status':'True'},{'type':'ContainersReady','status':'True'}"
+		","
 		"{'type':'Ready','status':'True'}]}}",
 		ip, now);
 
@@ -118,10 +126,12 @@ void cast_guest_runs(struct world *w)
 	char now[32];
 
 	time_rfc3339(w->now, now);
-	CLEANUP(mem_freep) char *text = mem_printf(
+	CLEANUP(mem_freep)
+	char *text = mem_printf(
 		"{'status':{'phase':'Running','conditions':[{'type':'Ready','status':'True',"
 		"'lastTransitionTime':'%s'},{'type':'LiveMigratable','status':'True'}],"
-		"'phaseTransitionTimestamps':[{'phase':'Scheduling','phaseTransitionTimestamp':'%s'},"
+		"'phaseTransitionTimestamps':[{'phase':'Scheduling','phaseTransitionTimestamp':'%s'"
+		"},"
 		"{'phase':'Scheduled','phaseTransitionTimestamp':'%s'},"
 		"{'phase':'Running','phaseTransitionTimestamp':'%s'}]}}",
 		now, now, now, now);
@@ -131,8 +141,10 @@ void cast_guest_runs(struct world *w)
 
 void cast_guest_ends(struct world *w, const char *phase)
 {
-	CLEANUP(mem_freep) char *pod = mem_strdup(cast_source(w)->metadata.name);
-	CLEANUP(mem_freep) char *text = mem_printf("{'status':{'phase':'%s'}}", phase);
+	CLEANUP(mem_freep)
+	char *pod = mem_strdup(cast_source(w)->metadata.name);
+	CLEANUP(mem_freep)
+	char *text = mem_printf("{'status':{'phase':'%s'}}", phase);
 
 	world_patch(w, KPOD, NS, pod, text);
 	world_patch(w, KVMI, NS, "tiny", text);
@@ -166,7 +178,8 @@ void cast_source_starts(struct world *w)
 	char now[32];
 
 	time_rfc3339(w->now, now);
-	CLEANUP(mem_freep) char *text = mem_printf(
+	CLEANUP(mem_freep)
+	char *text = mem_printf(
 		"{'status':{'migrationState':{'startTimestamp':'%s','mode':'PreCopy'}}}", now);
 
 	world_patch(w, KVMI, NS, "tiny", text);
@@ -177,26 +190,30 @@ void cast_source_fails(struct world *w, const char *why)
 	char now[32];
 
 	time_rfc3339(w->now, now);
-	CLEANUP(mem_freep) char *text = mem_printf("{'status':{'migrationState':{'endTimestamp':'%s',"
-						   "'failed':true,'failureReason':'%s'}}}",
-						   now, why);
+	CLEANUP(mem_freep)
+	char *text = mem_printf("{'status':{'migrationState':{'endTimestamp':'%s',"
+				"'failed':true,'failureReason':'%s'}}}",
+				now, why);
 
 	world_patch(w, KVMI, NS, "tiny", text);
 }
 
 void cast_move_completes(struct world *w)
 {
-	CLEANUP(mem_freep) char *source =
+	CLEANUP(mem_freep)
+	char *source =
 		mem_strdup(world_at(w, KVMI, NS, "tiny", "/status/migrationState/sourcePod"));
-	CLEANUP(mem_freep) char *target =
+	CLEANUP(mem_freep)
+	char *target =
 		mem_strdup(world_at(w, KVMI, NS, "tiny", "/status/migrationState/targetPod"));
-	CLEANUP(mem_freep) char *node =
-		mem_strdup(world_at(w, KVMI, NS, "tiny", "/status/migrationState/targetNode"));
+	CLEANUP(mem_freep)
+	char *node = mem_strdup(world_at(w, KVMI, NS, "tiny", "/status/migrationState/targetNode"));
 	const Pod *s = world_get(w, KPOD, NS, source);
 	char now[32];
 
 	time_rfc3339(w->now, now);
-	CLEANUP(mem_freep) char *text = mem_printf(
+	CLEANUP(mem_freep)
+	char *text = mem_printf(
 		"{'metadata':{'labels':{'kubevirt.io/nodeName':'%s'}},'status':{'nodeName':'%s',"
 		"'activePods':{'%s':null},"
 		"'migrationState':{'endTimestamp':'%s','completed':true,"

@@ -32,10 +32,10 @@ void cast_source_starts(struct world *w);
 void cast_source_fails(struct world *w, const char *why);
 void cast_move_completes(struct world *w);
 
-#define NS "t"
-#define KVM (&api_kind_VirtualMachine)
-#define KVMI (&api_kind_VirtualMachineInstance)
+#define NS    "t"
+#define KVM   (&api_kind_VirtualMachine)
+#define KVMI  (&api_kind_VirtualMachineInstance)
 #define KVMIM (&api_kind_VirtualMachineInstanceMigration)
-#define KPOD (&api_kind_Pod)
+#define KPOD  (&api_kind_Pod)
 
 #endif

@@ -22,7 +22,7 @@
 #include "virt/controller/vmi/vmi.h"
 
 #define KPVC (&api_kind_PersistentVolumeClaim)
-#define KPV (&api_kind_PersistentVolume)
+#define KPV  (&api_kind_PersistentVolume)
 #define assert_at(w_, kind_, ns_, name_, pointer_, want_) \
 	assert_string_equal(world_at(w_, kind_, ns_, name_, pointer_), want_)
 
@@ -54,11 +54,13 @@ static void renew(struct world *w, const char *node)
 	char now[40];
 
 	time_rfc3339_micro(w->now, now);
-	CLEANUP(mem_freep) char *text = mem_printf("{'spec':{'renewTime':'%s'}}", now);
+	CLEANUP(mem_freep)
+	char *text = mem_printf("{'spec':{'renewTime':'%s'}}", now);
 
 	if (!world_get(w, &api_kind_Lease, "kube-node-lease", node)) {
-		CLEANUP(mem_freep) char *lease = mem_printf(
-			"{'metadata':{'name':'%s','namespace':'kube-node-lease'}}", node);
+		CLEANUP(mem_freep)
+		char *lease = mem_printf("{'metadata':{'name':'%s','namespace':'kube-node-lease'}}",
+					 node);
 
 		world_add(w, &api_kind_Lease, lease);
 	}
@@ -74,7 +76,8 @@ static void the_installation_makes_its_own_objects_and_reports(void **state)
 	(void)state;
 	all(&w);
 	assert_at(&w, &api_kind_StorageClass, "", "shared", "/provisioner", "ferry.dev/shared");
-	assert_at(&w, &api_kind_StorageClass, "", "local", "/volumeBindingMode", "WaitForFirstConsumer");
+	assert_at(&w, &api_kind_StorageClass, "", "local", "/volumeBindingMode",
+		  "WaitForFirstConsumer");
 	assert_at(&w, &api_kind_FerryConfig, "", "ferry", "/spec/networks/0/cidr", "10.244.0.0/16");
 	assert_at(&w, &api_kind_KubeVirt, "kubevirt", "kubevirt", "/status/phase", "Deployed");
 	assert_string_equal(world_cond(&w, &api_kind_KubeVirt, "kubevirt", "kubevirt", "Available"),
@@ -95,14 +98,16 @@ static void a_shared_claim_is_bound_at_once_and_its_volume_goes_with_it(void **s
 	(void)state;
 	all(&w);
 	world_add(&w, KPVC,
-		  "{'metadata':{'name':'c','namespace':'t','uid':'u1'},'spec':{'accessModes':['ReadWriteMany'],"
+		  "{'metadata':{'name':'c','namespace':'t','uid':'u1'},'spec':{'accessModes':['"
+		  "ReadWriteMany'],"
 		  "'resources':{'requests':{'storage':'1Gi'}}}}");
 	world_settle(&w);
 	assert_at(&w, KPVC, "t", "c", "/status/phase", "Bound");
 	assert_at(&w, KPVC, "t", "c", "/spec/storageClassName", "shared");
 	assert_at(&w, KPV, "", "pvc-u1", "/status/phase", "Bound");
 	assert_at(&w, KPV, "", "pvc-u1", "/spec/csi",
-		  "{\"driver\":\"ferry.dev/shared\",\"volumeHandle\":\"pvc-u1\",\"volumeAttributes\":{\"path\":"
+		  "{\"driver\":\"ferry.dev/"
+		  "shared\",\"volumeHandle\":\"pvc-u1\",\"volumeAttributes\":{\"path\":"
 		  "\"pvc-u1\"}}");
 	assert_at(&w, KPV, "", "pvc-u1", "/metadata/finalizers", "[\"ferry.dev/pv-data\"]");
 	world_pass(&w, 60 * USEC_PER_SEC);
@@ -110,7 +115,8 @@ static void a_shared_claim_is_bound_at_once_and_its_volume_goes_with_it(void **s
 	world_settle(&w);
 	assert_null(world_get(&w, KPVC, "t", "c"));
 	assert_at(&w, KPV, "", "pvc-u1", "/status/phase", "Released");
-	assert_string_not_equal(world_at(&w, KPV, "", "pvc-u1", "/metadata/deletionTimestamp"), "(none)");
+	assert_string_not_equal(world_at(&w, KPV, "", "pvc-u1", "/metadata/deletionTimestamp"),
+				"(none)");
 	world_fini(&w);
 }
 
@@ -121,13 +127,17 @@ static void a_claim_in_use_is_protected_and_retain_keeps_the_volume(void **state
 	(void)state;
 	all(&w);
 	world_add(&w, &api_kind_StorageClass,
-		  "{'metadata':{'name':'kept'},'provisioner':'ferry.dev/shared','reclaimPolicy':'Retain'}");
+		  "{'metadata':{'name':'kept'},'provisioner':'ferry.dev/"
+		  "shared','reclaimPolicy':'Retain'}");
 	world_add(&w, KPVC,
-		  "{'metadata':{'name':'c','namespace':'t','uid':'u1'},'spec':{'storageClassName':'kept',"
+		  "{'metadata':{'name':'c','namespace':'t','uid':'u1'},'spec':{'storageClassName':'"
+		  "kept',"
 		  "'accessModes':['ReadWriteOnce'],'resources':{'requests':{'storage':'1Gi'}}}}");
 	world_add(&w, KPOD,
-		  "{'metadata':{'name':'p','namespace':'t'},'spec':{'nodeName':'x','containers':[{'name':'c'}],"
-		  "'volumes':[{'name':'v','persistentVolumeClaim':{'claimName':'c'}}]},'status':{'phase':'Running'}}");
+		  "{'metadata':{'name':'p','namespace':'t'},'spec':{'nodeName':'x','containers':[{'"
+		  "name':'c'}],"
+		  "'volumes':[{'name':'v','persistentVolumeClaim':{'claimName':'c'}}]},'status':{'"
+		  "phase':'Running'}}");
 	world_settle(&w);
 	world_pass(&w, 60 * USEC_PER_SEC);
 	world_delete(&w, KPVC, "t", "c", -1);
@@ -150,31 +160,37 @@ static void a_local_claim_waits_for_its_consumer_and_stays_on_its_node(void **st
 	cast_node(&w, "node-1", "", NULL);
 	renew(&w, "node-1");
 	world_add(&w, KPVC,
-		  "{'metadata':{'name':'c','namespace':'t','uid':'u1'},'spec':{'storageClassName':'local',"
+		  "{'metadata':{'name':'c','namespace':'t','uid':'u1'},'spec':{'storageClassName':'"
+		  "local',"
 		  "'accessModes':['ReadWriteOnce'],'resources':{'requests':{'storage':'1Gi'}}}}");
 	world_settle(&w);
 	assert_at(&w, KPVC, "t", "c", "/status/phase", "Pending");
-	assert_true(world_saw(&w, "WaitForFirstConsumer: waiting for first consumer to be created before "
-				  "binding"));
+	assert_true(world_saw(
+		&w, "WaitForFirstConsumer: waiting for first consumer to be created before "
+		    "binding"));
 	world_add(&w, KPOD,
-		  "{'metadata':{'name':'p','namespace':'t'},'spec':{'containers':[{'name':'c'}],'volumes':"
+		  "{'metadata':{'name':'p','namespace':'t'},'spec':{'containers':[{'name':'c'}],'"
+		  "volumes':"
 		  "[{'name':'v','persistentVolumeClaim':{'claimName':'c'}}]}}");
 	world_settle(&w);
 	assert_at(&w, KPVC, "t", "c", "/status/phase", "Bound");
 	assert_at(&w, KPOD, "t", "p", "/spec/nodeName", "node-1");
 	assert_at(&w, KPV, "", "pvc-u1",
-		  "/spec/nodeAffinity/required/nodeSelectorTerms/0/matchExpressions/0/values", "[\"node-1\"]");
+		  "/spec/nodeAffinity/required/nodeSelectorTerms/0/matchExpressions/0/values",
+		  "[\"node-1\"]");
 	/* a second consumer cannot go elsewhere */
 	cast_node(&w, "node-2", "", NULL);
 	renew(&w, "node-2");
 	world_patch(&w, &api_kind_Node, "", "node-1", "{'spec':{'unschedulable':true}}");
 	world_add(&w, KPOD,
-		  "{'metadata':{'name':'q','namespace':'t'},'spec':{'containers':[{'name':'c'}],'volumes':"
+		  "{'metadata':{'name':'q','namespace':'t'},'spec':{'containers':[{'name':'c'}],'"
+		  "volumes':"
 		  "[{'name':'v','persistentVolumeClaim':{'claimName':'c'}}]}}");
 	world_settle(&w);
-	assert_string_equal(world_cond(&w, KPOD, "t", "q", "PodScheduled"),
-			    "False Unschedulable: 0/2 nodes are available: 1 node(s) had volume node affinity "
-			    "conflict, 1 node(s) were unschedulable.");
+	assert_string_equal(
+		world_cond(&w, KPOD, "t", "q", "PodScheduled"),
+		"False Unschedulable: 0/2 nodes are available: 1 node(s) had volume node affinity "
+		"conflict, 1 node(s) were unschedulable.");
 	world_fini(&w);
 }
 
@@ -183,11 +199,15 @@ static void what_cannot_be_provisioned_says_why(void **state)
 	static const struct {
 		const char *spec, *event;
 	} rows[] = {
-		{"'storageClassName':'nosuch','accessModes':['ReadWriteOnce'],'resources':{'requests':{'storage':'1Gi'}}",
+		{"'storageClassName':'nosuch','accessModes':['ReadWriteOnce'],'resources':{'"
+		 "requests':{'storage':'1Gi'}}",
 		 "ProvisioningFailed: storageclass.storage.k8s.io \"nosuch\" not found"},
-		{"'storageClassName':'','accessModes':['ReadWriteOnce'],'resources':{'requests':{'storage':'1Gi'}}",
-		 "FailedBinding: no persistent volumes available for this claim and no storage class is set"},
-		{"'storageClassName':'local','accessModes':['ReadWriteMany'],'resources':{'requests':{'storage':'1Gi'}}",
+		{"'storageClassName':'','accessModes':['ReadWriteOnce'],'resources':{'requests':{'"
+		 "storage':'1Gi'}}",
+		 "FailedBinding: no persistent volumes available for this claim and no storage "
+		 "class is set"},
+		{"'storageClassName':'local','accessModes':['ReadWriteMany'],'resources':{'"
+		 "requests':{'storage':'1Gi'}}",
 		 "ProvisioningFailed: a volume on the disk of one node cannot be shared"},
 		{"'storageClassName':'shared','accessModes':['ReadWriteMany']",
 		 "ProvisioningFailed: the claim asks for no storage"},
@@ -195,8 +215,9 @@ static void what_cannot_be_provisioned_says_why(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		CLEANUP(mem_freep) char *text =
-			mem_printf("{'metadata':{'name':'c','namespace':'t'},'spec':{%s}}", rows[i].spec);
+		CLEANUP(mem_freep)
+		char *text = mem_printf("{'metadata':{'name':'c','namespace':'t'},'spec':{%s}}",
+					rows[i].spec);
 		struct world w;
 
 		all(&w);
@@ -216,15 +237,18 @@ static void a_volume_made_by_hand_is_taken(void **state)
 	(void)state;
 	all(&w);
 	world_add(&w, KPV,
-		  "{'metadata':{'name':'big'},'spec':{'capacity':{'storage':'9Gi'},'accessModes':['ReadWriteOnce'],"
+		  "{'metadata':{'name':'big'},'spec':{'capacity':{'storage':'9Gi'},'accessModes':['"
+		  "ReadWriteOnce'],"
 		  "'storageClassName':'hand'}}");
 	world_add(&w, KPV,
-		  "{'metadata':{'name':'fits'},'spec':{'capacity':{'storage':'2Gi'},'accessModes':['ReadWriteOnce'],"
+		  "{'metadata':{'name':'fits'},'spec':{'capacity':{'storage':'2Gi'},'accessModes':["
+		  "'ReadWriteOnce'],"
 		  "'storageClassName':'hand'}}");
 	world_settle(&w);
 	assert_at(&w, KPV, "", "fits", "/status/phase", "Available");
 	world_add(&w, KPVC,
-		  "{'metadata':{'name':'c','namespace':'t'},'spec':{'storageClassName':'hand','accessModes':"
+		  "{'metadata':{'name':'c','namespace':'t'},'spec':{'storageClassName':'hand','"
+		  "accessModes':"
 		  "['ReadWriteOnce'],'resources':{'requests':{'storage':'1Gi'}}}}");
 	world_settle(&w);
 	assert_at(&w, KPVC, "t", "c", "/spec/volumeName", "fits");
@@ -245,7 +269,8 @@ static size_t slice(struct world *w, char out[4096])
 	for (const struct kobj *o; (o = kiter_next(&it)); n++) {
 		snprintf(out, 2048, "%s",
 			 world_at(w, &api_kind_EndpointSlice, "t", kobj_name(o), "/endpoints"));
-		strncat(out, world_at(w, &api_kind_EndpointSlice, "t", kobj_name(o), "/ports"), 2000);
+		strncat(out, world_at(w, &api_kind_EndpointSlice, "t", kobj_name(o), "/ports"),
+			2000);
 	}
 	return n;
 }
@@ -261,7 +286,8 @@ static void a_move_does_not_touch_the_endpoint_slice(void **state)
 	renew(&w, "node-1");
 	renew(&w, "node-2");
 	world_add(&w, &api_kind_Service,
-		  "{'metadata':{'name':'svc','namespace':'t'},'spec':{'selector':{'app':'tiny'},'ports':"
+		  "{'metadata':{'name':'svc','namespace':'t'},'spec':{'selector':{'app':'tiny'},'"
+		  "ports':"
 		  "[{'name':'ssh','port':22,'targetPort':2222}]}}");
 	cast_running(&w);
 	assert_int_equal(slice(&w, before), 1);
@@ -269,13 +295,15 @@ static void a_move_does_not_touch_the_endpoint_slice(void **state)
 	assert_non_null(strstr(before, "\"kind\":\"VirtualMachineInstance\""));
 	assert_non_null(strstr(before, "\"port\":2222"));
 	assert_null(strstr(before, "nodeName"));
-	CLEANUP(mem_freep) char *rv = NULL;
+	CLEANUP(mem_freep)
+	char *rv = NULL;
 	struct kiter it;
 
 	kcache_list(w.cache, &api_kind_EndpointSlice, "t", &it);
 	rv = mem_printf("%llu", (unsigned long long)kobj_rv(kiter_next(&it)));
 	world_pass(&w, 5 * USEC_PER_SEC);
-	world_add(&w, KVMIM, "{'metadata':{'name':'m1','namespace':'t'},'spec':{'vmiName':'tiny'}}");
+	world_add(&w, KVMIM,
+		  "{'metadata':{'name':'m1','namespace':'t'},'spec':{'vmiName':'tiny'}}");
 	world_settle(&w);
 	cast_pod_runs(&w, cast_target(&w)->metadata.name);
 	world_settle(&w);
@@ -288,7 +316,8 @@ static void a_move_does_not_touch_the_endpoint_slice(void **state)
 	slice(&w, now);
 	assert_string_equal(before, now);
 	kcache_list(w.cache, &api_kind_EndpointSlice, "t", &it);
-	CLEANUP(mem_freep) char *rv2 = mem_printf("%llu", (unsigned long long)kobj_rv(kiter_next(&it)));
+	CLEANUP(mem_freep)
+	char *rv2 = mem_printf("%llu", (unsigned long long)kobj_rv(kiter_next(&it)));
 
 	assert_string_equal(rv, rv2);
 	world_fini(&w);
@@ -305,15 +334,18 @@ static void endpoints_follow_readiness_and_named_ports(void **state)
 		  "{'metadata':{'name':'svc','namespace':'t'},'spec':{'selector':{'a':'b'},'ports':"
 		  "[{'port':80,'targetPort':'web'}]}}");
 	world_add(&w, KPOD,
-		  "{'metadata':{'name':'p','namespace':'t','labels':{'a':'b'}},'spec':{'nodeName':'n','containers':"
-		  "[{'name':'c','ports':[{'name':'web','containerPort':8080}]}]},'status':{'phase':'Running',"
+		  "{'metadata':{'name':'p','namespace':'t','labels':{'a':'b'}},'spec':{'nodeName':'"
+		  "n','containers':"
+		  "[{'name':'c','ports':[{'name':'web','containerPort':8080}]}]},'status':{'phase':"
+		  "'Running',"
 		  "'podIP':'10.244.1.9','conditions':[{'type':'Ready','status':'False'}]}}");
 	world_settle(&w);
 	slice(&w, now);
 	assert_non_null(strstr(now, "\"ready\":false"));
 	assert_non_null(strstr(now, "\"nodeName\":\"n\""));
 	assert_non_null(strstr(now, "\"port\":8080"));
-	world_patch(&w, KPOD, "t", "p", "{'status':{'conditions':[{'type':'Ready','status':'True'}]}}");
+	world_patch(&w, KPOD, "t", "p",
+		    "{'status':{'conditions':[{'type':'Ready','status':'True'}]}}");
 	world_settle(&w);
 	slice(&w, now);
 	assert_non_null(strstr(now, "\"ready\":true"));
@@ -343,16 +375,19 @@ static void a_silent_node_is_marked_and_nothing_else(void **state)
 	renew(&w, "node-2");
 	assert_string_equal(world_cond(&w, &api_kind_Node, "", "node-1", "Ready"), "True");
 	world_pass(&w, 2 * USEC_PER_SEC);
-	assert_string_equal(world_cond(&w, &api_kind_Node, "", "node-1", "Ready"),
-			    "Unknown NodeStatusUnknown: The agent of the node stopped posting node status.");
-	assert_at(&w, &api_kind_Node, "", "node-1", "/spec/taints/0/key", "node.kubernetes.io/unreachable");
+	assert_string_equal(
+		world_cond(&w, &api_kind_Node, "", "node-1", "Ready"),
+		"Unknown NodeStatusUnknown: The agent of the node stopped posting node status.");
+	assert_at(&w, &api_kind_Node, "", "node-1", "/spec/taints/0/key",
+		  "node.kubernetes.io/unreachable");
 	assert_at(&w, &api_kind_Node, "", "node-1", "/spec/taints/0/effect", "NoSchedule");
 	assert_at(&w, KVMI, "t", "tiny", "/status/phase", "Running");
 	assert_at(&w, KVMI, "t", "tiny", "/status/reason", "NodeUnresponsive");
 	assert_string_equal(world_cond(&w, KVMI, "t", "tiny", "Ready"),
 			    "Unknown NodeUnresponsive: the agent of the node is not responsive");
 	world_pass(&w, 300 * USEC_PER_SEC);
-	assert_at(&w, &api_kind_Node, "", "node-1", "/metadata/labels/kubevirt.io~1schedulable", "false");
+	assert_at(&w, &api_kind_Node, "", "node-1", "/metadata/labels/kubevirt.io~1schedulable",
+		  "false");
 	world_pass(&w, 86400 * USEC_PER_SEC);
 	assert_int_equal(world_count(&w, KPOD), 1);
 	assert_null(cast_source(&w)->metadata.deletionTimestamp);
@@ -377,11 +412,13 @@ static void only_a_fenced_node_gives_its_vms_up(void **state)
 	renew(&w, "node-1");
 	renew(&w, "node-2");
 	cast_running(&w);
-	CLEANUP(mem_freep) char *first = mem_strdup(world_at(&w, KVMI, "t", "tiny", "/metadata/uid"));
+	CLEANUP(mem_freep)
+	char *first = mem_strdup(world_at(&w, KVMI, "t", "tiny", "/metadata/uid"));
 
 	/* not believed of a node that answers */
 	world_patch(&w, &api_kind_Node, "", "node-1",
-		    "{'spec':{'taints':[{'key':'node.kubernetes.io/out-of-service','effect':'NoExecute'}]}}");
+		    "{'spec':{'taints':[{'key':'node.kubernetes.io/"
+		    "out-of-service','effect':'NoExecute'}]}}");
 	world_pass(&w, 20 * USEC_PER_SEC);
 	renew(&w, "node-2");
 	assert_at(&w, KVMI, "t", "tiny", "/status/phase", "Running");
@@ -407,14 +444,16 @@ static void a_crash_loop_backs_off_is_shown_and_can_be_stopped(void **state)
 	renew(&w, "node-2");
 	cast_vm(&w, "Always");
 	for (int n = 1; n <= 3; n++) {
-		CLEANUP(mem_freep) char *count = mem_printf("%d", n);
+		CLEANUP(mem_freep)
+		char *count = mem_printf("%d", n);
 
 		world_settle(&w);
 		world_pass(&w, 2 * USEC_PER_SEC);
 		renew(&w, "node-1");
 		renew(&w, "node-2");
 		assert_non_null(cast_source(&w));
-		world_patch(&w, KPOD, "t", cast_source(&w)->metadata.name, "{'status':{'phase':'Failed'}}");
+		world_patch(&w, KPOD, "t", cast_source(&w)->metadata.name,
+			    "{'status':{'phase':'Failed'}}");
 		world_settle(&w);
 		assert_null(world_get(&w, KVMI, "t", "tiny"));
 		assert_at(&w, KVM, "t", "tiny", "/status/printableStatus", "CrashLoopBackOff");
@@ -453,14 +492,15 @@ static void rerun_on_failure_restarts_after_failure_only(void **state)
 		cast_pod_runs(&w, cast_source(&w)->metadata.name);
 		cast_guest_runs(&w);
 		world_settle(&w);
-		CLEANUP(mem_freep) char *first =
-			mem_strdup(world_at(&w, KVMI, "t", "tiny", "/metadata/uid"));
+		CLEANUP(mem_freep)
+		char *first = mem_strdup(world_at(&w, KVMI, "t", "tiny", "/metadata/uid"));
 
 		world_pass(&w, 10 * USEC_PER_SEC);
 		cast_guest_ends(&w, ends[i]);
 		world_settle(&w);
 		if (str_eq(ends[i], "Failed")) {
-			assert_string_not_equal(world_at(&w, KVMI, "t", "tiny", "/metadata/uid"), first);
+			assert_string_not_equal(world_at(&w, KVMI, "t", "tiny", "/metadata/uid"),
+						first);
 			assert_non_null(world_get(&w, KVMI, "t", "tiny"));
 		} else {
 			assert_null(world_get(&w, KVMI, "t", "tiny"));
@@ -480,10 +520,14 @@ static void a_restart_request_stops_and_starts_once(void **state)
 	renew(&w, "node-1");
 	renew(&w, "node-2");
 	cast_running(&w);
-	CLEANUP(mem_freep) char *uid = mem_strdup(world_at(&w, KVMI, "t", "tiny", "/metadata/uid"));
-	CLEANUP(mem_freep) char *pod = mem_strdup(cast_source(&w)->metadata.name);
-	CLEANUP(mem_freep) char *text = mem_printf(
-		"{'status':{'stateChangeRequests':[{'action':'Stop','uid':'%s'},{'action':'Start'}]}}", uid);
+	CLEANUP(mem_freep)
+	char *uid = mem_strdup(world_at(&w, KVMI, "t", "tiny", "/metadata/uid"));
+	CLEANUP(mem_freep)
+	char *pod = mem_strdup(cast_source(&w)->metadata.name);
+	CLEANUP(mem_freep)
+	char *text = mem_printf("{'status':{'stateChangeRequests':[{'action':'Stop','uid':'%s'},{'"
+				"action':'Start'}]}}",
+				uid);
 
 	world_patch(&w, KVM, "t", "tiny", text);
 	world_settle(&w);
@@ -506,21 +550,26 @@ static void a_missing_claim_is_named_and_waited_for(void **state)
 	renew(&w, "node-1");
 	renew(&w, "node-2");
 	cast_vm(&w, "Always");
-	world_patch(&w, KVM, "t", "tiny",
-		    "{'spec':{'template':{'spec':{'volumes':[{'name':'root','persistentVolumeClaim':"
-		    "{'claimName':'disk'}}]}}}}");
+	world_patch(
+		&w, KVM, "t", "tiny",
+		"{'spec':{'template':{'spec':{'volumes':[{'name':'root','persistentVolumeClaim':"
+		"{'claimName':'disk'}}]}}}}");
 	world_settle(&w);
-	assert_string_equal(world_cond(&w, KVMI, "t", "tiny", "Synchronized"),
-			    "False FailedPvcNotFound: PVC t/disk does not exist, waiting for it to appear");
+	assert_string_equal(
+		world_cond(&w, KVMI, "t", "tiny", "Synchronized"),
+		"False FailedPvcNotFound: PVC t/disk does not exist, waiting for it to appear");
 	assert_at(&w, KVM, "t", "tiny", "/status/printableStatus", "ErrorPvcNotFound");
 	world_add(&w, KPVC,
-		  "{'metadata':{'name':'disk','namespace':'t'},'spec':{'accessModes':['ReadWriteMany'],"
+		  "{'metadata':{'name':'disk','namespace':'t'},'spec':{'accessModes':['"
+		  "ReadWriteMany'],"
 		  "'resources':{'requests':{'storage':'1Gi'}}}}");
 	world_settle(&w);
 	assert_string_equal(world_cond(&w, KVMI, "t", "tiny", "Synchronized"), "(none)");
 	assert_string_equal(cast_source(&w)->spec.nodeName, "node-1");
-	assert_at(&w, KVMI, "t", "tiny", "/status/volumeStatus/0/persistentVolumeClaimInfo/claimName", "disk");
-	assert_at(&w, KVMI, "t", "tiny", "/status/volumeStatus/0/persistentVolumeClaimInfo/accessModes",
+	assert_at(&w, KVMI, "t", "tiny",
+		  "/status/volumeStatus/0/persistentVolumeClaimInfo/claimName", "disk");
+	assert_at(&w, KVMI, "t", "tiny",
+		  "/status/volumeStatus/0/persistentVolumeClaimInfo/accessModes",
 		  "[\"ReadWriteMany\"]");
 	world_fini(&w);
 }
@@ -538,7 +587,8 @@ static void no_room_is_shown_on_the_vm(void **state)
 	assert_at(&w, KVM, "t", "tiny", "/status/printableStatus", "ErrorUnschedulable");
 	assert_string_equal(world_cond(&w, KVM, "t", "tiny", "PodScheduled"),
 			    "False Unschedulable: 0/1 nodes are available: 1 Insufficient memory.");
-	world_patch(&w, &api_kind_Node, "", "node-1", "{'status':{'allocatable':{'memory':'8Gi'}}}");
+	world_patch(&w, &api_kind_Node, "", "node-1",
+		    "{'status':{'allocatable':{'memory':'8Gi'}}}");
 	world_settle(&w);
 	assert_string_equal(cast_source(&w)->spec.nodeName, "node-1");
 	world_fini(&w);
@@ -560,7 +610,8 @@ static void what_the_server_refuses_is_told_and_tried_again(void **state)
 	assert_string_equal(world_cond(&w, KVM, "t", "tiny", "Failure"),
 			    "True FailedCreate: admission webhook \"x\" denied the request: no");
 	assert_at(&w, KVM, "t", "tiny", "/status/created", "false");
-	assert_true(world_saw(&w, "FailedCreate: Error creating virtual machine instance: admission"));
+	assert_true(
+		world_saw(&w, "FailedCreate: Error creating virtual machine instance: admission"));
 	w.refuses = KPOD;
 	w.refusal = "exceeded quota: small";
 	world_settle(&w);
@@ -586,10 +637,12 @@ static void no_failed_allocation_is_overlooked_or_leaks(void **state)
 	renew(&w, "node-1");
 	renew(&w, "node-2");
 	world_add(&w, &api_kind_Service,
-		  "{'metadata':{'name':'svc','namespace':'t'},'spec':{'selector':{'app':'tiny'},'ports':"
+		  "{'metadata':{'name':'svc','namespace':'t'},'spec':{'selector':{'app':'tiny'},'"
+		  "ports':"
 		  "[{'name':'ssh','port':22}]}}");
 	world_add(&w, KPVC,
-		  "{'metadata':{'name':'c','namespace':'t','uid':'u1'},'spec':{'storageClassName':'shared',"
+		  "{'metadata':{'name':'c','namespace':'t','uid':'u1'},'spec':{'storageClassName':'"
+		  "shared',"
 		  "'accessModes':['ReadWriteMany'],'resources':{'requests':{'storage':'1Gi'}}}}");
 	cast_vm(&w, "Always");
 	world_torture(&w); /* a claim to provision, a VM to start */
@@ -600,7 +653,8 @@ static void no_failed_allocation_is_overlooked_or_leaks(void **state)
 	world_torture(&w);
 	world_settle(&w);
 	world_pass(&w, 5 * USEC_PER_SEC);
-	world_add(&w, KVMIM, "{'metadata':{'name':'m1','namespace':'t'},'spec':{'vmiName':'tiny'}}");
+	world_add(&w, KVMIM,
+		  "{'metadata':{'name':'m1','namespace':'t'},'spec':{'vmiName':'tiny'}}");
 	world_torture(&w); /* placement and the target pod */
 	world_settle(&w);
 	cast_pod_runs(&w, cast_target(&w)->metadata.name);
@@ -627,14 +681,17 @@ static void a_vmi_without_vm_owns_its_identity(void **state)
 	renew(&w, "node-1");
 	renew(&w, "node-2");
 	world_add(&w, KVMI,
-		  "{'metadata':{'name':'tiny','namespace':'t'},'spec':{'domain':{'memory':{'guest':'64Mi'},"
-		  "'devices':{'interfaces':[{'name':'d','masquerade':{},'macAddress':'02:00:00:00:00:05'}]}},"
+		  "{'metadata':{'name':'tiny','namespace':'t'},'spec':{'domain':{'memory':{'guest':"
+		  "'64Mi'},"
+		  "'devices':{'interfaces':[{'name':'d','masquerade':{},'macAddress':'02:00:00:00:"
+		  "00:05'}]}},"
 		  "'networks':[{'name':'d','pod':{}}]}}");
 	world_settle(&w);
-	assert_at(&w, KPOD, "t", cast_source(&w)->metadata.name, "/metadata/annotations/ferry.dev~1mac",
-		  "02:00:00:00:00:05");
+	assert_at(&w, KPOD, "t", cast_source(&w)->metadata.name,
+		  "/metadata/annotations/ferry.dev~1mac", "02:00:00:00:00:05");
 	assert_int_equal(world_count(&w, &api_kind_Allocation), 2);
-	CLEANUP(mem_freep) char *pod = mem_strdup(cast_source(&w)->metadata.name);
+	CLEANUP(mem_freep)
+	char *pod = mem_strdup(cast_source(&w)->metadata.name);
 
 	world_pass(&w, 60 * USEC_PER_SEC);
 	world_delete(&w, KVMI, "t", "tiny", -1);
@@ -665,7 +722,8 @@ static void a_changed_template_asks_for_a_restart(void **state)
 		    "{'spec':{'template':{'spec':{'domain':{'memory':{'guest':'128Mi'}}}}}}");
 	world_settle(&w);
 	assert_string_equal(world_cond(&w, KVM, "t", "tiny", "RestartRequired"), "(none)");
-	world_patch(&w, KVM, "t", "tiny", "{'spec':{'template':{'spec':{'nodeSelector':{'zone':'a'}}}}}");
+	world_patch(&w, KVM, "t", "tiny",
+		    "{'spec':{'template':{'spec':{'nodeSelector':{'zone':'a'}}}}}");
 	world_settle(&w);
 	assert_string_equal(world_cond(&w, KVM, "t", "tiny", "RestartRequired"), "(none)");
 	assert_at(&w, KVMI, "t", "tiny", "/spec/nodeSelector/zone", "a");

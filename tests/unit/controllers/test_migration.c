@@ -18,11 +18,12 @@
 #define assert_at(w_, kind_, name_, pointer_, want_) \
 	assert_string_equal(world_at(w_, kind_, NS, name_, pointer_), want_)
 #define PHASE "/status/phase"
-#define WHY "/status/migrationState/failureReason"
+#define WHY   "/status/migrationState/failureReason"
 
 static void add_move(struct world *w, const char *name, const char *vmi, const char *more)
 {
-	CLEANUP(mem_freep) char *text = mem_printf(
+	CLEANUP(mem_freep)
+	char *text = mem_printf(
 		"{'metadata':{'name':'%s','namespace':'t','labels':{'kubevirt.io/vmi-name':'%s'},"
 		"'finalizers':['kubevirt.io/migrationJobFinalize']},'spec':{'vmiName':'%s'%s}}",
 		name, vmi, vmi, more);
@@ -68,7 +69,8 @@ static bool has_live_target(struct world *w)
 
 static void a_cancel_before_data_flows_ends_at_once(void **state)
 {
-	static const enum mig_state states[] = {MIG_NEW, MIG_SCHEDULING, MIG_PREPARING, MIG_TARGET_READY};
+	static const enum mig_state states[] = {MIG_NEW, MIG_SCHEDULING, MIG_PREPARING,
+						MIG_TARGET_READY};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
@@ -80,12 +82,14 @@ static void a_cancel_before_data_flows_ends_at_once(void **state)
 		world_settle(&w);
 		assert_null(world_get(&w, KVMIM, NS, "m1"));
 		assert_false(has_live_target(&w));
-		assert_true(world_saw(&w, "FailedMigration: Migration failed due to being canceled"));
+		assert_true(
+			world_saw(&w, "FailedMigration: Migration failed due to being canceled"));
 		assert_at(&w, KVMI, "tiny", PHASE, "Running");
 		assert_at(&w, KVMI, "tiny", "/metadata/deletionTimestamp", "(none)");
 		if (states[i] >= MIG_PREPARING) {
 			assert_at(&w, KVMI, "tiny", WHY, "Live migration has been aborted");
-			assert_at(&w, KVMI, "tiny", "/status/migrationState/abortStatus", "Succeeded");
+			assert_at(&w, KVMI, "tiny", "/status/migrationState/abortStatus",
+				  "Succeeded");
 		}
 		/* the next one starts without waiting */
 		if (cast_target(&w))
@@ -170,8 +174,9 @@ static void a_target_that_dies_before_the_start_fails_the_move(void **state)
 			    "{'status':{'phase':'Failed'}}");
 		world_settle(&w);
 		assert_at(&w, KVMIM, "m1", PHASE, "Failed");
-		assert_true(world_saw(&w, "FailedMigration: Migration failed because target pod shutdown "
-					  "during migration"));
+		assert_true(world_saw(
+			&w, "FailedMigration: Migration failed because target pod shutdown "
+			    "during migration"));
 		if (states[i] >= MIG_PREPARING) {
 			assert_at(&w, KVMI, "tiny", WHY, "Target pod is down");
 			assert_true(world_saw(&w, "reason: Target pod is down"));
@@ -272,11 +277,14 @@ static void what_no_waiting_can_help_names_every_node_and_its_reason(void **stat
 	world_settle(&w);
 	assert_at(&w, KVMIM, "m1", PHASE, "Failed");
 	assert_at(&w, KVMIM, "m1", WHY,
-		  "no node can ever take the virtual machine: node-2: needs label zone=nowhere, the node has "
+		  "no node can ever take the virtual machine: node-2: needs label zone=nowhere, "
+		  "the node has "
 		  "none");
 	assert_at(&w, KVMIM, "m1", "/status/ferry/placement",
-		  "[{\"node\":\"node-1\",\"allowed\":false,\"reason\":\"Source\",\"message\":\"the virtual "
-		  "machine runs there\"},{\"node\":\"node-2\",\"allowed\":false,\"reason\":\"NodeAffinity\","
+		  "[{\"node\":\"node-1\",\"allowed\":false,\"reason\":\"Source\",\"message\":\"the "
+		  "virtual "
+		  "machine runs "
+		  "there\"},{\"node\":\"node-2\",\"allowed\":false,\"reason\":\"NodeAffinity\","
 		  "\"message\":\"needs label zone=nowhere, the node has none\"}]");
 	assert_null(cast_target(&w));
 	world_fini(&w);
@@ -303,8 +311,8 @@ static void the_vms_own_selector_wins_over_the_added_one(void **state)
 	add_move(&w, "m1", "tiny", ",'addedNodeSelector':{'kubernetes.io/arch':'arm64'}");
 	world_settle(&w);
 	assert_at(&w, KVMIM, "m1", PHASE, "Scheduling");
-	assert_at(&w, KPOD, cast_target(&w)->metadata.name, "/spec/nodeSelector/kubernetes.io~1arch",
-		  "amd64");
+	assert_at(&w, KPOD, cast_target(&w)->metadata.name,
+		  "/spec/nodeSelector/kubernetes.io~1arch", "amd64");
 	world_fini(&w);
 }
 
@@ -351,8 +359,10 @@ static void want_of_room_waits_with_the_reason_shown_and_ends_in_time(void **sta
 	cast_node(&w, "node-2", "", "'cpu':'4','memory':'1Gi','pods':'110'");
 	cast_running(&w);
 	world_add(&w, KPOD,
-		  "{'metadata':{'name':'hog','namespace':'t'},'spec':{'nodeName':'node-2','containers':"
-		  "[{'name':'c','resources':{'requests':{'memory':'900Mi'}}}]},'status':{'phase':'Running'}}");
+		  "{'metadata':{'name':'hog','namespace':'t'},'spec':{'nodeName':'node-2','"
+		  "containers':"
+		  "[{'name':'c','resources':{'requests':{'memory':'900Mi'}}}]},'status':{'phase':'"
+		  "Running'}}");
 	world_pass(&w, 10 * USEC_PER_SEC);
 	add_move(&w, "m1", "tiny", "");
 	world_settle(&w);
@@ -360,11 +370,13 @@ static void want_of_room_waits_with_the_reason_shown_and_ends_in_time(void **sta
 	assert_at(&w, KVMIM, "m1", "/status/ferry/stage", "WaitingForNode");
 	assert_at(&w, KVMIM, "m1", "/status/ferry/placement/1/message",
 		  "memory: needs 396Mi, 124Mi free of 1024Mi");
-	assert_string_equal(world_cond(&w, KPOD, NS, cast_target(&w)->metadata.name, "PodScheduled"),
-			    "False Unschedulable: 0/2 nodes are available: 1 Insufficient memory, 1 node(s) "
-			    "didn't match pod anti-affinity rules.");
-	assert_true(world_saw(&w, "migrationTargetPodUnschedulable: Migration target pod for VMI [t/tiny] is "
-				  "currently unschedulable."));
+	assert_string_equal(
+		world_cond(&w, KPOD, NS, cast_target(&w)->metadata.name, "PodScheduled"),
+		"False Unschedulable: 0/2 nodes are available: 1 Insufficient memory, 1 node(s) "
+		"didn't match pod anti-affinity rules.");
+	assert_true(world_saw(
+		&w, "migrationTargetPodUnschedulable: Migration target pod for VMI [t/tiny] is "
+		    "currently unschedulable."));
 	world_pass(&w, 299 * USEC_PER_SEC);
 	assert_at(&w, KVMIM, "m1", PHASE, "Scheduling");
 	world_pass(&w, 2 * USEC_PER_SEC);
@@ -409,7 +421,8 @@ static void a_pod_that_stays_pending_has_its_own_timeout(void **state)
 	begin(&w);
 	world_add(&w, KVMIM,
 		  "{'metadata':{'name':'m1','namespace':'t','annotations':"
-		  "{'kubevirt.io/migrationPendingPodTimeoutSeconds':'7'}},'spec':{'vmiName':'tiny'}}");
+		  "{'kubevirt.io/"
+		  "migrationPendingPodTimeoutSeconds':'7'}},'spec':{'vmiName':'tiny'}}");
 	world_settle(&w);
 	world_pass(&w, 8 * USEC_PER_SEC);
 	assert_at(&w, KVMIM, "m1", PHASE, "Failed");
@@ -428,7 +441,8 @@ static void what_cannot_move_is_told_why(void **state)
 	world_settle(&w);
 	assert_true(world_saw(&w, "FailedMigration: Migration failed because vmi does not exist."));
 	world_patch(&w, KVMI, NS, "tiny",
-		    "{'status':{'conditions':[{'type':'Ready','status':'True'},{'type':'LiveMigratable',"
+		    "{'status':{'conditions':[{'type':'Ready','status':'True'},{'type':'"
+		    "LiveMigratable',"
 		    "'status':'False','reason':'DisksNotLiveMigratable','message':'because'}]}}");
 	add_move(&w, "m2", "tiny", "");
 	world_settle(&w);
@@ -448,8 +462,9 @@ static void a_second_migration_of_one_vmi_is_refused(void **state)
 	add_move(&w, "m2", "tiny", "");
 	world_settle(&w);
 	assert_at(&w, KVMIM, "m2", PHASE, "Failed");
-	assert_true(world_saw(&w, "FailedMigration: VMI is not eligible for migration because another "
-				  "migration job is in progress."));
+	assert_true(world_saw(&w,
+			      "FailedMigration: VMI is not eligible for migration because another "
+			      "migration job is in progress."));
 	assert_at(&w, KVMIM, "m1", PHASE, "PreparingTarget");
 	world_fini(&w);
 }
@@ -464,7 +479,8 @@ static void a_guest_that_ends_during_the_move_ends_it(void **state)
 	cast_guest_ends(&w, "Failed");
 	world_settle(&w);
 	assert_at(&w, KVMIM, "m1", PHASE, "Failed");
-	assert_true(world_saw(&w, "FailedMigration: Migration failed vmi shutdown during migration."));
+	assert_true(
+		world_saw(&w, "FailedMigration: Migration failed vmi shutdown during migration."));
 	world_fini(&w);
 }
 
@@ -472,20 +488,28 @@ static void a_guest_that_ends_during_the_move_ends_it(void **state)
 
 static void add_guest(struct world *w, int i)
 {
-	CLEANUP(mem_freep) char *vmi = mem_printf(
-		"{'metadata':{'name':'vm-%d','namespace':'t'},'spec':{'domain':{'memory':{'guest':'64Mi'},"
+	CLEANUP(mem_freep)
+	char *vmi = mem_printf(
+		"{'metadata':{'name':'vm-%d','namespace':'t'},'spec':{'domain':{'memory':{'guest':'"
+		"64Mi'},"
 		"'devices':{}}},'status':{'phase':'Running','nodeName':'node-%d','conditions':"
 		"[{'type':'Ready','status':'True'}]}}",
 		i, i % 6 + 1);
 
 	world_add(w, KVMI, vmi);
-	CLEANUP(mem_freep) char *name = mem_printf("vm-%d", i);
+	CLEANUP(mem_freep)
+	char *name = mem_printf("vm-%d", i);
 	const ObjectMeta *m = world_get(w, KVMI, NS, name);
-	CLEANUP(mem_freep) char *pod = mem_printf(
-		"{'metadata':{'name':'launcher-%d','namespace':'t','labels':{'kubevirt.io':'virt-launcher',"
-		"'kubevirt.io/created-by':'%s'},'annotations':{'ferry.dev/uid':'%d'},'ownerReferences':"
-		"[{'apiVersion':'kubevirt.io/v1','kind':'VirtualMachineInstance','name':'%s','uid':'%s',"
-		"'controller':true}]},'spec':{'nodeName':'node-%d','containers':[{'name':'compute'}]},"
+	CLEANUP(mem_freep)
+	char *pod = mem_printf(
+		"{'metadata':{'name':'launcher-%d','namespace':'t','labels':{'kubevirt.io':'virt-"
+		"launcher',"
+		"'kubevirt.io/created-by':'%s'},'annotations':{'ferry.dev/"
+		"uid':'%d'},'ownerReferences':"
+		"[{'apiVersion':'kubevirt.io/"
+		"v1','kind':'VirtualMachineInstance','name':'%s','uid':'%s',"
+		"'controller':true}]},'spec':{'nodeName':'node-%d','containers':[{'name':'compute'}"
+		"]},"
 		"'status':{'phase':'Running','conditions':[{'type':'Ready','status':'True'}]}}",
 		i, m->uid, 200000 + i, m->name, m->uid, i % 6 + 1);
 
@@ -499,7 +523,8 @@ static size_t in_phase(struct world *w, const char *phase)
 
 	kcache_list(w->cache, KVMIM, NULL, &it);
 	for (const struct kobj *o; (o = kiter_next(&it));)
-		n += str_eq(((const VirtualMachineInstanceMigration *)kobj_typed(o))->status.phase, phase);
+		n += str_eq(((const VirtualMachineInstanceMigration *)kobj_typed(o))->status.phase,
+			    phase);
 	return n;
 }
 
@@ -510,14 +535,16 @@ static void exactly_the_configured_number_runs_at_once(void **state)
 	(void)state;
 	for (size_t k = 0; k < ARRAY_SIZE(limits); k++) {
 		struct world w;
-		CLEANUP(mem_freep) char *kv = mem_printf(
-			"{'metadata':{'name':'kubevirt','namespace':'kubevirt'},'spec':{'configuration':"
-			"{'migrations':{'parallelMigrationsPerCluster':%d}}}}",
-			limits[k]);
+		CLEANUP(mem_freep)
+		char *kv = mem_printf("{'metadata':{'name':'kubevirt','namespace':'kubevirt'},'"
+				      "spec':{'configuration':"
+				      "{'migrations':{'parallelMigrationsPerCluster':%d}}}}",
+				      limits[k]);
 
 		cast_world(&w);
 		for (int i = 1; i <= 6; i++) {
-			CLEANUP(mem_freep) char *name = mem_printf("node-%d", i);
+			CLEANUP(mem_freep)
+			char *name = mem_printf("node-%d", i);
 
 			cast_node(&w, name, "", NULL);
 		}
@@ -526,8 +553,10 @@ static void exactly_the_configured_number_runs_at_once(void **state)
 			add_guest(&w, i);
 		world_settle(&w);
 		for (int i = 0; i < 12; i++) {
-			CLEANUP(mem_freep) char *name = mem_printf("m%d", i);
-			CLEANUP(mem_freep) char *vmi = mem_printf("vm-%d", i);
+			CLEANUP(mem_freep)
+			char *name = mem_printf("m%d", i);
+			CLEANUP(mem_freep)
+			char *vmi = mem_printf("vm-%d", i);
 
 			add_move(&w, name, vmi, "");
 		}
@@ -554,8 +583,10 @@ static void one_node_sends_two_at_once(void **state)
 	}
 	world_settle(&w);
 	for (int i = 0; i < 24; i += 6) {
-		CLEANUP(mem_freep) char *name = mem_printf("m%d", i);
-		CLEANUP(mem_freep) char *vmi = mem_printf("vm-%d", i);
+		CLEANUP(mem_freep)
+		char *name = mem_printf("m%d", i);
+		CLEANUP(mem_freep)
+		char *vmi = mem_printf("vm-%d", i);
 
 		add_move(&w, name, vmi, "");
 	}
@@ -593,7 +624,8 @@ static void the_newest_five_records_are_kept(void **state)
 	(void)state;
 	begin(&w);
 	for (int i = 0; i < 8; i++) {
-		CLEANUP(mem_freep) char *name = mem_printf("m%d", i);
+		CLEANUP(mem_freep)
+		char *name = mem_printf("m%d", i);
 
 		add_move(&w, name, "tiny", ",'addedNodeSelector':{'zone':'nowhere'}");
 		world_pass(&w, 2 * USEC_PER_SEC);
@@ -611,7 +643,8 @@ static void a_vm_moves_there_and_back_again(void **state)
 	(void)state;
 	begin(&w);
 	for (int i = 0; i < 6; i++) {
-		CLEANUP(mem_freep) char *name = mem_printf("m%d", i);
+		CLEANUP(mem_freep)
+		char *name = mem_printf("m%d", i);
 		const char *to = i % 2 ? "node-1" : "node-2";
 
 		add_move(&w, name, "tiny", "");
@@ -639,7 +672,8 @@ static void a_vm_moves_there_and_back_again(void **state)
 static void the_table_is_what_the_page_says(void **state)
 {
 	struct sbuf b = SBUF_INIT(1 << 16);
-	CLEANUP(mem_freep) char *page = NULL;
+	CLEANUP(mem_freep)
+	char *page = NULL;
 	struct err err = {0};
 
 	(void)state;
@@ -652,10 +686,11 @@ static void the_table_is_what_the_page_says(void **state)
 			if (!edge->act)
 				continue;
 			sbuf_reset(&b);
-			sbuf_addf(&b, "| `%s` | %s | `%s` | %s |", mig_state_name(s), mig_event_name(e),
-				  mig_state_name(edge->next), edge->act_name);
+			sbuf_addf(&b, "| `%s` | %s | `%s` | %s |", mig_state_name(s),
+				  mig_event_name(e), mig_state_name(edge->next), edge->act_name);
 			if (!strstr(page, sbuf_str(&b)))
-				fail_msg("docs/internals/migration.md lacks the row\n%s", sbuf_str(&b));
+				fail_msg("docs/internals/migration.md lacks the row\n%s",
+					 sbuf_str(&b));
 		}
 	}
 	/* and no more rows than that */

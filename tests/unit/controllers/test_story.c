@@ -75,9 +75,10 @@ static void a_move_takes_at_most_sixteen_writes(void **state)
 	world_pass(&w, 10 * USEC_PER_SEC);
 	w.writes = 0;
 	w.is_tracing = true;
-	world_add(&w, KVMIM,
-		  "{'metadata':{'name':'m1','namespace':'t','labels':{'kubevirt.io/vmi-name':'tiny'},"
-		  "'finalizers':['kubevirt.io/migrationJobFinalize']},'spec':{'vmiName':'tiny'}}");
+	world_add(
+		&w, KVMIM,
+		"{'metadata':{'name':'m1','namespace':'t','labels':{'kubevirt.io/vmi-name':'tiny'},"
+		"'finalizers':['kubevirt.io/migrationJobFinalize']},'spec':{'vmiName':'tiny'}}");
 	world_settle(&w);
 	assert_at(&w, KVMIM, "m1", "/status/phase", "Scheduling");
 	assert_string_equal(cast_target(&w)->spec.nodeName, "node-2");
@@ -101,7 +102,8 @@ static void a_move_takes_at_most_sixteen_writes(void **state)
 	assert_at(&w, KVMIM, "m1", "/status/migrationState/completed", "true");
 	assert_at(&w, KVMI, "tiny", "/status/nodeName", "node-2");
 	assert_int_equal(((const VirtualMachineInstance *)world_get(&w, KVMI, NS, "tiny"))
-				 ->status.activePods.n, 1);
+				 ->status.activePods.n,
+			 1);
 	assert_in_range(w.writes, 1, 16);
 	golden_check("move.plan", sbuf_str(&w.trace));
 	world_fini(&w);
@@ -109,8 +111,9 @@ static void a_move_takes_at_most_sixteen_writes(void **state)
 
 static void each_phase_keeps_its_own_time(void **state)
 {
-	static const char *const phases[] = {"Pending", "Scheduling", "Scheduled", "PreparingTarget",
-					     "TargetReady", "Running", "Succeeded"};
+	static const char *const phases[] = {"Pending",		"Scheduling",  "Scheduled",
+					     "PreparingTarget", "TargetReady", "Running",
+					     "Succeeded"};
 	struct world w;
 
 	(void)state;
@@ -140,8 +143,9 @@ static void each_phase_keeps_its_own_time(void **state)
 		assert_non_null(m->status.phaseTransitionTimestamps[i].phaseTransitionTimestamp);
 	}
 	assert_true(world_saw(&w, "SuccessfulMigration: Source node reported migration succeeded"));
-	assert_true(world_saw(&w, "SuccessfulHandOver: Migration target pod is ready for preparation by "
-				  "virt-handler."));
+	assert_true(world_saw(
+		&w, "SuccessfulHandOver: Migration target pod is ready for preparation by "
+		    "virt-handler."));
 	world_fini(&w);
 }
 
@@ -153,9 +157,11 @@ static void stopping_deletes_the_pod_within_its_grace_and_keeps_the_identity(voi
 	cast_world(&w);
 	cast_nodes(&w);
 	cast_running(&w);
-	CLEANUP(mem_freep) char *pod = mem_strdup(cast_source(&w)->metadata.name);
-	CLEANUP(mem_freep) char *address = mem_strdup(
-		world_at(&w, KPOD, NS, pod, "/metadata/annotations/ferry.dev~1address"));
+	CLEANUP(mem_freep)
+	char *pod = mem_strdup(cast_source(&w)->metadata.name);
+	CLEANUP(mem_freep)
+	char *address =
+		mem_strdup(world_at(&w, KPOD, NS, pod, "/metadata/annotations/ferry.dev~1address"));
 
 	world_pass(&w, 10 * USEC_PER_SEC);
 	world_patch(&w, KVM, NS, "tiny", "{'spec':{'runStrategy':'Halted'}}");
@@ -186,7 +192,8 @@ static void deleting_a_vm_leaves_nothing(void **state)
 	cast_nodes(&w);
 	cast_running(&w);
 	world_pass(&w, 60 * USEC_PER_SEC);
-	CLEANUP(mem_freep) char *pod = mem_strdup(cast_source(&w)->metadata.name);
+	CLEANUP(mem_freep)
+	char *pod = mem_strdup(cast_source(&w)->metadata.name);
 
 	world_delete(&w, KVM, NS, "tiny", -1);
 	world_settle(&w);
@@ -214,13 +221,15 @@ static void a_vm_made_anew_under_the_old_name_is_not_confused_with_it(void **sta
 	cast_nodes(&w);
 	cast_running(&w);
 	world_pass(&w, 60 * USEC_PER_SEC);
-	CLEANUP(mem_freep) char *old = mem_strdup(world_at(&w, KVMI, NS, "tiny", "/metadata/uid"));
+	CLEANUP(mem_freep)
+	char *old = mem_strdup(world_at(&w, KVMI, NS, "tiny", "/metadata/uid"));
 
 	world_erase(&w, KVM, NS, "tiny"); /* forced, without its finalizer */
 	cast_vm(&w, "Always");
 	world_settle(&w);
 	assert_at(&w, KVMI, "tiny", "/metadata/uid", old); /* the old one goes first */
-	assert_string_not_equal(world_at(&w, KVMI, NS, "tiny", "/metadata/deletionTimestamp"), "(none)");
+	assert_string_not_equal(world_at(&w, KVMI, NS, "tiny", "/metadata/deletionTimestamp"),
+				"(none)");
 	cast_pod_gone(&w, cast_source(&w)->metadata.name);
 	world_settle(&w);
 	assert_string_not_equal(world_at(&w, KVMI, NS, "tiny", "/metadata/uid"), old);
@@ -239,7 +248,8 @@ static void orphaning_leaves_the_guest_alone(void **state)
 	cast_running(&w);
 	world_pass(&w, 60 * USEC_PER_SEC);
 	world_patch(&w, KVM, NS, "tiny",
-		    "{'metadata':{'finalizers':['kubevirt.io/virtualMachineControllerFinalize','orphan']}}");
+		    "{'metadata':{'finalizers':['kubevirt.io/"
+		    "virtualMachineControllerFinalize','orphan']}}");
 	world_delete(&w, KVM, NS, "tiny", -1);
 	world_settle(&w);
 	assert_null(world_get(&w, KVM, NS, "tiny"));

@@ -19,8 +19,10 @@
 
 static void *make(const struct api_type *t, const char *text)
 {
-	CLEANUP(mem_freep) char *copy = mem_strdup(text);
-	CLEANUP(js_unrefp) struct json *j = NULL;
+	CLEANUP(mem_freep)
+	char *copy = mem_strdup(text);
+	CLEANUP(js_unrefp)
+	struct json *j = NULL;
 	struct err err = {0};
 	void *obj = NULL;
 
@@ -83,22 +85,28 @@ static void strategies(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		CLEANUP(mem_freep) char *text =
-			mem_printf("{'metadata':{'name':'a'},'spec':{'runStrategy':'%s'},'status':{'runStrategy':'%s'}}",
-				   rows[i].strategy, rows[i].acted);
-		CLEANUP(mem_freep) char *vtext = mem_printf(
+		CLEANUP(mem_freep)
+		char *text = mem_printf("{'metadata':{'name':'a'},'spec':{'runStrategy':'%s'},'"
+					"status':{'runStrategy':'%s'}}",
+					rows[i].strategy, rows[i].acted);
+		CLEANUP(mem_freep)
+		char *vtext = mem_printf(
 			"{'metadata':{'name':'a','uid':'u'%s},'status':{'phase':'%s'}}",
-			str_eq(rows[i].vmi, "del") ? ",'deletionTimestamp':'2026-01-01T00:00:00Z'" : "",
+			str_eq(rows[i].vmi, "del") ? ",'deletionTimestamp':'2026-01-01T00:00:00Z'"
+						   : "",
 			str_eq(rows[i].vmi, "del") ? "Running" : rows[i].vmi);
-		CLEANUP(VirtualMachine_freep) VirtualMachine *vm = make(&api_type_VirtualMachine, text);
-		CLEANUP(VirtualMachineInstance_freep) VirtualMachineInstance *vmi =
-			str_eq(rows[i].vmi, "-") ? NULL : make(&api_type_VirtualMachineInstance, vtext);
+		CLEANUP(VirtualMachine_freep)
+		VirtualMachine *vm = make(&api_type_VirtualMachine, text);
+		CLEANUP(VirtualMachineInstance_freep)
+		VirtualMachineInstance *vmi =
+			str_eq(rows[i].vmi, "-") ? NULL
+						 : make(&api_type_VirtualMachineInstance, vtext);
 		VirtualMachineStateChangeRequest r = {.action = (char *)(uintptr_t)rows[i].request};
 		enum vm_action a = vm_decide(vm, vmi, *rows[i].request ? &r : NULL);
 
 		if (!str_eq(action_name(a), rows[i].want))
-			fail_msg("%s, VMI %s, request '%s': %s, not %s", rows[i].strategy, rows[i].vmi,
-				 rows[i].request, action_name(a), rows[i].want);
+			fail_msg("%s, VMI %s, request '%s': %s, not %s", rows[i].strategy,
+				 rows[i].vmi, rows[i].request, action_name(a), rows[i].want);
 	}
 }
 
@@ -118,14 +126,15 @@ static void printable(void **state)
 		{true, NULL, false, false, false, 0, VM_ALWAYS, "Terminating"},
 		{true, "'phase':'Running'", false, false, false, 0, VM_ALWAYS, "Terminating"},
 		{false, "'phase':'Running'", false, true, false, 0, VM_HALTED, "Stopping"},
-		{false, "'phase':'Running','migrationState':{'startTimestamp':'2026-01-01T00:00:00Z'}", false, false,
-		 false, 0, VM_ALWAYS, "Migrating"},
+		{false,
+		 "'phase':'Running','migrationState':{'startTimestamp':'2026-01-01T00:00:00Z'}",
+		 false, false, false, 0, VM_ALWAYS, "Migrating"},
 		{false,
 		 "'phase':'Running','migrationState':{'startTimestamp':'2026-01-01T00:00:00Z',"
 		 "'endTimestamp':'2026-01-01T00:00:09Z'}",
 		 false, false, false, 0, VM_ALWAYS, "Running"},
-		{false, "'phase':'Running','conditions':[{'type':'Paused','status':'True'}]", false, false, false, 0,
-		 VM_ALWAYS, "Paused"},
+		{false, "'phase':'Running','conditions':[{'type':'Paused','status':'True'}]", false,
+		 false, false, 0, VM_ALWAYS, "Paused"},
 		{false, "'phase':'Running'", false, false, true, 0, VM_ALWAYS, "Running"},
 		{false,
 		 "'phase':'Pending','conditions':[{'type':'Synchronized','status':'False',"
@@ -135,7 +144,8 @@ static void printable(void **state)
 		 "'phase':'Scheduling','conditions':[{'type':'PodScheduled','status':'False',"
 		 "'reason':'Unschedulable'}]",
 		 false, false, true, 0, VM_ALWAYS, "ErrorUnschedulable"},
-		{false, "'phase':'Scheduling'", false, false, true, 0, VM_ALWAYS, "WaitingForVolumeBinding"},
+		{false, "'phase':'Scheduling'", false, false, true, 0, VM_ALWAYS,
+		 "WaitingForVolumeBinding"},
 		{false, NULL, true, false, true, 0, VM_ALWAYS, "WaitingForVolumeBinding"},
 		{false, NULL, false, false, true, 0, VM_RERUN_ON_FAILURE, "Stopped"},
 		{false, NULL, false, false, true, 0, VM_HALTED, "Stopped"},
@@ -163,12 +173,15 @@ static void printable(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		CLEANUP(VirtualMachine_freep) VirtualMachine *vm =
-			make(&api_type_VirtualMachine,
-			     rows[i].going ? "{'metadata':{'deletionTimestamp':'2026-01-01T00:00:00Z'}}" : "{}");
-		CLEANUP(mem_freep) char *text =
-			mem_printf("{'status':{%s}}", rows[i].vmi ? rows[i].vmi : "");
-		CLEANUP(VirtualMachineInstance_freep) VirtualMachineInstance *vmi =
+		CLEANUP(VirtualMachine_freep)
+		VirtualMachine *vm = make(
+			&api_type_VirtualMachine,
+			rows[i].going ? "{'metadata':{'deletionTimestamp':'2026-01-01T00:00:00Z'}}"
+				      : "{}");
+		CLEANUP(mem_freep)
+		char *text = mem_printf("{'status':{%s}}", rows[i].vmi ? rows[i].vmi : "");
+		CLEANUP(VirtualMachineInstance_freep)
+		VirtualMachineInstance *vmi =
 			rows[i].vmi ? make(&api_type_VirtualMachineInstance, text) : NULL;
 		struct vm_facts f = {
 			.vm = vm,
@@ -190,7 +203,8 @@ static void back_off_grows_and_stays_the_same_for_the_same_input(void **state)
 	(void)state;
 	assert_int_equal(vm_backoff("u", 0), 0);
 	for (int64_t n = 1; n <= 12; n++) {
-		usec_t d = MIN(10 * (usec_t)(n * n), 300) * USEC_PER_SEC, got = vm_backoff("some-uid", n);
+		usec_t d = MIN(10 * (usec_t)(n * n), 300) * USEC_PER_SEC,
+		       got = vm_backoff("some-uid", n);
 
 		assert_in_range(got, d, MIN(d + d / 2, 300 * USEC_PER_SEC));
 		assert_int_equal(got, vm_backoff("some-uid", n));
@@ -209,21 +223,30 @@ static void overhead_and_requests(void **state)
 		const char *memory, *cpu;
 	} rows[] = {
 		{"{'domain':{'memory':{'guest':'1Gi'},'devices':{}}}", 268, "1292Mi", "100m"},
-		{"{'domain':{'memory':{'guest':'1Gi'},'devices':{'autoattachGraphicsDevice':false}}}", 236, "1260Mi",
-		 "100m"},
-		{"{'domain':{'cpu':{'cores':2},'memory':{'guest':'1Gi'},'devices':{}}}", 276, "1300Mi", "200m"},
-		{"{'domain':{'cpu':{'sockets':2,'cores':2,'threads':2},'memory':{'guest':'1Gi'},'devices':{}}}", 324,
-		 "1348Mi", "800m"},
+		{"{'domain':{'memory':{'guest':'1Gi'},'devices':{'autoattachGraphicsDevice':false}}"
+		 "}",
+		 236, "1260Mi", "100m"},
+		{"{'domain':{'cpu':{'cores':2},'memory':{'guest':'1Gi'},'devices':{}}}", 276,
+		 "1300Mi", "200m"},
+		{"{'domain':{'cpu':{'sockets':2,'cores':2,'threads':2},'memory':{'guest':'1Gi'},'"
+		 "devices':{}}}",
+		 324, "1348Mi", "800m"},
 		/* 1Gi / 512 = 2Mi of page tables, from requests only */
-		{"{'domain':{'resources':{'requests':{'memory':'1Gi'}},'devices':{}}}", 270, "1294Mi", "100m"},
-		{"{'domain':{'resources':{'requests':{'memory':'1Gi'},'overcommitGuestOverhead':true},'devices':{}}}",
+		{"{'domain':{'resources':{'requests':{'memory':'1Gi'}},'devices':{}}}", 270,
+		 "1294Mi", "100m"},
+		{"{'domain':{'resources':{'requests':{'memory':'1Gi'},'overcommitGuestOverhead':"
+		 "true},'devices':{}}}",
 		 270, "1Gi", "100m"},
-		{"{'domain':{'resources':{'requests':{'memory':'1Gi','cpu':'2'},'limits':{'memory':'1Gi','cpu':'2'}},"
+		{"{'domain':{'resources':{'requests':{'memory':'1Gi','cpu':'2'},'limits':{'memory':"
+		 "'1Gi','cpu':'2'}},"
 		 "'devices':{}}}",
 		 378, "1402Mi", "2"},
-		{"{'architecture':'arm64','domain':{'memory':{'guest':'1Gi'},'devices':{}}}", 396, "1420Mi", "100m"},
-		{"{'domain':{'memory':{'guest':'1Gi'},'devices':{'tpm':{}}}}", 321, "1345Mi", "100m"},
-		{"{'domain':{'memory':{'guest':'1Gi'},'devices':{}},'livenessProbe':{'exec':{'command':['a']}},"
+		{"{'architecture':'arm64','domain':{'memory':{'guest':'1Gi'},'devices':{}}}", 396,
+		 "1420Mi", "100m"},
+		{"{'domain':{'memory':{'guest':'1Gi'},'devices':{'tpm':{}}}}", 321, "1345Mi",
+		 "100m"},
+		{"{'domain':{'memory':{'guest':'1Gi'},'devices':{}},'livenessProbe':{'exec':{'"
+		 "command':['a']}},"
 		 "'readinessProbe':{'exec':{'command':['a']}}}",
 		 388, "1412Mi", "100m"},
 	};
@@ -231,7 +254,8 @@ static void overhead_and_requests(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		CLEANUP(VirtualMachineInstanceSpec_freep) VirtualMachineInstanceSpec *s =
+		CLEANUP(VirtualMachineInstanceSpec_freep)
+		VirtualMachineInstanceSpec *s =
 			make(&api_type_VirtualMachineInstanceSpec, rows[i].spec);
 		PodResourceRequirements r;
 
@@ -247,13 +271,14 @@ static void overhead_and_requests(void **state)
 
 static void configuration_changes_requests(void **state)
 {
-	CLEANUP(KubeVirtConfiguration_freep) KubeVirtConfiguration *cfg =
+	CLEANUP(KubeVirtConfiguration_freep)
+	KubeVirtConfiguration *cfg =
 		make(&api_type_KubeVirtConfiguration,
 		     "{'additionalGuestMemoryOverheadRatio':'2.0','developerConfiguration':"
 		     "{'memoryOvercommit':200,'cpuAllocationRatio':4}}");
-	CLEANUP(VirtualMachineInstanceSpec_freep) VirtualMachineInstanceSpec *s =
-		make(&api_type_VirtualMachineInstanceSpec,
-		     "{'domain':{'memory':{'guest':'1Gi'},'devices':{}}}");
+	CLEANUP(VirtualMachineInstanceSpec_freep)
+	VirtualMachineInstanceSpec *s = make(&api_type_VirtualMachineInstanceSpec,
+					     "{'domain':{'memory':{'guest':'1Gi'},'devices':{}}}");
 	const struct vmi_devices both = {true, true};
 	PodResourceRequirements r;
 
@@ -272,91 +297,123 @@ static void configuration_changes_requests(void **state)
 
 static void live_migratable(void **state)
 {
-	static const char no_net[] = "cannot migrate VMI which does not use masquerade or a migratable plugin to "
-				     "connect to the pod network";
+	static const char no_net[] =
+		"cannot migrate VMI which does not use masquerade or a migratable plugin to "
+		"connect to the pod network";
 	static const struct {
 		const char *annotations, *spec, *status;
 		const char *reason, *message, *method;
 	} rows[] = {
 		{"", "'domain':{'devices':{}}", "", NULL, "", "LiveMigration"},
-		{"", POD_NET ",'domain':{'devices':{'interfaces':[{'name':'n','masquerade':{}}]}}", "", NULL, "",
-		 "LiveMigration"},
+		{"", POD_NET ",'domain':{'devices':{'interfaces':[{'name':'n','masquerade':{}}]}}",
+		 "", NULL, "", "LiveMigration"},
 		{"", POD_NET ",'domain':{'devices':{'interfaces':[{'name':'n','bridge':{}}]}}", "",
 		 "InterfaceNotLiveMigratable", no_net, "LiveMigration"},
 		{"'kubevirt.io/allow-pod-bridge-network-live-migration':''",
-		 POD_NET ",'domain':{'devices':{'interfaces':[{'name':'n','bridge':{}}]}}", "", NULL, "",
-		 "LiveMigration"},
-		{"", POD_NET ",'domain':{'devices':{'interfaces':[{'name':'n','passtBinding':{}}]}}", "", NULL, "",
-		 "LiveMigration"},
-		{"", POD_NET ",'domain':{'devices':{'interfaces':[{'name':'n','binding':{'name':'good'}}]}}", "",
+		 POD_NET ",'domain':{'devices':{'interfaces':[{'name':'n','bridge':{}}]}}", "",
 		 NULL, "", "LiveMigration"},
-		{"", POD_NET ",'domain':{'devices':{'interfaces':[{'name':'n','binding':{'name':'bad'}}]}}", "",
-		 "InterfaceNotLiveMigratable", no_net, "LiveMigration"},
-		{"", "'domain':{'cpu':{'model':'host-model'},'devices':{}}", "", "CPUModeLiveMigratable",
+		{"",
+		 POD_NET ",'domain':{'devices':{'interfaces':[{'name':'n','passtBinding':{}}]}}",
+		 "", NULL, "", "LiveMigration"},
+		{"",
+		 POD_NET
+		 ",'domain':{'devices':{'interfaces':[{'name':'n','binding':{'name':'good'}}]}}",
+		 "", NULL, "", "LiveMigration"},
+		{"",
+		 POD_NET
+		 ",'domain':{'devices':{'interfaces':[{'name':'n','binding':{'name':'bad'}}]}}",
+		 "", "InterfaceNotLiveMigratable", no_net, "LiveMigration"},
+		{"", "'domain':{'cpu':{'model':'host-model'},'devices':{}}", "",
+		 "CPUModeLiveMigratable",
 		 "the node \"node-1\" does not allow migration with host-model", "LiveMigration"},
-		{"", "'domain':{'devices':{'hostDevices':[{'name':'h'}]}}", "", "HostDeviceNotLiveMigratable",
+		{"", "'domain':{'devices':{'hostDevices':[{'name':'h'}]}}", "",
+		 "HostDeviceNotLiveMigratable",
 		 "VMI specifies non-migratable generic PCI host device", "LiveMigration"},
-		{"", "'domain':{'devices':{'gpus':[{'name':'g'},{'name':'h'}]}}", "", "HostDeviceNotLiveMigratable",
-		 "VMI specifies too many GPUs", "LiveMigration"},
-		{"", "'domain':{'devices':{'gpus':[{'name':'g'}]}}", "", "HostDeviceNotLiveMigratable",
-		 "VMI specifies a GPU but feature gate VGPULiveMigration is not enabled", "LiveMigration"},
-		{"", "'domain':{'launchSecurity':{'sev':{}},'devices':{}}", "", "SEVNotLiveMigratable",
-		 "VMI uses SEV", "LiveMigration"},
-		{"", "'domain':{'launchSecurity':{'tdx':{}},'devices':{}}", "", "TDXNotLiveMigratable",
-		 "VMI uses TDX", "LiveMigration"},
+		{"", "'domain':{'devices':{'gpus':[{'name':'g'},{'name':'h'}]}}", "",
+		 "HostDeviceNotLiveMigratable", "VMI specifies too many GPUs", "LiveMigration"},
+		{"", "'domain':{'devices':{'gpus':[{'name':'g'}]}}", "",
+		 "HostDeviceNotLiveMigratable",
+		 "VMI specifies a GPU but feature gate VGPULiveMigration is not enabled",
+		 "LiveMigration"},
+		{"", "'domain':{'launchSecurity':{'sev':{}},'devices':{}}", "",
+		 "SEVNotLiveMigratable", "VMI uses SEV", "LiveMigration"},
+		{"", "'domain':{'launchSecurity':{'tdx':{}},'devices':{}}", "",
+		 "TDXNotLiveMigratable", "VMI uses TDX", "LiveMigration"},
 		{"", "'domain':{'features':{'hyperv':{'reenlightenment':{}}},'devices':{}}", "",
 		 "NoTSCFrequencyNotLiveMigratable",
-		 "HyperV Reenlightenment VMIs cannot migrate when TSC Frequency is not exposed on the cluster: "
+		 "HyperV Reenlightenment VMIs cannot migrate when TSC Frequency is not exposed on "
+		 "the cluster: "
 		 "guest timers might be inconsistent",
 		 "LiveMigration"},
 		{"", "'domain':{'features':{'hyperv':{'reenlightenment':{}}},'devices':{}}",
 		 "'topologyHints':{'tscFrequency':2000000000}", NULL, "", "LiveMigration"},
-		{"", "'domain':{'features':{'hypervPassthrough':{'enabled':true}},'devices':{}}", "",
-		 "HypervPassthroughNotLiveMigratable", "VMI uses hyperv passthrough", "LiveMigration"},
-		{"", "'domain':{'devices':{}},'volumes':[{'name':'v','persistentVolumeClaim':{'claimName':'c'}}]",
-		 "'volumeStatus':[{'name':'v','persistentVolumeClaimInfo':{'accessModes':['ReadWriteMany']}}]", NULL,
-		 "", "LiveMigration"},
-		{"", "'domain':{'devices':{}},'volumes':[{'name':'v','persistentVolumeClaim':{'claimName':'c'}}]",
-		 "'volumeStatus':[{'name':'v','persistentVolumeClaimInfo':{'accessModes':['ReadWriteOnce']}}]",
+		{"", "'domain':{'features':{'hypervPassthrough':{'enabled':true}},'devices':{}}",
+		 "", "HypervPassthroughNotLiveMigratable", "VMI uses hyperv passthrough",
+		 "LiveMigration"},
+		{"",
+		 "'domain':{'devices':{}},'volumes':[{'name':'v','persistentVolumeClaim':{'"
+		 "claimName':'c'}}]",
+		 "'volumeStatus':[{'name':'v','persistentVolumeClaimInfo':{'accessModes':['"
+		 "ReadWriteMany']}}]",
+		 NULL, "", "LiveMigration"},
+		{"",
+		 "'domain':{'devices':{}},'volumes':[{'name':'v','persistentVolumeClaim':{'"
+		 "claimName':'c'}}]",
+		 "'volumeStatus':[{'name':'v','persistentVolumeClaimInfo':{'accessModes':['"
+		 "ReadWriteOnce']}}]",
 		 "DisksNotLiveMigratable",
-		 "cannot migrate VMI: PVC c is not shared, live migration requires that all PVCs must be shared "
+		 "cannot migrate VMI: PVC c is not shared, live migration requires that all PVCs "
+		 "must be shared "
 		 "(using ReadWriteMany access mode)",
 		 "LiveMigration"},
-		{"", "'domain':{'devices':{}},'volumes':[{'name':'v','dataVolume':{'name':'c'}}]", "",
-		 "DisksNotLiveMigratable",
-		 "cannot migrate VMI: Unable to determine if PVC c is shared, live migration requires that all "
+		{"", "'domain':{'devices':{}},'volumes':[{'name':'v','dataVolume':{'name':'c'}}]",
+		 "", "DisksNotLiveMigratable",
+		 "cannot migrate VMI: Unable to determine if PVC c is shared, live migration "
+		 "requires that all "
 		 "PVCs must be shared (using ReadWriteMany access mode)",
 		 "LiveMigration"},
-		{"", "'domain':{'devices':{}},'volumes':[{'name':'v','hostDisk':{'path':'/a','type':'Disk'}}]", "",
-		 "DisksNotLiveMigratable", "cannot migrate VMI with non-shared HostDisk", "LiveMigration"},
 		{"",
-		 "'domain':{'devices':{}},'volumes':[{'name':'v','hostDisk':{'path':'/a','type':'Disk',"
+		 "'domain':{'devices':{}},'volumes':[{'name':'v','hostDisk':{'path':'/"
+		 "a','type':'Disk'}}]",
+		 "", "DisksNotLiveMigratable", "cannot migrate VMI with non-shared HostDisk",
+		 "LiveMigration"},
+		{"",
+		 "'domain':{'devices':{}},'volumes':[{'name':'v','hostDisk':{'path':'/"
+		 "a','type':'Disk',"
 		 "'shared':true}}]",
 		 "", NULL, "", "LiveMigration"},
-		{"", "'domain':{'devices':{}},'volumes':[{'name':'v','containerDisk':{'image':'i'}}]", "", NULL, "",
-		 "BlockMigration"},
-		{"", "'domain':{'devices':{}},'volumes':[{'name':'v','cloudInitNoCloud':{'userData':'x'}}]", "", NULL,
-		 "", "BlockMigration"},
-		{"", "'domain':{'devices':{}},'volumes':[{'name':'v','emptyDisk':{'capacity':'1Gi'}}]", "", NULL, "",
-		 "BlockMigration"},
+		{"",
+		 "'domain':{'devices':{}},'volumes':[{'name':'v','containerDisk':{'image':'i'}}]",
+		 "", NULL, "", "BlockMigration"},
+		{"",
+		 "'domain':{'devices':{}},'volumes':[{'name':'v','cloudInitNoCloud':{'userData':'x'"
+		 "}}]",
+		 "", NULL, "", "BlockMigration"},
+		{"",
+		 "'domain':{'devices':{}},'volumes':[{'name':'v','emptyDisk':{'capacity':'1Gi'}}]",
+		 "", NULL, "", "BlockMigration"},
 		{"",
 		 "'domain':{'devices':{'disks':[{'name':'v','cdrom':{}}]}},'volumes':[{'name':'v',"
 		 "'persistentVolumeClaim':{'claimName':'c'}}]",
 		 "", NULL, "", "LiveMigration"},
-		{"", "'domain':{'devices':{}},'volumes':[{'name':'v','persistentVolumeClaim':{'claimName':'c'}}]",
+		{"",
+		 "'domain':{'devices':{}},'volumes':[{'name':'v','persistentVolumeClaim':{'"
+		 "claimName':'c'}}]",
 		 "'migratedVolumes':[{'volumeName':'v'}]", NULL, "", "BlockMigration"},
 	};
-	CLEANUP(KubeVirtConfiguration_freep) KubeVirtConfiguration *cfg =
+	CLEANUP(KubeVirtConfiguration_freep)
+	KubeVirtConfiguration *cfg =
 		make(&api_type_KubeVirtConfiguration,
 		     "{'network':{'binding':{'good':{'migration':{}},'bad':{}}}}");
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		CLEANUP(mem_freep) char *text =
+		CLEANUP(mem_freep)
+		char *text =
 			mem_printf("{'metadata':{'annotations':{%s}},'spec':{%s},'status':{%s}}",
 				   rows[i].annotations, rows[i].spec, rows[i].status);
-		CLEANUP(VirtualMachineInstance_freep) VirtualMachineInstance *vmi =
-			make(&api_type_VirtualMachineInstance, text);
+		CLEANUP(VirtualMachineInstance_freep)
+		VirtualMachineInstance *vmi = make(&api_type_VirtualMachineInstance, text);
 		struct migratable_in in = {.vmi = vmi, .node_name = "node-1", .cfg = cfg};
 		struct migratable m;
 
@@ -370,28 +427,32 @@ static void live_migratable(void **state)
 
 static void storage_live_migratable_collects_everything(void **state)
 {
-	CLEANUP(VirtualMachineInstance_freep) VirtualMachineInstance *vmi =
-		make(&api_type_VirtualMachineInstance,
-		     "{'spec':{'domain':{'launchSecurity':{'sev':{}},'features':{'hypervPassthrough':{'enabled':"
-		     "true}},'devices':{'disks':[{'name':'l','lun':{'reservation':true}}]}},'volumes':[{'name':'l',"
-		     "'persistentVolumeClaim':{'claimName':'c'}}]}}");
+	CLEANUP(VirtualMachineInstance_freep)
+	VirtualMachineInstance *vmi = make(&api_type_VirtualMachineInstance,
+					   "{'spec':{'domain':{'launchSecurity':{'sev':{}},'"
+					   "features':{'hypervPassthrough':{'enabled':"
+					   "true}},'devices':{'disks':[{'name':'l','lun':{'"
+					   "reservation':true}}]}},'volumes':[{'name':'l',"
+					   "'persistentVolumeClaim':{'claimName':'c'}}]}}");
 	struct migratable_in in = {.vmi = vmi, .node_name = "n", .has_host_model = true};
 	struct migratable m;
 
 	(void)state;
 	migratable_check_storage(&in, &m);
 	assert_string_equal(m.reason, "NotMigratable");
-	assert_string_equal(m.message,
-			    "SEVNotLiveMigratable: VMI uses SEV, HypervPassthroughNotLiveMigratable: VMI uses "
-			    "hyperv passthrough, PersistentReservationNotLiveMigratable: VMI uses SCSI persistent "
-			    "reservation");
+	assert_string_equal(
+		m.message,
+		"SEVNotLiveMigratable: VMI uses SEV, HypervPassthroughNotLiveMigratable: VMI uses "
+		"hyperv passthrough, PersistentReservationNotLiveMigratable: VMI uses SCSI "
+		"persistent "
+		"reservation");
 }
 
 /* ---- predicates ---- */
 
 #define READY "'conditions':[{'type':'Ready','status':'True'}]"
-#define ROOM "'allocatable':{'cpu':'2','memory':'1Gi','pods':'2','devices.kubevirt.io/kvm':'1'}"
-#define ASK "'containers':[{'name':'c','resources':{'requests':{'cpu':'500m','memory':'512Mi'}}}]"
+#define ROOM  "'allocatable':{'cpu':'2','memory':'1Gi','pods':'2','devices.kubevirt.io/kvm':'1'}"
+#define ASK   "'containers':[{'name':'c','resources':{'requests':{'cpu':'500m','memory':'512Mi'}}}]"
 
 static void predicates(void **state)
 {
@@ -403,12 +464,15 @@ static void predicates(void **state)
 		{"'status':{" ROOM "," READY "}", ASK, NULL, "", false},
 		{"'spec':{'unschedulable':true},'status':{" ROOM "," READY "}", ASK, NULL,
 		 "node(s) were unschedulable", false},
-		{"'spec':{'taints':[{'key':'k','value':'v','effect':'NoSchedule'}]},'status':{" ROOM "," READY "}",
+		{"'spec':{'taints':[{'key':'k','value':'v','effect':'NoSchedule'}]},'status':{" ROOM
+		 "," READY "}",
 		 ASK, NULL, "node(s) had untolerated taint {k: v}", false},
-		{"'spec':{'taints':[{'key':'k','value':'v','effect':'NoSchedule'}]},'status':{" ROOM "," READY "}",
+		{"'spec':{'taints':[{'key':'k','value':'v','effect':'NoSchedule'}]},'status':{" ROOM
+		 "," READY "}",
 		 ASK ",'tolerations':[{'key':'k','operator':'Exists'}]", NULL, "", false},
-		{"'spec':{'taints':[{'key':'k','effect':'PreferNoSchedule'}]},'status':{" ROOM "," READY "}", ASK,
-		 NULL, "", false},
+		{"'spec':{'taints':[{'key':'k','effect':'PreferNoSchedule'}]},'status':{" ROOM
+		 "," READY "}",
+		 ASK, NULL, "", false},
 		{"'status':{" ROOM "}", ASK, NULL,
 		 "node(s) had untolerated taint {node.kubernetes.io/not-ready: }", false},
 		{"'status':{" ROOM "," READY "}", ASK ",'nodeSelector':{'disk':'ssd'}", NULL,
@@ -416,63 +480,94 @@ static void predicates(void **state)
 		{"'metadata':{'name':'n','labels':{'disk':'ssd'}},'status':{" ROOM "," READY "}",
 		 ASK ",'nodeSelector':{'disk':'ssd'}", NULL, "", false},
 		{"'status':{" ROOM "," READY "}",
-		 ASK ",'affinity':{'nodeAffinity':{'requiredDuringSchedulingIgnoredDuringExecution':"
-		     "{'nodeSelectorTerms':[{'matchExpressions':[{'key':'zone','operator':'In','values':['a','b']}]}]}}}",
+		 ASK
+		 ",'affinity':{'nodeAffinity':{'requiredDuringSchedulingIgnoredDuringExecution':"
+		 "{'nodeSelectorTerms':[{'matchExpressions':[{'key':'zone','operator':'In','values'"
+		 ":['a','b']}]}]}}}",
 		 NULL, "node(s) didn't match Pod's node affinity/selector", true},
 		{"'metadata':{'name':'n','labels':{'zone':'b'}},'status':{" ROOM "," READY "}",
-		 ASK ",'affinity':{'nodeAffinity':{'requiredDuringSchedulingIgnoredDuringExecution':"
-		     "{'nodeSelectorTerms':[{'matchExpressions':[{'key':'zone','operator':'In','values':['a','b']}]}]}}}",
+		 ASK
+		 ",'affinity':{'nodeAffinity':{'requiredDuringSchedulingIgnoredDuringExecution':"
+		 "{'nodeSelectorTerms':[{'matchExpressions':[{'key':'zone','operator':'In','values'"
+		 ":['a','b']}]}]}}}",
 		 NULL, "", false},
 		{"'status':{" ROOM "," READY "}",
 		 "'containers':[{'name':'c','resources':{'requests':{'memory':'2Gi'}}}]", NULL,
 		 "Insufficient memory", true},
 		{"'status':{" ROOM "," READY "}", ASK,
-		 "{'metadata':{'name':'o','namespace':'t'},'spec':{'nodeName':'n','containers':[{'name':'c',"
+		 "{'metadata':{'name':'o','namespace':'t'},'spec':{'nodeName':'n','containers':[{'"
+		 "name':'c',"
 		 "'resources':{'requests':{'memory':'600Mi'}}}]}}",
 		 "Insufficient memory", false},
 		{"'status':{" ROOM "," READY "}", ASK,
-		 "{'metadata':{'name':'o','namespace':'t'},'spec':{'nodeName':'n','containers':[{'name':'c',"
+		 "{'metadata':{'name':'o','namespace':'t'},'spec':{'nodeName':'n','containers':[{'"
+		 "name':'c',"
 		 "'resources':{'requests':{'memory':'600Mi'}}}]},'status':{'phase':'Succeeded'}}",
 		 "", false},
 		{"'status':{" ROOM "," READY "}",
-		 "'containers':[{'name':'c','resources':{'requests':{'devices.kubevirt.io/kvm':'2'}}}]", NULL,
-		 "Insufficient devices.kubevirt.io/kvm", true},
-		{"'metadata':{'name':'n','labels':{'kubernetes.io/hostname':'n'}},'status':{" ROOM "," READY "}",
-		 ASK ",'affinity':{'podAntiAffinity':{'requiredDuringSchedulingIgnoredDuringExecution':[{"
-		     "'labelSelector':{'matchLabels':{'a':'b'}},'topologyKey':'kubernetes.io/hostname'}]}}",
-		 "{'metadata':{'name':'o','namespace':'t','labels':{'a':'b'}},'spec':{'nodeName':'n','containers':[]}}",
+		 "'containers':[{'name':'c','resources':{'requests':{'devices.kubevirt.io/"
+		 "kvm':'2'}}}]",
+		 NULL, "Insufficient devices.kubevirt.io/kvm", true},
+		{"'metadata':{'name':'n','labels':{'kubernetes.io/hostname':'n'}},'status':{" ROOM
+		 "," READY "}",
+		 ASK ",'affinity':{'podAntiAffinity':{'"
+		     "requiredDuringSchedulingIgnoredDuringExecution':[{"
+		     "'labelSelector':{'matchLabels':{'a':'b'}},'topologyKey':'kubernetes.io/"
+		     "hostname'}]}}",
+		 "{'metadata':{'name':'o','namespace':'t','labels':{'a':'b'}},'spec':{'nodeName':'"
+		 "n','containers':[]}}",
 		 "node(s) didn't match pod anti-affinity rules", false},
-		{"'metadata':{'name':'n','labels':{'kubernetes.io/hostname':'n'}},'status':{" ROOM "," READY "}",
-		 ASK ",'affinity':{'podAntiAffinity':{'requiredDuringSchedulingIgnoredDuringExecution':[{"
-		     "'labelSelector':{'matchLabels':{'a':'b'}},'topologyKey':'kubernetes.io/hostname'}]}}",
-		 "{'metadata':{'name':'o','namespace':'elsewhere','labels':{'a':'b'}},'spec':{'nodeName':'n',"
+		{"'metadata':{'name':'n','labels':{'kubernetes.io/hostname':'n'}},'status':{" ROOM
+		 "," READY "}",
+		 ASK ",'affinity':{'podAntiAffinity':{'"
+		     "requiredDuringSchedulingIgnoredDuringExecution':[{"
+		     "'labelSelector':{'matchLabels':{'a':'b'}},'topologyKey':'kubernetes.io/"
+		     "hostname'}]}}",
+		 "{'metadata':{'name':'o','namespace':'elsewhere','labels':{'a':'b'}},'spec':{'"
+		 "nodeName':'n',"
 		 "'containers':[]}}",
 		 "", false},
-		{"'metadata':{'name':'n','labels':{'kubernetes.io/hostname':'n'}},'status':{" ROOM "," READY "}",
-		 ASK ",'affinity':{'podAffinity':{'requiredDuringSchedulingIgnoredDuringExecution':[{"
-		     "'labelSelector':{'matchLabels':{'a':'b'}},'topologyKey':'kubernetes.io/hostname'}]}}",
+		{"'metadata':{'name':'n','labels':{'kubernetes.io/hostname':'n'}},'status':{" ROOM
+		 "," READY "}",
+		 ASK
+		 ",'affinity':{'podAffinity':{'requiredDuringSchedulingIgnoredDuringExecution':[{"
+		 "'labelSelector':{'matchLabels':{'a':'b'}},'topologyKey':'kubernetes.io/"
+		 "hostname'}]}}",
 		 NULL, "node(s) didn't match pod affinity rules", false},
-		{"'metadata':{'name':'n','labels':{'kubernetes.io/hostname':'n'}},'status':{" ROOM "," READY "}", ASK,
-		 "{'metadata':{'name':'o','namespace':'t'},'spec':{'nodeName':'n','containers':[],'affinity':"
-		 "{'podAntiAffinity':{'requiredDuringSchedulingIgnoredDuringExecution':[{'labelSelector':{},"
+		{"'metadata':{'name':'n','labels':{'kubernetes.io/hostname':'n'}},'status':{" ROOM
+		 "," READY "}",
+		 ASK,
+		 "{'metadata':{'name':'o','namespace':'t'},'spec':{'nodeName':'n','containers':[],'"
+		 "affinity':"
+		 "{'podAntiAffinity':{'requiredDuringSchedulingIgnoredDuringExecution':[{'"
+		 "labelSelector':{},"
 		 "'topologyKey':'kubernetes.io/hostname'}]}}}}",
 		 "node(s) didn't satisfy existing pods anti-affinity rules", false},
 		{"'status':{" ROOM "," READY "}",
-		 ASK ",'topologySpreadConstraints':[{'maxSkew':1,'topologyKey':'zone','whenUnsatisfiable':"
+		 ASK ",'topologySpreadConstraints':[{'maxSkew':1,'topologyKey':'zone','"
+		     "whenUnsatisfiable':"
 		     "'DoNotSchedule','labelSelector':{}}]",
-		 NULL, "node(s) didn't match pod topology spread constraints (missing required label)", true},
+		 NULL,
+		 "node(s) didn't match pod topology spread constraints (missing required label)",
+		 true},
 	};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		CLEANUP(mem_freep) char *node_text =
-			mem_printf("{%s%s}", strstr(rows[i].node, "metadata") ? "" : "'metadata':{'name':'n'},",
-				   rows[i].node);
-		CLEANUP(mem_freep) char *pod_text =
-			mem_printf("{'metadata':{'name':'p','namespace':'t'},'spec':{%s}}", rows[i].pod);
-		CLEANUP(Node_freep) Node *node = make(&api_type_Node, node_text);
-		CLEANUP(Pod_freep) Pod *pod = make(&api_type_Pod, pod_text);
-		CLEANUP(Pod_freep) Pod *other = rows[i].other ? make(&api_type_Pod, rows[i].other) : NULL;
+		CLEANUP(mem_freep)
+		char *node_text = mem_printf(
+			"{%s%s}",
+			strstr(rows[i].node, "metadata") ? "" : "'metadata':{'name':'n'},",
+			rows[i].node);
+		CLEANUP(mem_freep)
+		char *pod_text = mem_printf("{'metadata':{'name':'p','namespace':'t'},'spec':{%s}}",
+					    rows[i].pod);
+		CLEANUP(Node_freep)
+		Node *node = make(&api_type_Node, node_text);
+		CLEANUP(Pod_freep)
+		Pod *pod = make(&api_type_Pod, pod_text);
+		CLEANUP(Pod_freep)
+		Pod *other = rows[i].other ? make(&api_type_Pod, rows[i].other) : NULL;
 		struct sched_cluster c;
 		struct sched_verdict v;
 
@@ -480,7 +575,8 @@ static void predicates(void **state)
 		assert_int_equal(sched_cluster_add_node(&c, node), RC_OK);
 		if (other)
 			assert_int_equal(sched_cluster_add_pod(&c, other), RC_OK);
-		assert_int_equal(sched_check(&c, &c.nodes[0], pod, NULL, 0, SCHED_FIRST, &v, NULL), RC_OK);
+		assert_int_equal(sched_check(&c, &c.nodes[0], pod, NULL, 0, SCHED_FIRST, &v, NULL),
+				 RC_OK);
 		if (!str_eq(v.n ? v.reasons[0].text : "", rows[i].text) ||
 		    sched_verdict_is_lasting(&v) != rows[i].lasting)
 			fail_msg("row %zu: '%s' lasting %d", i, v.n ? v.reasons[0].text : "",
@@ -493,33 +589,41 @@ static void summary_counts_and_sorts(void **state)
 {
 	struct sched_verdict v[3] = {
 		{.n = 1, .reasons = {{.text = "node(s) were unschedulable"}}},
-		{.n = 2, .reasons = {{.text = "Insufficient cpu"}, {.text = "Insufficient memory"}}},
+		{.n = 2,
+		 .reasons = {{.text = "Insufficient cpu"}, {.text = "Insufficient memory"}}},
 		{.n = 1, .reasons = {{.text = "Insufficient memory"}}},
 	};
 	struct sbuf b = SBUF_INIT(4096);
 
 	(void)state;
 	sched_summary(v, 3, &b);
-	assert_string_equal(sbuf_str(&b), "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) were "
-					  "unschedulable, 2 Insufficient memory.");
+	assert_string_equal(sbuf_str(&b),
+			    "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) were "
+			    "unschedulable, 2 Insufficient memory.");
 	sbuf_fini(&b);
 }
 
 static void names(void **state)
 {
-	CLEANUP(mem_freep) char *a = launcher_pod_name("tiny", "uid-1");
-	CLEANUP(mem_freep) char *b = launcher_pod_name("tiny", "uid-1");
-	CLEANUP(mem_freep) char *c = launcher_pod_name("tiny", "uid-2");
-	CLEANUP(mem_freep) char *id = NULL;
+	CLEANUP(mem_freep)
+	char *a = launcher_pod_name("tiny", "uid-1");
+	CLEANUP(mem_freep)
+	char *b = launcher_pod_name("tiny", "uid-1");
+	CLEANUP(mem_freep)
+	char *c = launcher_pod_name("tiny", "uid-2");
+	CLEANUP(mem_freep)
+	char *id = NULL;
 
 	(void)state;
 	assert_string_equal(a, b);
 	assert_string_not_equal(a, c);
 	assert_true(str_has_prefix(a, "virt-launcher-tiny-"));
 	assert_int_equal(strlen(a), strlen("virt-launcher-tiny-") + 5);
-	assert_int_equal(launcher_label_of("0123456789012345678901234567890123456789012345678901234567890123456789",
-					   &id),
-			 RC_OK);
+	assert_int_equal(
+		launcher_label_of(
+			"0123456789012345678901234567890123456789012345678901234567890123456789",
+			&id),
+		RC_OK);
 	assert_int_equal(strlen(id), 63);
 }
 

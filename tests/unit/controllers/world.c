@@ -16,7 +16,7 @@
 #include "json/json.h"
 #include "world.h"
 
-#define START ((usec_t)1767225600 * USEC_PER_SEC) /* 2026-01-01T00:00:00Z */
+#define START	   ((usec_t)1767225600 * USEC_PER_SEC) /* 2026-01-01T00:00:00Z */
 #define ROUNDS_MAX 60
 
 static void must(enum rc rc, const char *what)
@@ -115,7 +115,8 @@ static void create(struct world *w, const struct api_kind *kind, void *obj)
 
 static struct json *parse(const char *text)
 {
-	CLEANUP(mem_freep) char *copy = mem_strdup(text);
+	CLEANUP(mem_freep)
+	char *copy = mem_strdup(text);
 	struct json *j = NULL;
 	struct err err = {0};
 
@@ -129,7 +130,8 @@ static struct json *parse(const char *text)
 
 void world_add(struct world *w, const struct api_kind *kind, const char *text)
 {
-	CLEANUP(js_unrefp) struct json *j = parse(text);
+	CLEANUP(js_unrefp)
+	struct json *j = parse(text);
 	struct err err = {0};
 	void *obj = NULL;
 
@@ -139,7 +141,8 @@ void world_add(struct world *w, const struct api_kind *kind, const char *text)
 	create(w, kind, obj);
 }
 
-const void *world_get(struct world *w, const struct api_kind *kind, const char *ns, const char *name)
+const void *world_get(struct world *w, const struct api_kind *kind, const char *ns,
+		      const char *name)
 {
 	return kobj_typed(kcache_get(w->cache, kind, ns, name));
 }
@@ -171,9 +174,12 @@ static void merge(struct world *w, const struct api_kind *kind, const char *ns, 
 
 	if (!old)
 		fail_msg("%s %s is gone", kind->kind, name);
-	CLEANUP(js_unrefp) struct json *before = api_encode(kind->type, old);
-	CLEANUP(js_unrefp) struct json *p = js_copy(patch);
-	CLEANUP(js_unrefp) struct json *after = NULL;
+	CLEANUP(js_unrefp)
+	struct json *before = api_encode(kind->type, old);
+	CLEANUP(js_unrefp)
+	struct json *p = js_copy(patch);
+	CLEANUP(js_unrefp)
+	struct json *after = NULL;
 	struct err err = {0};
 	void *obj = NULL;
 
@@ -203,7 +209,8 @@ static void merge(struct world *w, const struct api_kind *kind, const char *ns, 
 void world_patch(struct world *w, const struct api_kind *kind, const char *ns, const char *name,
 		 const char *text)
 {
-	CLEANUP(js_unrefp) struct json *p = parse(text);
+	CLEANUP(js_unrefp)
+	struct json *p = parse(text);
 	bool split = (kind->subresources & API_SUB_STATUS) && js_get(p, "status");
 
 	w->writes += is_counted(kind);
@@ -236,7 +243,8 @@ void world_delete(struct world *w, const struct api_kind *kind, const char *ns, 
 		grace = 0;
 	if (pod)
 		API_SET(m, deletionGracePeriodSeconds,
-			grace >= 0 ? grace : API_GET(&pod->spec, terminationGracePeriodSeconds, 30));
+			grace >= 0 ? grace
+				   : API_GET(&pod->spec, terminationGracePeriodSeconds, 30));
 	if (is_over(kind, obj)) {
 		api_free(kind->type, obj);
 		kcache_remove(w->cache, kind, ns, name);
@@ -276,9 +284,12 @@ static void apply_patch(struct world *w, const struct plan_op *op, bool *touched
 
 static void apply_bind(struct world *w, const struct plan_op *op)
 {
-	CLEANUP(mem_freep) char *spec = mem_printf("{'spec':{'nodeName':'%s'}}", op->node);
-	CLEANUP(js_unrefp) struct json *p = parse(spec);
-	CLEANUP(js_unrefp) struct json *s =
+	CLEANUP(mem_freep)
+	char *spec = mem_printf("{'spec':{'nodeName':'%s'}}", op->node);
+	CLEANUP(js_unrefp)
+	struct json *p = parse(spec);
+	CLEANUP(js_unrefp)
+	struct json *s =
 		parse("{'status':{'conditions':[{'type':'PodScheduled','status':'True'}]}}");
 
 	merge(w, &api_kind_Pod, op->ns, op->name, p, NULL);
@@ -315,10 +326,13 @@ static void apply_op(struct world *w, const struct plan_op *op, bool *touched)
 }
 
 /* Whoever creates what is refused learns of it at the next look, as from the real runner. */
-static const struct err *refusal_for(const struct world *w, const struct ctl_def *def, struct err *buf)
+static const struct err *refusal_for(const struct world *w, const struct ctl_def *def,
+				     struct err *buf)
 {
-	bool concerns = (w->refuses == &api_kind_Pod && str_eq(def->name, "virtualmachineinstance")) ||
-			(w->refuses == &api_kind_VirtualMachineInstance && str_eq(def->name, "virtualmachine"));
+	bool concerns =
+		(w->refuses == &api_kind_Pod && str_eq(def->name, "virtualmachineinstance")) ||
+		(w->refuses == &api_kind_VirtualMachineInstance &&
+		 str_eq(def->name, "virtualmachine"));
 
 	if (!w->refuses || !concerns)
 		return NULL;
@@ -326,11 +340,12 @@ static const struct err *refusal_for(const struct world *w, const struct ctl_def
 	return buf;
 }
 
-static void run_reconcile(struct world *w, const struct ctl_def *def, const char *ns, const char *name,
-			  struct plan *out)
+static void run_reconcile(struct world *w, const struct ctl_def *def, const char *ns,
+			  const char *name, struct plan *out)
 {
 	struct err refusal = {0};
-	struct view v = {.cache = w->cache, .now = w->now, .refused = refusal_for(w, def, &refusal)};
+	struct view v = {
+		.cache = w->cache, .now = w->now, .refused = refusal_for(w, def, &refusal)};
 	struct err err = {0};
 	enum rc rc;
 
@@ -354,7 +369,8 @@ static char *printed(const struct plan *p)
 
 char *world_plan(struct world *w, const struct ctl_def *def, const char *ns, const char *name)
 {
-	CLEANUP(plan_fini) struct plan p;
+	CLEANUP(plan_fini)
+	struct plan p;
 
 	run_reconcile(w, def, ns, name, &p);
 	return printed(&p);
@@ -362,13 +378,17 @@ char *world_plan(struct world *w, const struct ctl_def *def, const char *ns, con
 
 static bool step(struct world *w, const struct ctl_def *def, const char *ns, const char *name)
 {
-	CLEANUP(plan_fini) struct plan p;
-	CLEANUP(plan_fini) struct plan again;
+	CLEANUP(plan_fini)
+	struct plan p;
+	CLEANUP(plan_fini)
+	struct plan again;
 
 	run_reconcile(w, def, ns, name, &p);
 	run_reconcile(w, def, ns, name, &again);
-	CLEANUP(mem_freep) char *a = printed(&p);
-	CLEANUP(mem_freep) char *b = printed(&again);
+	CLEANUP(mem_freep)
+	char *a = printed(&p);
+	CLEANUP(mem_freep)
+	char *b = printed(&again);
 	bool writes = false;
 
 	assert_string_equal(a, b);
@@ -378,7 +398,8 @@ static bool step(struct world *w, const struct ctl_def *def, const char *ns, con
 		bool touched = false;
 
 		for (size_t k = 0; k < i; k++)
-			touched |= p.ops[k].kind == p.ops[i].kind && str_eq(p.ops[k].name, p.ops[i].name) &&
+			touched |= p.ops[k].kind == p.ops[i].kind &&
+				   str_eq(p.ops[k].name, p.ops[i].name) &&
 				   p.ops[k].type == PLAN_PATCH;
 		if (p.ops[i].type == PLAN_CREATE && p.ops[i].kind == w->refuses)
 			break;
@@ -456,7 +477,8 @@ bool world_next(struct world *w, usec_t limit)
 
 #define TORTURE_MAX 3000
 
-static void torture_key(struct world *w, const struct ctl_def *def, const char *ns, const char *name)
+static void torture_key(struct world *w, const struct ctl_def *def, const char *ns,
+			const char *name)
 {
 	struct view v = {.cache = w->cache, .now = w->now};
 	bool delivered = true;
@@ -472,14 +494,14 @@ static void torture_key(struct world *w, const struct ctl_def *def, const char *
 
 		delivered = mem_fault_disarm();
 		if (rc && rc != RC_NOMEM)
-			fail_msg("%s %s/%s, allocation %u: %s: %s", def->name, ns, name, n, rc_name(rc),
-				 err.msg);
+			fail_msg("%s %s/%s, allocation %u: %s: %s", def->name, ns, name, n,
+				 rc_name(rc), err.msg);
 		if (rc && !delivered)
 			fail_msg("%s %s/%s: no memory without a fault", def->name, ns, name);
 		plan_fini(&p);
 		if (mem_live_blocks() != before)
-			fail_msg("%s %s/%s, allocation %u: %zu blocks leaked", def->name, ns, name, n,
-				 mem_live_blocks() - before);
+			fail_msg("%s %s/%s, allocation %u: %zu blocks leaked", def->name, ns, name,
+				 n, mem_live_blocks() - before);
 	}
 }
 
@@ -507,7 +529,8 @@ const char *world_at(struct world *w, const struct api_kind *kind, const char *n
 {
 	static char text[4096];
 	const void *obj = world_get(w, kind, ns, name);
-	CLEANUP(js_unrefp) struct json *j = obj ? api_encode(kind->type, obj) : NULL;
+	CLEANUP(js_unrefp)
+	struct json *j = obj ? api_encode(kind->type, obj) : NULL;
 	struct json *at = NULL;
 
 	if (!obj || js_pointer_get(j, pointer, &at, NULL))
@@ -515,19 +538,21 @@ const char *world_at(struct world *w, const struct api_kind *kind, const char *n
 	if (js_str(at)) {
 		snprintf(text, sizeof(text), "%s", js_str(at));
 	} else {
-		CLEANUP(mem_freep) char *t = js_to_text(at);
+		CLEANUP(mem_freep)
+		char *t = js_to_text(at);
 
 		snprintf(text, sizeof(text), "%s", t);
 	}
 	return text;
 }
 
-const char *world_cond(struct world *w, const struct api_kind *kind, const char *ns, const char *name,
-		       const char *type)
+const char *world_cond(struct world *w, const struct api_kind *kind, const char *ns,
+		       const char *name, const char *type)
 {
 	static char text[1024];
 	const void *obj = world_get(w, kind, ns, name);
-	CLEANUP(js_unrefp) struct json *j = obj ? api_encode(kind->type, obj) : NULL;
+	CLEANUP(js_unrefp)
+	struct json *j = obj ? api_encode(kind->type, obj) : NULL;
 	const struct json *list = js_at(j, "status", "conditions", NULL);
 
 	for (size_t i = 0; i < js_len(list); i++) {
@@ -536,7 +561,8 @@ const char *world_cond(struct world *w, const struct api_kind *kind, const char 
 		if (!str_eq(js_get_str(c, "type"), type))
 			continue;
 		snprintf(text, sizeof(text), "%s%s%s%s%s", js_get_str(c, "status"),
-			 js_get(c, "reason") ? " " : "", js_get(c, "reason") ? js_get_str(c, "reason") : "",
+			 js_get(c, "reason") ? " " : "",
+			 js_get(c, "reason") ? js_get_str(c, "reason") : "",
 			 js_get(c, "message") ? ": " : "",
 			 js_get(c, "message") ? js_get_str(c, "message") : "");
 		return text;
@@ -556,12 +582,15 @@ bool world_saw(struct world *w, const char *event)
 
 void golden_check(const char *name, const char *text)
 {
-	CLEANUP(mem_freep) char *path = mem_printf("%s/%s", GOLDEN_DIR, name);
-	CLEANUP(mem_freep) char *want = NULL;
+	CLEANUP(mem_freep)
+	char *path = mem_printf("%s/%s", GOLDEN_DIR, name);
+	CLEANUP(mem_freep)
+	char *want = NULL;
 	struct err err = {0};
 
 	if (getenv("GOLDEN_UPDATE")) {
-		must(file_write_durable(path, text, strlen(text), 0644, &err), "write a golden file");
+		must(file_write_durable(path, text, strlen(text), 0644, &err),
+		     "write a golden file");
 		return;
 	}
 	if (file_read(path, 4 << 20, &want, NULL, &err))

@@ -19,12 +19,12 @@ struct world {
 	uint64_t next_uid;
 	const struct ctl_def *defs[40];
 	size_t n_defs;
-	unsigned writes;      /* of VirtualMachine, VMI, VMIM and Pod objects */
-	usec_t next_look;     /* earliest requeue of the last settling; USEC_INFINITY: none */
-	struct sbuf trace;    /* plans of watched definitions, printed */
-	const char *traced;   /* name of the traced definition; NULL: all */
+	unsigned writes;    /* of VirtualMachine, VMI, VMIM and Pod objects */
+	usec_t next_look;   /* earliest requeue of the last settling; USEC_INFINITY: none */
+	struct sbuf trace;  /* plans of watched definitions, printed */
+	const char *traced; /* name of the traced definition; NULL: all */
 	bool is_tracing;
-	struct sbuf events;   /* "reason: message" lines */
+	struct sbuf events;		/* "reason: message" lines */
 	const struct api_kind *refuses; /* creations of this kind are refused… */
 	const char *refusal;		/* …with this text */
 };
@@ -34,7 +34,8 @@ void world_fini(struct world *w);
 
 /* From JSON with single quotes for double ones; gets uid, version and time. */
 void world_add(struct world *w, const struct api_kind *kind, const char *text);
-const void *world_get(struct world *w, const struct api_kind *kind, const char *ns, const char *name);
+const void *world_get(struct world *w, const struct api_kind *kind, const char *ns,
+		      const char *name);
 /* A merge patch by somebody else (an agent, a user); counted as a write. */
 void world_patch(struct world *w, const struct api_kind *kind, const char *ns, const char *name,
 		 const char *text);
@@ -60,8 +61,8 @@ void world_torture(struct world *w);
 const char *world_at(struct world *w, const struct api_kind *kind, const char *ns, const char *name,
 		     const char *pointer);
 /* Status of a condition, or "(none)". */
-const char *world_cond(struct world *w, const struct api_kind *kind, const char *ns, const char *name,
-		       const char *type);
+const char *world_cond(struct world *w, const struct api_kind *kind, const char *ns,
+		       const char *name, const char *type);
 size_t world_count(struct world *w, const struct api_kind *kind);
 bool world_saw(struct world *w, const char *event); /* "reason: message" was an event */
 

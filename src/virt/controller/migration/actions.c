@@ -9,7 +9,7 @@
 #include "virt/controller/vmi/resources.h"
 #include "virt/names.h"
 
-#define VMI (&api_kind_VirtualMachineInstance)
+#define VMI  (&api_kind_VirtualMachineInstance)
 #define VMIM (&api_kind_VirtualMachineInstanceMigration)
 
 enum rc mig_act_none(struct mig *m)
@@ -110,7 +110,8 @@ static enum rc plan_handover(struct mig *m)
 {
 	if (view_get(m->v, &api_kind_Handover, m->old->metadata.namespace, m->old->metadata.name))
 		return RC_OK;
-	CLEANUP(Handover_freep) Handover *h = Handover_new();
+	CLEANUP(Handover_freep)
+	Handover *h = Handover_new();
 
 	if (!h)
 		return RC_NOMEM;
@@ -172,8 +173,8 @@ enum rc mig_act_hand_off(struct mig *m)
 		return RC_OK;
 	if (!m->pods.current)
 		return err_set(m->err, RC_BUSY, "the source pod is not known yet");
-	CLEANUP(VirtualMachineInstance_freep) VirtualMachineInstance *next =
-		VirtualMachineInstance_clone(m->vmi);
+	CLEANUP(VirtualMachineInstance_freep)
+	VirtualMachineInstance *next = VirtualMachineInstance_clone(m->vmi);
 
 	if (!next)
 		return RC_NOMEM;
@@ -272,7 +273,8 @@ static void cpu_requirements(const Pod *pod, struct sbuf *out)
 static enum rc tell_host_model(struct mig *m)
 {
 	const CPU *cpu = m->vmi ? m->vmi->spec.domain.cpu : NULL;
-	CLEANUP(Pod_freep) Pod *pod = NULL;
+	CLEANUP(Pod_freep)
+	Pod *pod = NULL;
 	struct sbuf text = SBUF_INIT(2048);
 
 	if (!str_eq(m->reason, "NoCandidate") || !cpu || !str_eq(cpu->model, "host-model") ||
@@ -280,10 +282,11 @@ static enum rc tell_host_model(struct mig *m)
 		return RC_OK;
 	TRY(mig_target_pod(m, &pod));
 	cpu_requirements(pod, &text);
-	enum rc rc = plan_event(m->plan, VMI, m->vmi, "Warning", "NoSuitableNodesForHostModelMigration",
-				"Migration cannot proceed since no node is suitable to run the required "
-				"CPU model / required features: %s",
-				sbuf_str(&text));
+	enum rc rc =
+		plan_event(m->plan, VMI, m->vmi, "Warning", "NoSuitableNodesForHostModelMigration",
+			   "Migration cannot proceed since no node is suitable to run the required "
+			   "CPU model / required features: %s",
+			   sbuf_str(&text));
 
 	sbuf_fini(&text);
 	return rc;
@@ -334,8 +337,8 @@ static enum rc take_back(struct mig *m)
 
 	if (!s || API_GET(s, failed, false) || API_GET(s, completed, false) || m->keeps_target)
 		return RC_OK;
-	CLEANUP(VirtualMachineInstance_freep) VirtualMachineInstance *next =
-		VirtualMachineInstance_clone(m->vmi);
+	CLEANUP(VirtualMachineInstance_freep)
+	VirtualMachineInstance *next = VirtualMachineInstance_clone(m->vmi);
 
 	if (!next)
 		return RC_NOMEM;
@@ -348,9 +351,10 @@ static enum rc take_back(struct mig *m)
 	TRY(plan_update(m->plan, VMI, m->vmi, STEAL(next), NULL));
 	if (!str_eq(m->reason, "TargetDown"))
 		return RC_OK;
-	return plan_event(m->plan, VMI, m->vmi, "Warning", "FailedMigration",
-			  "VirtualMachineInstance migration uid %s failed. reason: Target pod is down",
-			  m->old->metadata.uid);
+	return plan_event(
+		m->plan, VMI, m->vmi, "Warning", "FailedMigration",
+		"VirtualMachineInstance migration uid %s failed. reason: Target pod is down",
+		m->old->metadata.uid);
 }
 
 enum rc mig_act_abandon(struct mig *m)
@@ -374,8 +378,8 @@ enum rc mig_act_abandon(struct mig *m)
 enum rc mig_act_request_abort(struct mig *m)
 {
 	const MigState *s = mig_vmi_state(m);
-	CLEANUP(VirtualMachineInstance_freep) VirtualMachineInstance *next =
-		VirtualMachineInstance_clone(m->vmi);
+	CLEANUP(VirtualMachineInstance_freep)
+	VirtualMachineInstance *next = VirtualMachineInstance_clone(m->vmi);
 
 	if (!next)
 		return RC_NOMEM;

@@ -6,12 +6,12 @@
 #include "virt/controller/migration/mig_int.h"
 #include "virt/controller/vmi/resources.h"
 
-#define PER_CLUSTER 5
-#define PER_NODE 2
+#define PER_CLUSTER	   5
+#define PER_NODE	   2
 #define COMPLETION_PER_GIB 150
-#define PROGRESS_TIMEOUT 150
-#define UTILITY_TIMEOUT 150
-#define MAX_DOWNTIME_MS 900
+#define PROGRESS_TIMEOUT   150
+#define UTILITY_TIMEOUT	   150
+#define MAX_DOWNTIME_MS	   900
 
 static const MigrationConfiguration *configured(const struct view *v)
 {
@@ -47,10 +47,12 @@ static enum rc fill(VMIMConfigurationOptions *o, const MigrationConfiguration *m
 	TRY(api_set_str(&o->bandwidthPerMigration,
 			mc->bandwidthPerMigration ? mc->bandwidthPerMigration : "0Mi"));
 	TRY(api_set_str(&o->network, mc->network));
-	API_SET(o, parallelMigrationsPerCluster, API_GET(mc, parallelMigrationsPerCluster, PER_CLUSTER));
+	API_SET(o, parallelMigrationsPerCluster,
+		API_GET(mc, parallelMigrationsPerCluster, PER_CLUSTER));
 	API_SET(o, parallelOutboundMigrationsPerNode,
 		API_GET(mc, parallelOutboundMigrationsPerNode, PER_NODE));
-	API_SET(o, completionTimeoutPerGiB, API_GET(mc, completionTimeoutPerGiB, COMPLETION_PER_GIB));
+	API_SET(o, completionTimeoutPerGiB,
+		API_GET(mc, completionTimeoutPerGiB, COMPLETION_PER_GIB));
 	API_SET(o, progressTimeout, API_GET(mc, progressTimeout, PROGRESS_TIMEOUT));
 	API_SET(o, utilityVolumesTimeout, API_GET(mc, utilityVolumesTimeout, UTILITY_TIMEOUT));
 	API_SET(o, maxDowntimeMs, API_GET(mc, maxDowntimeMs, MAX_DOWNTIME_MS));
@@ -67,8 +69,8 @@ static enum rc fill(VMIMConfigurationOptions *o, const MigrationConfiguration *m
 
 enum rc mig_effective_config(const struct view *v, VMIMConfigurationOptions **out)
 {
-	CLEANUP(VMIMConfigurationOptions_freep) VMIMConfigurationOptions *o =
-		VMIMConfigurationOptions_new();
+	CLEANUP(VMIMConfigurationOptions_freep)
+	VMIMConfigurationOptions *o = VMIMConfigurationOptions_new();
 
 	if (!o)
 		return RC_NOMEM;
@@ -80,8 +82,8 @@ enum rc mig_effective_config(const struct view *v, VMIMConfigurationOptions **ou
 usec_t mig_acceptable_time(const struct view *v, const VirtualMachineInstance *vmi)
 {
 	const MigrationConfiguration *mc = configured(v);
-	int64_t per_gb = mc ? API_GET(mc, completionTimeoutPerGiB, COMPLETION_PER_GIB)
-			    : COMPLETION_PER_GIB;
+	int64_t per_gb =
+		mc ? API_GET(mc, completionTimeoutPerGiB, COMPLETION_PER_GIB) : COMPLETION_PER_GIB;
 	int64_t bytes = vmi_guest_memory(&vmi->spec);
 	int64_t gb = (bytes + 999999999) / 1000000000;
 

@@ -13,29 +13,29 @@ typedef VirtualMachineInstanceMigration Vmim; /* its full name does not fit into
 typedef VirtualMachineInstanceMigrationState MigState;
 
 #define MIG_UNSCHEDULABLE_TIMEOUT (300 * USEC_PER_SEC) /* since the target pod's creation */
-#define MIG_PENDING_TIMEOUT (900 * USEC_PER_SEC)
-#define MIG_PREPARE_TIMEOUT (120 * USEC_PER_SEC)  /* hand-off until the target listens */
-#define MIG_START_TIMEOUT (120 * USEC_PER_SEC)	  /* target listens until the source begins */
-#define MIG_REPORT_TIMEOUT (60 * USEC_PER_SEC)	  /* abort asked for until somebody reports an end */
-#define MIG_UNSEEN (5 * USEC_PER_SEC)		  /* an object may be newer than its kind's list */
-#define MIG_KEEP_FINAL 5
+#define MIG_PENDING_TIMEOUT	  (900 * USEC_PER_SEC)
+#define MIG_PREPARE_TIMEOUT	  (120 * USEC_PER_SEC) /* hand-off until the target listens */
+#define MIG_START_TIMEOUT	  (120 * USEC_PER_SEC) /* target listens until the source begins */
+#define MIG_REPORT_TIMEOUT	  (60 * USEC_PER_SEC) /* abort asked for until somebody reports an end */
+#define MIG_UNSEEN		  (5 * USEC_PER_SEC) /* an object may be newer than its kind's list */
+#define MIG_KEEP_FINAL		  5
 
 /* One reconcile. */
 struct mig {
 	const struct view *v;
-	const Vmim *old;   /* as stored */
-	Vmim *next;	   /* with the wished status */
+	const Vmim *old; /* as stored */
+	Vmim *next;	 /* with the wished status */
 	enum mig_state state;
 	const VirtualMachineInstance *vmi; /* NULL: gone */
 	struct vmi_pods pods;
-	const Pod *target; /* this migration's pod; NULL: none in the view */
-	char *target_name; /* owned */
-	const char *failure; /* text of the MIG_EV_FAIL that was observed */
+	const Pod *target;	/* this migration's pod; NULL: none in the view */
+	char *target_name;	/* owned */
+	const char *failure;	/* text of the MIG_EV_FAIL that was observed */
 	char failure_text[512]; /* storage for failure when it is composed */
-	const char *reason;  /* status.ferry.reason with it; NULL: none */
-	bool keeps_target;   /* the target pod may hold the guest: leave it alone */
-	bool has_waited;     /* progress is about to be made: the write may be shared */
-	usec_t may_wait;     /* then: for how long */
+	const char *reason;	/* status.ferry.reason with it; NULL: none */
+	bool keeps_target;	/* the target pod may hold the guest: leave it alone */
+	bool has_waited;	/* progress is about to be made: the write may be shared */
+	usec_t may_wait;	/* then: for how long */
 	struct plan *plan;
 	struct err *err;
 };
@@ -55,7 +55,7 @@ usec_t mig_failure_backoff(const struct mig *m);
 
 /* placement.c */
 struct mig_placement {
-	bool is_hopeless; /* no waiting can help */
+	bool is_hopeless;   /* no waiting can help */
 	const char *reason; /* NoCandidate, TargetIsSource, OnlyOneNode */
 	char message[512];
 };
@@ -78,9 +78,9 @@ enum rc mig_act_create_target(struct mig *m);
 enum rc mig_act_hand_off(struct mig *m);
 enum rc mig_act_succeed(struct mig *m);
 enum rc mig_act_request_abort(struct mig *m);
-enum rc mig_act_report(struct mig *m);	     /* says why; part of the others */
-enum rc mig_act_drop_target(struct mig *m);  /* before the hand-off: delete the target pod */
-enum rc mig_act_abandon(struct mig *m);	     /* handed off, not started: say so on the VMI, delete it */
-enum rc mig_act_finish_failed(struct mig *m);/* while running: the agents have ended it */
+enum rc mig_act_report(struct mig *m);	    /* says why; part of the others */
+enum rc mig_act_drop_target(struct mig *m); /* before the hand-off: delete the target pod */
+enum rc mig_act_abandon(struct mig *m); /* handed off, not started: say so on the VMI, delete it */
+enum rc mig_act_finish_failed(struct mig *m); /* while running: the agents have ended it */
 
 #endif

@@ -36,12 +36,13 @@ static size_t newer_final(const struct view *v, const Vmim *m)
 /* Pods that have ended and that only this migration's record explains. */
 static enum rc delete_ended_pod(struct mig *m, const char *name)
 {
-	const Pod *pod = name ? view_get(m->v, &api_kind_Pod, m->old->metadata.namespace, name) : NULL;
+	const Pod *pod =
+		name ? view_get(m->v, &api_kind_Pod, m->old->metadata.namespace, name) : NULL;
 
 	if (!pod || !kit_pod_is_final(pod) || pod->metadata.deletionTimestamp)
 		return RC_OK;
-	return plan_delete(m->plan, &api_kind_Pod, pod->metadata.namespace, name, pod->metadata.uid, 0,
-			   NULL);
+	return plan_delete(m->plan, &api_kind_Pod, pod->metadata.namespace, name, pod->metadata.uid,
+			   0, NULL);
 }
 
 static bool is_superfluous(const struct mig *m)
@@ -67,8 +68,8 @@ static enum rc drop_finalizer(struct mig *m)
 {
 	if (!api_has_finalizer(&m->old->metadata, FIN_VMIM))
 		return RC_OK;
-	CLEANUP(VirtualMachineInstanceMigration_freep) Vmim *next =
-		VirtualMachineInstanceMigration_clone(m->old);
+	CLEANUP(VirtualMachineInstanceMigration_freep)
+	Vmim *next = VirtualMachineInstanceMigration_clone(m->old);
 
 	if (!next)
 		return RC_NOMEM;
@@ -84,7 +85,8 @@ static enum rc finish(struct mig *m)
 	TRY(drop_finalizer(m));
 	if (!is_superfluous(m) || m->old->metadata.deletionTimestamp)
 		return RC_OK;
-	if (s && m->vmi && !str_eq(s->sourcePod, m->pods.current ? m->pods.current->metadata.name : NULL))
+	if (s && m->vmi &&
+	    !str_eq(s->sourcePod, m->pods.current ? m->pods.current->metadata.name : NULL))
 		TRY(delete_ended_pod(m, s->sourcePod));
 	return plan_delete(m->plan, VMIM, m->old->metadata.namespace, m->old->metadata.name,
 			   m->old->metadata.uid, -1, NULL);
@@ -169,8 +171,8 @@ enum rc mig_reconcile(const struct view *v, const char *ns, const char *name, st
 
 	if (!vmim || str_is_empty(vmim->spec.vmiName))
 		return RC_OK;
-	CLEANUP(VirtualMachineInstanceMigration_freep) Vmim *next =
-		VirtualMachineInstanceMigration_clone(vmim);
+	CLEANUP(VirtualMachineInstanceMigration_freep)
+	Vmim *next = VirtualMachineInstanceMigration_clone(vmim);
 	struct mig m = {
 		.v = v,
 		.old = vmim,
@@ -271,9 +273,14 @@ static const struct ctl_index indexes[] = {
 };
 
 static const struct api_kind *const reads[] = {
-	&api_kind_PersistentVolumeClaim, &api_kind_PersistentVolume, &api_kind_StorageClass,
-	&api_kind_Namespace,		 &api_kind_PortBinding,	     &api_kind_Handover,
-	&api_kind_KubeVirt,		 NULL,
+	&api_kind_PersistentVolumeClaim,
+	&api_kind_PersistentVolume,
+	&api_kind_StorageClass,
+	&api_kind_Namespace,
+	&api_kind_PortBinding,
+	&api_kind_Handover,
+	&api_kind_KubeVirt,
+	NULL,
 };
 
 const struct ctl_def mig_ctl_def = {

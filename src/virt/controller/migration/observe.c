@@ -77,15 +77,16 @@ static enum rc consider_start(struct mig *m, enum mig_event *out)
 
 	*out = MIG_EV_NONE;
 	if (rival(m) || is_taken(m)) {
-		*out = fail(m, "VMI is not eligible for migration because another migration job is in "
-			       "progress.");
+		*out = fail(m,
+			    "VMI is not eligible for migration because another migration job is in "
+			    "progress.");
 		return RC_OK;
 	}
 	if (API_COND_GET(&m->vmi->status, VirtualMachineInstanceCondition, "LiveMigratable", &c) &&
 	    str_eq(c.status, "False")) {
 		m->reason = "NotMigratable";
-		*out = failf(m, "Cannot migrate VMI, Reason: %s, Message: %s", c.reason ? c.reason : "",
-			     c.message ? c.message : "");
+		*out = failf(m, "Cannot migrate VMI, Reason: %s, Message: %s",
+			     c.reason ? c.reason : "", c.message ? c.message : "");
 		return RC_OK;
 	}
 	if (!str_eq(m->vmi->status.phase, "Running") || m->vmi->status.activePods.n > 1 ||
@@ -93,8 +94,8 @@ static enum rc consider_start(struct mig *m, enum mig_event *out)
 		return RC_OK; /* its next change wakes us */
 	wait = mig_failure_backoff(m);
 	if (wait) {
-		TRY(plan_event(m->plan, &api_kind_VirtualMachineInstanceMigration, m->old, "Warning",
-			       "MigrationBackoff", "backoff migrating vmi %s/%s",
+		TRY(plan_event(m->plan, &api_kind_VirtualMachineInstanceMigration, m->old,
+			       "Warning", "MigrationBackoff", "backoff migrating vmi %s/%s",
 			       m->vmi->metadata.namespace, m->vmi->metadata.name));
 		return plan_requeue_after(m->plan, wait);
 	}
@@ -120,7 +121,8 @@ static enum rc consider_placement(struct mig *m, const Pod *pod, enum mig_event 
 
 static enum rc observe_pending(struct mig *m, enum mig_event *out)
 {
-	CLEANUP(Pod_freep) Pod *pod = NULL;
+	CLEANUP(Pod_freep)
+	Pod *pod = NULL;
 
 	if (m->target) { /* made, but its record got lost */
 		*out = MIG_EV_SLOT;
@@ -176,12 +178,13 @@ static enum rc observe_unschedulable(struct mig *m, enum mig_event *out)
 		return RC_OK;
 	TRY(api_set_str(&m->next->status.ferry->stage, "WaitingForNode"));
 	if (first)
-		TRY(plan_event(m->plan, &api_kind_VirtualMachineInstanceMigration, m->old, "Warning",
-			       "migrationTargetPodUnschedulable",
+		TRY(plan_event(m->plan, &api_kind_VirtualMachineInstanceMigration, m->old,
+			       "Warning", "migrationTargetPodUnschedulable",
 			       "Migration target pod for VMI [%s/%s] is currently unschedulable.",
 			       m->vmi->metadata.namespace, m->vmi->metadata.name));
 	return check_timeout(m, "unschedulable",
-			     timeout_of(m, ANN_UNSCHEDULABLE_TIMEOUT, MIG_UNSCHEDULABLE_TIMEOUT), out);
+			     timeout_of(m, ANN_UNSCHEDULABLE_TIMEOUT, MIG_UNSCHEDULABLE_TIMEOUT),
+			     out);
 }
 
 /* A pod that was made a moment ago may not be in the view yet, right after a restart. */
@@ -211,7 +214,8 @@ static enum rc observe_scheduling(struct mig *m, enum mig_event *out)
 	}
 	if (str_is_empty(m->target->spec.nodeName) && is_unschedulable(m->target))
 		return observe_unschedulable(m, out);
-	return check_timeout(m, "pending", timeout_of(m, ANN_PENDING_TIMEOUT, MIG_PENDING_TIMEOUT), out);
+	return check_timeout(m, "pending", timeout_of(m, ANN_PENDING_TIMEOUT, MIG_PENDING_TIMEOUT),
+			     out);
 }
 
 static enum rc observe_scheduled(struct mig *m, enum mig_event *out)
@@ -221,8 +225,9 @@ static enum rc observe_scheduled(struct mig *m, enum mig_event *out)
 	} else if (target_is_down(m)) {
 		*out = fail(m, "Migration failed because target pod shutdown during migration");
 	} else if (is_taken(m)) {
-		*out = fail(m, "VMI is not eligible for migration because another migration job is in "
-			       "progress.");
+		*out = fail(m,
+			    "VMI is not eligible for migration because another migration job is in "
+			    "progress.");
 	} else if (!str_eq(m->vmi->status.phase, "Running")) {
 		*out = fail(m, "Migration failed vmi shutdown during migration.");
 	} else if (!m->target) {
@@ -240,8 +245,9 @@ static enum mig_event observe_lost_state(struct mig *m)
 {
 	m->keeps_target = m->state == MIG_RUNNING;
 	if (m->vmi->status.migrationState)
-		return fail(m, "VMI's migration state was taken over by another migration job during "
-			       "active migration.");
+		return fail(m,
+			    "VMI's migration state was taken over by another migration job during "
+			    "active migration.");
 	return fail(m, "VMI's migration state was cleared during the active migration.");
 }
 
@@ -259,7 +265,8 @@ static enum rc check_deadline(struct mig *m, enum mig_state since, usec_t limit,
 
 static bool wants_follow_up(const VirtualMachineInstance *vmi)
 {
-	static const char *const types[] = {"HotVCPUChange", "HotMemoryChange", "MigrationRequired"};
+	static const char *const types[] = {"HotVCPUChange", "HotMemoryChange",
+					    "MigrationRequired"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(types); i++)
 		if (API_COND_IS(&vmi->status, VirtualMachineInstanceCondition, types[i], "True"))
@@ -269,7 +276,8 @@ static bool wants_follow_up(const VirtualMachineInstance *vmi)
 
 static bool is_done(const struct mig *m, const MigState *s)
 {
-	return API_GET(s, completed, false) && !API_GET(s, failed, false) && !wants_follow_up(m->vmi);
+	return API_GET(s, completed, false) && !API_GET(s, failed, false) &&
+	       !wants_follow_up(m->vmi);
 }
 
 static const char *failed_text(const MigState *s)
@@ -341,7 +349,8 @@ static enum rc observe_running(struct mig *m, enum mig_event *out)
 		*out = fail(m, failed_text(s));
 	} else if (m->old->metadata.deletionTimestamp && !API_GET(s, abortRequested, false)) {
 		*out = MIG_EV_CANCEL;
-	} else if (!m->target && !API_GET(s, completed, false) && !API_GET(s, abortRequested, false)) {
+	} else if (!m->target && !API_GET(s, completed, false) &&
+		   !API_GET(s, abortRequested, false)) {
 		*out = MIG_EV_ABORT;
 	} else {
 		return observe_overdue(m, s, out);

@@ -56,7 +56,8 @@ static const struct sched_reason *pick(const struct sched_verdict *v)
 }
 
 static enum rc ask_node(struct mig *m, const struct sched_cluster *c, const struct sched_node *n,
-			const Pod *pod, const struct sched_volume *vols, size_t n_vols, struct asked *a)
+			const Pod *pod, const struct sched_volume *vols, size_t n_vols,
+			struct asked *a)
 {
 	const char *name = n->node->metadata.name;
 	bool is_source = str_eq(name, m->vmi->status.nodeName);
@@ -80,7 +81,8 @@ static enum rc ask_node(struct mig *m, const struct sched_cluster *c, const stru
 
 static enum rc ask_all(struct mig *m, const Pod *pod, struct sched_cluster *c, struct asked *a)
 {
-	CLEANUP(mem_freep) struct sched_volume *vols = NULL;
+	CLEANUP(mem_freep)
+	struct sched_volume *vols = NULL;
 	size_t n_vols;
 
 	TRY(sched_snapshot(m->v, c));
@@ -100,12 +102,13 @@ static void judge(const struct asked *a, struct mig_placement *out)
 		snprintf(out->message, sizeof(out->message), "there is no other node");
 	} else if (a->source_is_added && !a->n_added) {
 		out->reason = "TargetIsSource";
-		snprintf(out->message, sizeof(out->message),
-			 "addedNodeSelector selects only the node that the virtual machine runs on");
+		snprintf(
+			out->message, sizeof(out->message),
+			"addedNodeSelector selects only the node that the virtual machine runs on");
 	} else {
 		out->reason = "NoCandidate";
-		snprintf(out->message, sizeof(out->message), "no node can ever take the virtual machine: %s",
-			 sbuf_str(&a->text));
+		snprintf(out->message, sizeof(out->message),
+			 "no node can ever take the virtual machine: %s", sbuf_str(&a->text));
 	}
 }
 
@@ -118,7 +121,8 @@ enum rc mig_place(struct mig *m, const Pod *pod, struct mig_placement *out)
 	if (!f)
 		return RC_NOMEM;
 	while (f->n_placement)
-		api_remove(&api_type_FerryPlacement, &f->placement, &f->n_placement, f->n_placement - 1);
+		api_remove(&api_type_FerryPlacement, &f->placement, &f->n_placement,
+			   f->n_placement - 1);
 	memset(out, 0, sizeof(*out));
 	enum rc rc = ask_all(m, pod, &c, &a);
 

@@ -11,7 +11,7 @@
 #include "virt/names.h"
 
 #define BACKOFF_STEP (20 * USEC_PER_SEC)
-#define BACKOFF_MAX (5 * 60 * USEC_PER_SEC)
+#define BACKOFF_MAX  (5 * 60 * USEC_PER_SEC)
 
 static int priority(const Vmim *vmim)
 {
@@ -61,9 +61,8 @@ static int order(const void *a, const void *b)
 
 static const char *source_node(const struct view *v, const Vmim *vmim)
 {
-	const VirtualMachineInstance *vmi =
-		view_get(v, &api_kind_VirtualMachineInstance, vmim->metadata.namespace,
-			 vmim->spec.vmiName);
+	const VirtualMachineInstance *vmi = view_get(v, &api_kind_VirtualMachineInstance,
+						     vmim->metadata.namespace, vmim->spec.vmiName);
 
 	if (!vmi || !str_eq(vmi->status.phase, "Running"))
 		return NULL;
@@ -117,7 +116,8 @@ static enum rc collect(struct slots *s)
 			TRY(take_slot(s, source_node(s->v, m)));
 		if (!is_waiting(m))
 			continue;
-		if (!mem_grow((void **)&s->waiting, &s->cap_waiting, s->n_waiting, sizeof(*s->waiting)))
+		if (!mem_grow((void **)&s->waiting, &s->cap_waiting, s->n_waiting,
+			      sizeof(*s->waiting)))
 			return RC_NOMEM;
 		s->waiting[s->n_waiting++] = m;
 	}

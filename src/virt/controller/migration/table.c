@@ -15,44 +15,55 @@ static_assert(ARRAY_SIZE(state_names) == MIG_STATE__MAX, "name every state");
 static_assert(ARRAY_SIZE(event_names) == MIG_EV__MAX, "name every event");
 
 /* An empty cell is a refused event; a row with only empty cells is final. */
-#define TO(next_, act_) {.next = MIG_##next_, .act = mig_act_##act_, .act_name = #act_}
+#define TO(next_, act_)                                                       \
+	{                                                                     \
+		.next = MIG_##next_, .act = mig_act_##act_, .act_name = #act_ \
+	}
 static const struct mig_edge edges[MIG_STATE__MAX][MIG_EV__MAX] = {
-	[MIG_NEW] = {
-		[MIG_EV_SEEN] = TO(PENDING, none),
-		[MIG_EV_CANCEL] = TO(FAILED, drop_target), /* made before a crash, but not recorded */
-		[MIG_EV_FAIL] = TO(FAILED, drop_target),
-	},
-	[MIG_PENDING] = {
-		[MIG_EV_SLOT] = TO(SCHEDULING, create_target),
-		[MIG_EV_CANCEL] = TO(FAILED, drop_target),
-		[MIG_EV_FAIL] = TO(FAILED, drop_target),
-	},
-	[MIG_SCHEDULING] = {
-		[MIG_EV_POD_READY] = TO(SCHEDULED, none),
-		[MIG_EV_CANCEL] = TO(FAILED, drop_target),
-		[MIG_EV_FAIL] = TO(FAILED, drop_target),
-	},
-	[MIG_SCHEDULED] = {
-		[MIG_EV_HANDOFF] = TO(PREPARING, hand_off),
-		[MIG_EV_CANCEL] = TO(FAILED, abandon),
-		[MIG_EV_FAIL] = TO(FAILED, abandon),
-	},
-	[MIG_PREPARING] = {
-		[MIG_EV_LISTENING] = TO(TARGET_READY, none),
-		[MIG_EV_CANCEL] = TO(FAILED, abandon),
-		[MIG_EV_FAIL] = TO(FAILED, abandon),
-	},
-	[MIG_TARGET_READY] = {
-		[MIG_EV_STARTED] = TO(RUNNING, none),
-		[MIG_EV_CANCEL] = TO(FAILED, abandon),
-		[MIG_EV_FAIL] = TO(FAILED, abandon),
-	},
-	[MIG_RUNNING] = {
-		[MIG_EV_COMPLETED] = TO(SUCCEEDED, succeed),
-		[MIG_EV_CANCEL] = TO(RUNNING, request_abort),
-		[MIG_EV_ABORT] = TO(RUNNING, request_abort),
-		[MIG_EV_FAIL] = TO(FAILED, finish_failed),
-	},
+	[MIG_NEW] =
+		{
+			[MIG_EV_SEEN] = TO(PENDING, none),
+			[MIG_EV_CANCEL] =
+				TO(FAILED, drop_target), /* made before a crash, but not recorded */
+			[MIG_EV_FAIL] = TO(FAILED, drop_target),
+		},
+	[MIG_PENDING] =
+		{
+			[MIG_EV_SLOT] = TO(SCHEDULING, create_target),
+			[MIG_EV_CANCEL] = TO(FAILED, drop_target),
+			[MIG_EV_FAIL] = TO(FAILED, drop_target),
+		},
+	[MIG_SCHEDULING] =
+		{
+			[MIG_EV_POD_READY] = TO(SCHEDULED, none),
+			[MIG_EV_CANCEL] = TO(FAILED, drop_target),
+			[MIG_EV_FAIL] = TO(FAILED, drop_target),
+		},
+	[MIG_SCHEDULED] =
+		{
+			[MIG_EV_HANDOFF] = TO(PREPARING, hand_off),
+			[MIG_EV_CANCEL] = TO(FAILED, abandon),
+			[MIG_EV_FAIL] = TO(FAILED, abandon),
+		},
+	[MIG_PREPARING] =
+		{
+			[MIG_EV_LISTENING] = TO(TARGET_READY, none),
+			[MIG_EV_CANCEL] = TO(FAILED, abandon),
+			[MIG_EV_FAIL] = TO(FAILED, abandon),
+		},
+	[MIG_TARGET_READY] =
+		{
+			[MIG_EV_STARTED] = TO(RUNNING, none),
+			[MIG_EV_CANCEL] = TO(FAILED, abandon),
+			[MIG_EV_FAIL] = TO(FAILED, abandon),
+		},
+	[MIG_RUNNING] =
+		{
+			[MIG_EV_COMPLETED] = TO(SUCCEEDED, succeed),
+			[MIG_EV_CANCEL] = TO(RUNNING, request_abort),
+			[MIG_EV_ABORT] = TO(RUNNING, request_abort),
+			[MIG_EV_FAIL] = TO(FAILED, finish_failed),
+		},
 };
 #undef TO
 
@@ -110,7 +121,8 @@ enum rc mig_step(struct mig *m, enum mig_event e)
 	enum mig_state from = m->state;
 
 	if (!edge->act)
-		return err_set(m->err, RC_CONFLICT, "migration '%s': %s is not allowed in state '%s'",
+		return err_set(m->err, RC_CONFLICT,
+			       "migration '%s': %s is not allowed in state '%s'",
 			       m->old->metadata.name, mig_event_name(e), mig_state_name(from));
 	TRY(edge->act(m));
 	m->state = edge->next;

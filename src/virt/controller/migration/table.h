@@ -11,28 +11,28 @@
 struct mig;
 
 /* X(code, phase as the API writes it) */
-#define MIG_STATE_MAP(X)                     \
-	X(MIG_NEW, "")                       \
-	X(MIG_PENDING, "Pending")            \
-	X(MIG_SCHEDULING, "Scheduling")      \
-	X(MIG_SCHEDULED, "Scheduled")        \
-	X(MIG_PREPARING, "PreparingTarget")  \
-	X(MIG_TARGET_READY, "TargetReady")   \
-	X(MIG_RUNNING, "Running")            \
-	X(MIG_SUCCEEDED, "Succeeded")        \
+#define MIG_STATE_MAP(X)                    \
+	X(MIG_NEW, "")                      \
+	X(MIG_PENDING, "Pending")           \
+	X(MIG_SCHEDULING, "Scheduling")     \
+	X(MIG_SCHEDULED, "Scheduled")       \
+	X(MIG_PREPARING, "PreparingTarget") \
+	X(MIG_TARGET_READY, "TargetReady")  \
+	X(MIG_RUNNING, "Running")           \
+	X(MIG_SUCCEEDED, "Succeeded")       \
 	X(MIG_FAILED, "Failed")
 
 /* X(code, name, what happened) */
-#define MIG_EVENT_MAP(X)                                                            \
-	X(MIG_EV_SEEN, "seen", "the VMI exists")                                    \
-	X(MIG_EV_SLOT, "slot", "a slot is free and a node could take the VM")       \
-	X(MIG_EV_POD_READY, "pod-ready", "the target pod runs")                     \
-	X(MIG_EV_HANDOFF, "hand-off", "the VMI can carry this migration")           \
-	X(MIG_EV_LISTENING, "listening", "the target's agent published its address")\
-	X(MIG_EV_STARTED, "started", "the source's agent began")                    \
-	X(MIG_EV_COMPLETED, "completed", "the guest runs on the target")            \
-	X(MIG_EV_CANCEL, "cancel", "the migration object is being deleted")         \
-	X(MIG_EV_ABORT, "abort", "it must end, and only the agents can end it") \
+#define MIG_EVENT_MAP(X)                                                             \
+	X(MIG_EV_SEEN, "seen", "the VMI exists")                                     \
+	X(MIG_EV_SLOT, "slot", "a slot is free and a node could take the VM")        \
+	X(MIG_EV_POD_READY, "pod-ready", "the target pod runs")                      \
+	X(MIG_EV_HANDOFF, "hand-off", "the VMI can carry this migration")            \
+	X(MIG_EV_LISTENING, "listening", "the target's agent published its address") \
+	X(MIG_EV_STARTED, "started", "the source's agent began")                     \
+	X(MIG_EV_COMPLETED, "completed", "the guest runs on the target")             \
+	X(MIG_EV_CANCEL, "cancel", "the migration object is being deleted")          \
+	X(MIG_EV_ABORT, "abort", "it must end, and only the agents can end it")      \
 	X(MIG_EV_FAIL, "fail", "it cannot go on")
 
 #define MIG_ENUM(code, ...) code,

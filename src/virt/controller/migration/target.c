@@ -50,7 +50,8 @@ static enum rc copy_prefixed(struct api_map *to, const struct api_map *from, con
 
 static enum rc require_label(struct api_map *sel, const char *prefix, const char *suffix)
 {
-	CLEANUP(mem_freep) char *key = mem_printf("%s%s", prefix, suffix);
+	CLEANUP(mem_freep)
+	char *key = mem_printf("%s%s", prefix, suffix);
 
 	return key ? api_map_set(sel, key, "true") : RC_NOMEM;
 }
@@ -122,8 +123,10 @@ static enum rc adapt(struct mig *m, Pod *pod, const Pod *source)
 enum rc mig_target_pod(struct mig *m, Pod **out)
 {
 	const Pod *source = m->pods.current;
-	CLEANUP(mem_freep) const PersistentVolumeClaim **claims = NULL;
-	CLEANUP(Pod_freep) Pod *pod = NULL;
+	CLEANUP(mem_freep)
+	const PersistentVolumeClaim **claims = NULL;
+	CLEANUP(Pod_freep)
+	Pod *pod = NULL;
 	const char *missing;
 	int64_t uid = 0;
 

@@ -13,14 +13,14 @@
 #include "virt/controller/vmi/launcher_pod.h"
 #include "virt/names.h"
 
-#define VM (&api_kind_VirtualMachine)
+#define VM  (&api_kind_VirtualMachine)
 #define VMI (&api_kind_VirtualMachineInstance)
 
 struct vm_ctx {
 	const struct view *v;
 	const VirtualMachine *vm;
-	VirtualMachine *next;		   /* the wished status */
-	const VirtualMachineInstance *vmi; /* the VM's own; NULL: none */
+	VirtualMachine *next;		       /* the wished status */
+	const VirtualMachineInstance *vmi;     /* the VM's own; NULL: none */
 	const VirtualMachineInstance *foreign; /* of the same name, not ours */
 	enum vm_strategy strategy;
 	enum vm_action action;
@@ -32,7 +32,8 @@ struct vm_ctx {
 
 /* ---- queued requests ---- */
 
-static bool is_satisfied(const VirtualMachineStateChangeRequest *r, const VirtualMachineInstance *vmi)
+static bool is_satisfied(const VirtualMachineStateChangeRequest *r,
+			 const VirtualMachineInstance *vmi)
 {
 	bool going = vmi && vmi->metadata.deletionTimestamp;
 
@@ -140,7 +141,8 @@ static enum rc plan_revision(struct vm_ctx *c, const char *name)
 {
 	if (view_get(c->v, &api_kind_ControllerRevision, c->vm->metadata.namespace, name))
 		return RC_OK;
-	CLEANUP(ControllerRevision_freep) ControllerRevision *r = ControllerRevision_new();
+	CLEANUP(ControllerRevision_freep)
+	ControllerRevision *r = ControllerRevision_new();
 
 	if (!r)
 		return RC_NOMEM;
@@ -164,8 +166,9 @@ static enum rc drop_old_revisions(struct vm_ctx *c, const char *keep)
 	for (const ControllerRevision *r; (r = view_next(&it));)
 		if (str_has_prefix(r->metadata.name, "revision-start-vm-") &&
 		    !str_eq(r->metadata.name, keep))
-			TRY(plan_delete(c->plan, &api_kind_ControllerRevision, r->metadata.namespace,
-					r->metadata.name, r->metadata.uid, -1, NULL));
+			TRY(plan_delete(c->plan, &api_kind_ControllerRevision,
+					r->metadata.namespace, r->metadata.name, r->metadata.uid,
+					-1, NULL));
 	return RC_OK;
 }
 
@@ -186,7 +189,8 @@ static enum rc set_firmware(VirtualMachineInstance *vmi, const VirtualMachine *v
 static enum rc fill_vmi_meta(ObjectMeta *m, const VirtualMachine *vm, int64_t generation)
 {
 	const ObjectMeta *t = &vm->spec.template->metadata;
-	CLEANUP(mem_freep) char *id = NULL;
+	CLEANUP(mem_freep)
+	char *id = NULL;
 
 	TRY(api_set_str(&m->namespace, vm->metadata.namespace));
 	TRY(api_set_str(&m->name, vm->metadata.name));
@@ -209,26 +213,30 @@ static bool wants_paused(const struct vm_ctx *c)
 
 static enum rc plan_vmi(struct vm_ctx *c, int64_t generation)
 {
-	CLEANUP(VirtualMachineInstance_freep) VirtualMachineInstance *vmi = VirtualMachineInstance_new();
+	CLEANUP(VirtualMachineInstance_freep)
+	VirtualMachineInstance *vmi = VirtualMachineInstance_new();
 
 	if (!vmi)
 		return RC_NOMEM;
 	TRY(fill_vmi_meta(&vmi->metadata, c->vm, generation));
 	api_fini(&api_type_VirtualMachineInstanceSpec, &vmi->spec);
-	TRY(api_copy(&api_type_VirtualMachineInstanceSpec, &vmi->spec, &c->vm->spec.template->spec));
+	TRY(api_copy(&api_type_VirtualMachineInstanceSpec, &vmi->spec,
+		     &c->vm->spec.template->spec));
 	TRY(set_firmware(vmi, c->vm));
 	if (c->starts_paused)
 		TRY(api_set_str(&vmi->spec.startStrategy, "Paused"));
 	TRY(plan_create(c->plan, VMI, STEAL(vmi)));
-	return plan_event(c->plan, VM, c->vm, "Normal", "SuccessfulCreate",
-			  "Started the virtual machine by creating the new virtual machine instance %s",
-			  c->vm->metadata.name);
+	return plan_event(
+		c->plan, VM, c->vm, "Normal", "SuccessfulCreate",
+		"Started the virtual machine by creating the new virtual machine instance %s",
+		c->vm->metadata.name);
 }
 
 static enum rc start(struct vm_ctx *c)
 {
 	int64_t generation = API_GET(&c->vm->metadata, generation, 1);
-	CLEANUP(mem_freep) char *name = NULL;
+	CLEANUP(mem_freep)
+	char *name = NULL;
 
 	TRY(revision_name(c->vm, generation, &name));
 	TRY(plan_revision(c, name));
@@ -246,8 +254,8 @@ static enum rc let_go(struct vm_ctx *c)
 	if (!vmi || !vmi->metadata.deletionTimestamp || !kit_vmi_is_final(vmi) ||
 	    !api_has_finalizer(&vmi->metadata, FIN_VM))
 		return RC_OK;
-	CLEANUP(VirtualMachineInstance_freep) VirtualMachineInstance *next =
-		VirtualMachineInstance_clone(vmi);
+	CLEANUP(VirtualMachineInstance_freep)
+	VirtualMachineInstance *next = VirtualMachineInstance_clone(vmi);
 
 	if (!next)
 		return RC_NOMEM;
@@ -263,14 +271,16 @@ static enum rc stop(struct vm_ctx *c)
 		return RC_OK;
 	TRY(plan_delete(c->plan, VMI, m->namespace, m->name, m->uid, -1, "Background"));
 	return plan_event(c->plan, VM, c->vm, "Normal", "SuccessfulDelete",
-			  "Stopped the virtual machine by deleting the virtual machine instance %s", m->uid);
+			  "Stopped the virtual machine by deleting the virtual machine instance %s",
+			  m->uid);
 }
 
 /* ---- the VM's own metadata and spec ---- */
 
 static enum rc write_spec(struct vm_ctx *c)
 {
-	CLEANUP(VirtualMachine_freep) VirtualMachine *next = VirtualMachine_clone(c->vm);
+	CLEANUP(VirtualMachine_freep)
+	VirtualMachine *next = VirtualMachine_clone(c->vm);
 
 	if (!next)
 		return RC_NOMEM;
@@ -289,20 +299,22 @@ static enum rc push_placement(struct vm_ctx *c)
 {
 	const VirtualMachineInstance *vmi = c->vmi;
 
-	if (!vmi || vmi->metadata.deletionTimestamp || kit_vmi_is_final(vmi) || !c->vm->spec.template)
+	if (!vmi || vmi->metadata.deletionTimestamp || kit_vmi_is_final(vmi) ||
+	    !c->vm->spec.template)
 		return RC_OK;
-	CLEANUP(VirtualMachineInstance_freep) VirtualMachineInstance *next =
-		VirtualMachineInstance_clone(vmi);
-	CLEANUP(VirtualMachineInstanceSpec_freep) VirtualMachineInstanceSpec *t =
+	CLEANUP(VirtualMachineInstance_freep)
+	VirtualMachineInstance *next = VirtualMachineInstance_clone(vmi);
+	CLEANUP(VirtualMachineInstanceSpec_freep)
+	VirtualMachineInstanceSpec *t =
 		VirtualMachineInstanceSpec_clone(&c->vm->spec.template->spec);
 
 	if (!next || !t)
 		return RC_NOMEM;
-#define SWAP(field_)                                                  \
-	do {                                                          \
-		__auto_type swap_ = next->spec.field_;                \
-		next->spec.field_ = t->field_;                        \
-		t->field_ = swap_;                                    \
+#define SWAP(field_)                                   \
+	do {                                           \
+		__auto_type swap_ = next->spec.field_; \
+		next->spec.field_ = t->field_;         \
+		t->field_ = swap_;                     \
 	} while (0)
 	SWAP(nodeSelector);
 	SWAP(affinity);
@@ -343,11 +355,13 @@ static int64_t vmi_generation(const struct vm_ctx *c)
 
 static enum rc restart_required(struct vm_ctx *c, int64_t started, bool *out)
 {
-	CLEANUP(mem_freep) char *name = NULL;
+	CLEANUP(mem_freep)
+	char *name = NULL;
 	void *spec = NULL;
 
 	*out = false;
-	if (!c->vmi || kit_vmi_is_final(c->vmi) || started == API_GET(&c->vm->metadata, generation, 1))
+	if (!c->vmi || kit_vmi_is_final(c->vmi) ||
+	    started == API_GET(&c->vm->metadata, generation, 1))
 		return RC_OK;
 	TRY(revision_name(c->vm, started, &name));
 	const ControllerRevision *r =
@@ -413,7 +427,8 @@ static enum rc compute_status(struct vm_ctx *c)
 
 	API_SET(st, created, c->vmi != NULL || starts);
 	API_SET(st, ready,
-		c->vmi && API_COND_IS(&c->vmi->status, VirtualMachineInstanceCondition, "Ready", "True"));
+		c->vmi && API_COND_IS(&c->vmi->status, VirtualMachineInstanceCondition, "Ready",
+				      "True"));
 	TRY(api_set_str(&st->printableStatus, vm_printable_status(&f)));
 	TRY(vm_mirror_conditions(st, c->vmi, c->v->now));
 	TRY(set_failure(c));
@@ -450,14 +465,17 @@ static usec_t may_wait(const struct vm_ctx *c)
 	const VirtualMachineInstance *vmi = c->vmi;
 
 	if (old->n_stateChangeRequests != new->n_stateChangeRequests || c->action == VM_FLIP ||
-	    !is_harmless(new->printableStatus) || (old->startFailure != NULL) != (new->startFailure != NULL))
+	    !is_harmless(new->printableStatus) ||
+	    (old->startFailure != NULL) != (new->startFailure != NULL))
 		return 0;
 	if (!vmi)
 		return KIT_COALESCE; /* its creation is in this plan */
 	if (str_eq(new->printableStatus, "Migrating"))
 		return kit_coalesce_left(c->v->now, vmi->status.migrationState->startTimestamp);
 	if (str_eq(new->printableStatus, "Running"))
-		return API_GET(new, ready, false) ? 0 : kit_coalesce_left(c->v->now, running_since(vmi));
+		return API_GET(new, ready, false)
+			       ? 0
+			       : kit_coalesce_left(c->v->now, running_since(vmi));
 	return kit_coalesce_left(c->v->now, vmi->metadata.creationTimestamp);
 }
 
@@ -478,8 +496,8 @@ static enum rc write_status(struct vm_ctx *c)
 /* --cascade=orphan: the VMI goes on by itself. */
 static enum rc set_free(struct vm_ctx *c)
 {
-	CLEANUP(VirtualMachineInstance_freep) VirtualMachineInstance *next =
-		VirtualMachineInstance_clone(c->vmi);
+	CLEANUP(VirtualMachineInstance_freep)
+	VirtualMachineInstance *next = VirtualMachineInstance_clone(c->vmi);
 
 	if (!next)
 		return RC_NOMEM;
@@ -502,7 +520,8 @@ static enum rc go(struct vm_ctx *c)
 		TRY(let_go(c));
 		return stop(c);
 	}
-	CLEANUP(VirtualMachine_freep) VirtualMachine *next = VirtualMachine_clone(c->vm);
+	CLEANUP(VirtualMachine_freep)
+	VirtualMachine *next = VirtualMachine_clone(c->vm);
 
 	if (!next)
 		return RC_NOMEM;
@@ -566,7 +585,8 @@ enum rc vm_reconcile(const struct view *v, const char *ns, const char *name, str
 		return RC_OK;
 	const VirtualMachineInstance *vmi = view_get(v, VMI, ns, name);
 	bool ours = vmi && api_is_owned_by(&vmi->metadata, vm->metadata.uid);
-	CLEANUP(VirtualMachine_freep) VirtualMachine *next = VirtualMachine_clone(vm);
+	CLEANUP(VirtualMachine_freep)
+	VirtualMachine *next = VirtualMachine_clone(vm);
 	struct vm_ctx c = {
 		.v = v,
 		.vm = vm,

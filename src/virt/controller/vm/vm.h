@@ -15,12 +15,12 @@ enum rc vm_reconcile(const struct view *v, const char *ns, const char *name, str
 extern const struct ctl_def vm_ctl_def;
 
 /* Run strategies, in the order of the table in docs/internals/vm.md. */
-#define VM_STRATEGY_MAP(X)                        \
-	X(VM_ALWAYS, "Always")                    \
-	X(VM_RERUN_ON_FAILURE, "RerunOnFailure")  \
-	X(VM_MANUAL, "Manual")                    \
-	X(VM_HALTED, "Halted")                    \
-	X(VM_ONCE, "Once")                        \
+#define VM_STRATEGY_MAP(X)                       \
+	X(VM_ALWAYS, "Always")                   \
+	X(VM_RERUN_ON_FAILURE, "RerunOnFailure") \
+	X(VM_MANUAL, "Manual")                   \
+	X(VM_HALTED, "Halted")                   \
+	X(VM_ONCE, "Once")                       \
 	X(VM_WAIT_AS_RECEIVER, "WaitAsReceiver")
 #define VM_STRATEGY_ENUM(code, name) code,
 enum vm_strategy { VM_STRATEGY_MAP(VM_STRATEGY_ENUM) VM_STRATEGY__MAX };
@@ -30,11 +30,11 @@ const char *vm_strategy_name(enum vm_strategy s);
 enum vm_strategy vm_strategy_of(const VirtualMachine *vm);
 
 enum vm_action {
-	VM_KEEP,	  /* nothing to do */
-	VM_START,	  /* create the VMI */
-	VM_STOP,	  /* delete the VMI */
-	VM_STOP_AND_RERUN,/* the same, and queue a Start of our own */
-	VM_FLIP,	  /* Halted with a Start request: set the strategy to Always */
+	VM_KEEP,	   /* nothing to do */
+	VM_START,	   /* create the VMI */
+	VM_STOP,	   /* delete the VMI */
+	VM_STOP_AND_RERUN, /* the same, and queue a Start of our own */
+	VM_FLIP,	   /* Halted with a Start request: set the strategy to Always */
 };
 /* What the strategy says.  vmi: the VM's own one, NULL when there is none; request: the first queued
  * state change that is not satisfied, NULL when there is none. */

@@ -39,7 +39,8 @@ static bool is_stopping(const struct vm_facts *f)
 
 static bool is_migrating(const struct vm_facts *f)
 {
-	const VirtualMachineInstanceMigrationState *ms = f->vmi ? f->vmi->status.migrationState : NULL;
+	const VirtualMachineInstanceMigrationState *ms =
+		f->vmi ? f->vmi->status.migrationState : NULL;
 
 	return is_live(f->vmi) && ms && ms->startTimestamp && !ms->endTimestamp;
 }
@@ -108,7 +109,8 @@ static bool is_stopped(const struct vm_facts *f)
 
 static bool waits_for_receiver(const struct vm_facts *f)
 {
-	return f->strategy == VM_WAIT_AS_RECEIVER && (!f->vmi || in_phase(f->vmi, "WaitingForSync"));
+	return f->strategy == VM_WAIT_AS_RECEIVER &&
+	       (!f->vmi || in_phase(f->vmi, "WaitingForSync"));
 }
 
 const char *vm_printable_status(const struct vm_facts *f)
@@ -145,8 +147,8 @@ const char *vm_printable_status(const struct vm_facts *f)
 
 static bool is_own(const char *type)
 {
-	return str_eq(type, "Ready") || str_eq(type, "Failure") || str_eq(type, "RestartRequired") ||
-	       str_eq(type, "ManualRecoveryRequired");
+	return str_eq(type, "Ready") || str_eq(type, "Failure") ||
+	       str_eq(type, "RestartRequired") || str_eq(type, "ManualRecoveryRequired");
 }
 
 static enum rc set_ready(VirtualMachineStatus *st, const VirtualMachineInstance *vmi, usec_t now)
@@ -154,11 +156,12 @@ static enum rc set_ready(VirtualMachineStatus *st, const VirtualMachineInstance 
 	struct api_cond c;
 
 	if (!vmi)
-		return API_COND_SET(st, VirtualMachineCondition, now, .type = "Ready", .status = "False",
-				    .reason = "VMINotExists", .message = "VMI does not exist");
+		return API_COND_SET(st, VirtualMachineCondition, now, .type = "Ready",
+				    .status = "False", .reason = "VMINotExists",
+				    .message = "VMI does not exist");
 	if (!API_COND_GET(&vmi->status, VirtualMachineInstanceCondition, "Ready", &c))
-		return API_COND_SET(st, VirtualMachineCondition, now, .type = "Ready", .status = "False",
-				    .reason = "VMIConditionMissing",
+		return API_COND_SET(st, VirtualMachineCondition, now, .type = "Ready",
+				    .status = "False", .reason = "VMIConditionMissing",
 				    .message = "VMI is missing the Ready condition");
 	return API_COND_SET(st, VirtualMachineCondition, now, .type = "Ready", .status = c.status,
 			    .reason = c.reason, .message = c.message);
@@ -171,20 +174,21 @@ static bool vmi_has(const VirtualMachineInstance *vmi, const char *type)
 	return vmi && API_COND_GET(&vmi->status, VirtualMachineInstanceCondition, type, &c);
 }
 
-enum rc vm_mirror_conditions(VirtualMachineStatus *st, const VirtualMachineInstance *vmi, usec_t now)
+enum rc vm_mirror_conditions(VirtualMachineStatus *st, const VirtualMachineInstance *vmi,
+			     usec_t now)
 {
 	TRY(set_ready(st, vmi, now));
 	for (size_t i = st->n_conditions; i-- > 0;)
 		if (!is_own(st->conditions[i].type) && !vmi_has(vmi, st->conditions[i].type))
-			api_remove(&api_type_VirtualMachineCondition, &st->conditions, &st->n_conditions,
-				   i);
+			api_remove(&api_type_VirtualMachineCondition, &st->conditions,
+				   &st->n_conditions, i);
 	for (size_t i = 0; vmi && i < vmi->status.n_conditions; i++) {
 		const VirtualMachineInstanceCondition *c = &vmi->status.conditions[i];
 
 		if (is_own(c->type))
 			continue;
-		TRY(API_COND_SET(st, VirtualMachineCondition, now, .type = c->type, .status = c->status,
-				 .reason = c->reason, .message = c->message));
+		TRY(API_COND_SET(st, VirtualMachineCondition, now, .type = c->type,
+				 .status = c->status, .reason = c->reason, .message = c->message));
 	}
 	return RC_OK;
 }
@@ -211,6 +215,7 @@ enum rc vm_set_restart_required(VirtualMachineStatus *st, bool is_required, usec
 		API_COND_DEL(st, VirtualMachineCondition, "RestartRequired");
 		return RC_OK;
 	}
-	return API_COND_SET(st, VirtualMachineCondition, now, .type = "RestartRequired", .status = "True",
-			    .message = "a non-live-updatable field was changed in the template spec");
+	return API_COND_SET(
+		st, VirtualMachineCondition, now, .type = "RestartRequired", .status = "True",
+		.message = "a non-live-updatable field was changed in the template spec");
 }

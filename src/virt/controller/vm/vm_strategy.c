@@ -5,8 +5,8 @@
 #include "virt/controller/kit.h"
 #include "virt/controller/vm/vm.h"
 
-#define BACKOFF_STEP (10 * USEC_PER_SEC)
-#define BACKOFF_MAX (300 * USEC_PER_SEC)
+#define BACKOFF_STEP		     (10 * USEC_PER_SEC)
+#define BACKOFF_MAX		     (300 * USEC_PER_SEC)
 
 #define VM_STRATEGY_NAME(code, name) [code] = name,
 static const char *const names[] = {VM_STRATEGY_MAP(VM_STRATEGY_NAME)};
@@ -41,7 +41,8 @@ static bool is_newly_set(const VirtualMachine *vm, enum vm_strategy s)
 	return !str_eq(vm->status.runStrategy, names[s]);
 }
 
-static enum vm_action decide_without_vmi(const VirtualMachine *vm, enum vm_strategy s, bool wants_start)
+static enum vm_action decide_without_vmi(const VirtualMachine *vm, enum vm_strategy s,
+					 bool wants_start)
 {
 	switch (s) {
 	case VM_ALWAYS:

@@ -12,8 +12,8 @@
 #include "virt/controller/vmi/launcher_pod.h"
 
 #define NETWORK_DEFAULT "10.244.0.0/16"
-#define ADDRESS_SKIP 256 /* the first addresses belong to gateways and nodes */
-#define PROBES_MAX 4096
+#define ADDRESS_SKIP	256 /* the first addresses belong to gateways and nodes */
+#define PROBES_MAX	4096
 /* An owner that is not in the view may only not have arrived yet. */
 #define RELEASE_AFTER (30 * USEC_PER_SEC)
 
@@ -48,7 +48,8 @@ const char *alloc_held(const struct view *v, const char *owner_uid, const char *
 
 enum rc alloc_name(const char *type, const char *value, char **out)
 {
-	CLEANUP(mem_freep) char *name = mem_printf("%s-%s", type, value);
+	CLEANUP(mem_freep)
+	char *name = mem_printf("%s-%s", type, value);
 
 	if (!name)
 		return RC_NOMEM;
@@ -61,7 +62,8 @@ enum rc alloc_name(const char *type, const char *value, char **out)
 
 static enum rc is_free(const struct view *v, const char *type, const char *value, bool *out)
 {
-	CLEANUP(mem_freep) char *name = NULL;
+	CLEANUP(mem_freep)
+	char *name = NULL;
 
 	TRY(alloc_name(type, value, &name));
 	*out = !view_get(v, &api_kind_Allocation, NULL, name);
@@ -82,7 +84,8 @@ static enum rc fill(Allocation *a, const struct alloc_owner *o, const char *type
 static enum rc plan_alloc(struct plan *plan, const struct alloc_owner *o, const char *type,
 			  const char *value)
 {
-	CLEANUP(Allocation_freep) Allocation *a = Allocation_new();
+	CLEANUP(Allocation_freep)
+	Allocation *a = Allocation_new();
 
 	if (!a)
 		return RC_NOMEM;
@@ -113,8 +116,10 @@ static enum rc network_range(const struct view *v, struct range *out, struct err
 	if (!slash || (size_t)(slash - cidr) >= sizeof(addr))
 		return err_set(err, RC_INVALID, "network '%s' is not a CIDR", cidr);
 	snprintf(addr, sizeof(addr), "%.*s", (int)(slash - cidr), cidr);
-	if (inet_pton(AF_INET, addr, &in) != 1 || str_to_u64(slash + 1, 22, &bits, NULL) || bits < 8)
-		return err_set(err, RC_INVALID, "network '%s' is not an IPv4 CIDR of /8 to /22", cidr);
+	if (inet_pton(AF_INET, addr, &in) != 1 || str_to_u64(slash + 1, 22, &bits, NULL) ||
+	    bits < 8)
+		return err_set(err, RC_INVALID, "network '%s' is not an IPv4 CIDR of /8 to /22",
+			       cidr);
 	uint32_t size = 1u << (32 - bits);
 
 	out->first = (ntohl(in.s_addr) & ~(size - 1)) + ADDRESS_SKIP;
@@ -129,7 +134,8 @@ static void address_text(uint32_t a, char out[48])
 	inet_ntop(AF_INET, &in, out, 48);
 }
 
-static enum rc pick_address(const struct view *v, const char *owner_uid, char out[48], struct err *err)
+static enum rc pick_address(const struct view *v, const char *owner_uid, char out[48],
+			    struct err *err)
 {
 	uint64_t h = str_hash(owner_uid, strlen(owner_uid));
 	struct range r = {0};
@@ -149,8 +155,8 @@ static enum rc pick_address(const struct view *v, const char *owner_uid, char ou
 	return err_set(err, RC_BUSY, "no free address in the pod network");
 }
 
-static enum rc pick_mac(const struct view *v, const char *address, const char *owner_uid, char out[24],
-			struct err *err)
+static enum rc pick_mac(const struct view *v, const char *address, const char *owner_uid,
+			char out[24], struct err *err)
 {
 	struct in_addr in;
 	uint32_t a = (uint32_t)str_hash(owner_uid, strlen(owner_uid));
@@ -160,8 +166,8 @@ static enum rc pick_mac(const struct view *v, const char *address, const char *o
 	for (uint32_t i = 0; i < PROBES_MAX; i++, a++) {
 		bool ok;
 
-		snprintf(out, 24, "0a:58:%02x:%02x:%02x:%02x", a >> 24, (a >> 16) & 255, (a >> 8) & 255,
-			 a & 255);
+		snprintf(out, 24, "0a:58:%02x:%02x:%02x:%02x", a >> 24, (a >> 16) & 255,
+			 (a >> 8) & 255, a & 255);
 		TRY(is_free(v, "mac", out, &ok));
 		if (ok)
 			return RC_OK;
@@ -201,8 +207,9 @@ static const Interface *pod_interface(const VirtualMachineInstanceSpec *spec)
 	return NULL;
 }
 
-static enum rc take_network(const struct view *v, const Interface *iface, const struct alloc_owner *o,
-			    struct plan *plan, struct vm_identity *out, struct err *err)
+static enum rc take_network(const struct view *v, const Interface *iface,
+			    const struct alloc_owner *o, struct plan *plan, struct vm_identity *out,
+			    struct err *err)
 {
 	const char *held = alloc_held(v, o->uid, "address");
 
@@ -247,8 +254,8 @@ enum rc alloc_identity(const struct view *v, const VirtualMachineInstance *vmi, 
 /* ---- release ---- */
 
 /* Releases a value whose owner is gone. Values of other kinds of owners are not ours. */
-static enum rc alloc_reconcile(const struct view *v, const char *ns, const char *name, struct plan *out,
-			       struct err *err)
+static enum rc alloc_reconcile(const struct view *v, const char *ns, const char *name,
+			       struct plan *out, struct err *err)
 {
 	const Allocation *a = view_get(v, &api_kind_Allocation, ns, name);
 	const struct api_kind *kind = NULL;

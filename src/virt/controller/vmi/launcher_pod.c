@@ -11,10 +11,10 @@
 #include "virt/names.h"
 
 #define LAUNCHER_IMAGE "ferry.dev/launcher:" FERRY_VERSION
-#define GRACE_DEFAULT 30
+#define GRACE_DEFAULT  30
 #define GRACE_LAUNCHER 30 /* 15 for the launcher, 15 in reserve, as KubeVirt */
-#define DISKS_DIR "/var/run/kubevirt-private/vmi-disks"
-#define IMAGES_DIR "/var/run/kubevirt-image-volume"
+#define DISKS_DIR      "/var/run/kubevirt-private/vmi-disks"
+#define IMAGES_DIR     "/var/run/kubevirt-image-volume"
 
 char *launcher_pod_name(const char *vmi_name, const char *seed)
 {
@@ -45,16 +45,18 @@ static enum rc hostname_of(const VirtualMachineInstance *vmi, char **out)
 
 static bool is_copied_annotation(const char *key)
 {
-	return !str_has_prefix(key, "kubectl.kubernetes.io/") && !str_eq(key, ANN_STORAGE_VERSION) &&
-	       !str_eq(key, ANN_OBSERVED_VERSION);
+	return !str_has_prefix(key, "kubectl.kubernetes.io/") &&
+	       !str_eq(key, ANN_STORAGE_VERSION) && !str_eq(key, ANN_OBSERVED_VERSION);
 }
 
 static enum rc set_meta(const struct launcher_pod_in *in, Pod *pod)
 {
 	const VirtualMachineInstance *vmi = in->vmi;
 	ObjectMeta *m = &pod->metadata;
-	CLEANUP(mem_freep) char *host = NULL;
-	CLEANUP(mem_freep) char *id = NULL;
+	CLEANUP(mem_freep)
+	char *host = NULL;
+	CLEANUP(mem_freep)
+	char *id = NULL;
 
 	m->name = launcher_pod_name(vmi->metadata.name, in->seed);
 	if (!m->name)
@@ -76,7 +78,8 @@ static enum rc set_meta(const struct launcher_pod_in *in, Pod *pod)
 			TRY(api_map_set(&m->annotations, a->key, a->value));
 	}
 	TRY(api_map_set(&m->annotations, ANN_DOMAIN, vmi->metadata.name));
-	TRY(api_map_set(&m->annotations, "kubectl.kubernetes.io/default-container", CONTAINER_COMPUTE));
+	TRY(api_map_set(&m->annotations, "kubectl.kubernetes.io/default-container",
+			CONTAINER_COMPUTE));
 	TRY(api_map_set(&m->annotations, ANN_TRANSPORT_UNIX, "true"));
 	TRY(api_map_set(&m->annotations, ANN_EVICT_ONLY, ""));
 	TRY(api_map_setf(&m->annotations, ANN_MEMORY_OVERHEAD, "%lld",
@@ -97,7 +100,8 @@ static enum rc select_cpu(const VirtualMachineInstanceSpec *spec, struct api_map
 	const char *model = cpu ? cpu->model : NULL;
 
 	if (model && !str_eq(model, "host-model") && !str_eq(model, "host-passthrough")) {
-		CLEANUP(mem_freep) char *key = mem_printf(LABEL_CPU_MODEL "%s", model);
+		CLEANUP(mem_freep)
+		char *key = mem_printf(LABEL_CPU_MODEL "%s", model);
 
 		if (!key)
 			return RC_NOMEM;
@@ -105,7 +109,8 @@ static enum rc select_cpu(const VirtualMachineInstanceSpec *spec, struct api_map
 	}
 	for (size_t i = 0; cpu && i < cpu->n_features; i++) {
 		const CPUFeature *f = &cpu->features[i];
-		CLEANUP(mem_freep) char *key = mem_printf(LABEL_CPU_FEATURE "%s", f->name);
+		CLEANUP(mem_freep)
+		char *key = mem_printf(LABEL_CPU_FEATURE "%s", f->name);
 
 		if (!key)
 			return RC_NOMEM;
@@ -123,7 +128,8 @@ static enum rc select_machine(const VirtualMachineInstance *vmi, struct api_map 
 		type = vmi->spec.domain.machine->type;
 	if (str_is_empty(type))
 		return RC_OK;
-	CLEANUP(mem_freep) char *key = mem_printf(LABEL_MACHINE_TYPE "%s", type);
+	CLEANUP(mem_freep)
+	char *key = mem_printf(LABEL_MACHINE_TYPE "%s", type);
 
 	return key ? api_map_set(sel, key, "true") : RC_NOMEM;
 }
@@ -157,10 +163,9 @@ enum rc launcher_pod_require(Pod *pod, const char *key, const char *op)
 {
 	Affinity *a = api_ensure(&api_type_Affinity, &pod->spec.affinity);
 	NodeAffinity *na = a ? api_ensure(&api_type_NodeAffinity, &a->nodeAffinity) : NULL;
-	NodeSelector *ns =
-		na ? api_ensure(&api_type_NodeSelector,
-				&na->requiredDuringSchedulingIgnoredDuringExecution)
-		   : NULL;
+	NodeSelector *ns = na ? api_ensure(&api_type_NodeSelector,
+					   &na->requiredDuringSchedulingIgnoredDuringExecution)
+			      : NULL;
 
 	if (!ns)
 		return RC_NOMEM;
@@ -184,7 +189,8 @@ static enum rc set_affinity(const VirtualMachineInstanceSpec *spec, Pod *pod)
 	if (cpu && str_eq(cpu->model, "host-model"))
 		TRY(launcher_pod_require(pod, LABEL_OBSOLETE_HOST_MODEL, "DoesNotExist"));
 	for (size_t i = 0; cpu && i < cpu->n_features; i++) {
-		CLEANUP(mem_freep) char *key = NULL;
+		CLEANUP(mem_freep)
+		char *key = NULL;
 
 		if (!str_eq(cpu->features[i].policy, "forbid"))
 			continue;
@@ -199,7 +205,8 @@ static enum rc set_affinity(const VirtualMachineInstanceSpec *spec, Pod *pod)
 static enum rc set_tolerations(const VirtualMachineInstanceSpec *spec, Pod *pod)
 {
 	for (size_t i = 0; i < spec->n_tolerations; i++) {
-		Toleration *t = api_append(&pod->spec.tolerations, &pod->spec.n_tolerations, sizeof(*t));
+		Toleration *t =
+			api_append(&pod->spec.tolerations, &pod->spec.n_tolerations, sizeof(*t));
 
 		if (!t)
 			return RC_NOMEM;
@@ -211,12 +218,14 @@ static enum rc set_tolerations(const VirtualMachineInstanceSpec *spec, Pod *pod)
 static enum rc set_spread(const VirtualMachineInstanceSpec *spec, Pod *pod)
 {
 	for (size_t i = 0; i < spec->n_topologySpreadConstraints; i++) {
-		TopologySpreadConstraint *t = api_append(&pod->spec.topologySpreadConstraints,
-							 &pod->spec.n_topologySpreadConstraints, sizeof(*t));
+		TopologySpreadConstraint *t =
+			api_append(&pod->spec.topologySpreadConstraints,
+				   &pod->spec.n_topologySpreadConstraints, sizeof(*t));
 
 		if (!t)
 			return RC_NOMEM;
-		TRY(api_copy(&api_type_TopologySpreadConstraint, t, &spec->topologySpreadConstraints[i]));
+		TRY(api_copy(&api_type_TopologySpreadConstraint, t,
+			     &spec->topologySpreadConstraints[i]));
 	}
 	return RC_OK;
 }
@@ -232,8 +241,8 @@ static enum rc add_claim(const struct launcher_pod_in *in, size_t i, Pod *pod, C
 	if (!pv)
 		return RC_NOMEM;
 	TRY(api_set_str(&pv->name, vol->name));
-	PodPersistentVolumeClaimVolumeSource *src =
-		api_ensure(&api_type_PodPersistentVolumeClaimVolumeSource, &pv->persistentVolumeClaim);
+	PodPersistentVolumeClaimVolumeSource *src = api_ensure(
+		&api_type_PodPersistentVolumeClaimVolumeSource, &pv->persistentVolumeClaim);
 
 	if (!src)
 		return RC_NOMEM;
@@ -289,8 +298,9 @@ static enum rc add_ports(const VirtualMachineInstanceSpec *spec, Container *c)
 			if (!p)
 				return RC_NOMEM;
 			TRY(api_set_str(&p->name, iface->ports[k].name));
-			TRY(api_set_str(&p->protocol,
-					iface->ports[k].protocol ? iface->ports[k].protocol : "TCP"));
+			TRY(api_set_str(&p->protocol, iface->ports[k].protocol
+							      ? iface->ports[k].protocol
+							      : "TCP"));
 			API_SET(p, containerPort, API_GET(&iface->ports[k], port, 0));
 		}
 	}
@@ -341,7 +351,8 @@ static enum rc set_spec(const struct launcher_pod_in *in, Pod *pod)
 	TRY(api_set_str(&ps->subdomain, spec->subdomain));
 	TRY(api_set_str(&ps->schedulerName, spec->schedulerName));
 	TRY(api_set_str(&ps->priorityClassName, spec->priorityClassName));
-	PodReadinessGate *gate = api_append(&ps->readinessGates, &ps->n_readinessGates, sizeof(*gate));
+	PodReadinessGate *gate =
+		api_append(&ps->readinessGates, &ps->n_readinessGates, sizeof(*gate));
 
 	if (!gate)
 		return RC_NOMEM;
@@ -359,7 +370,8 @@ static enum rc set_spec(const struct launcher_pod_in *in, Pod *pod)
 
 enum rc launcher_pod_build(const struct launcher_pod_in *in, Pod **out, struct err *err)
 {
-	CLEANUP(Pod_freep) Pod *pod = Pod_new();
+	CLEANUP(Pod_freep)
+	Pod *pod = Pod_new();
 
 	if (!pod)
 		return err_set(err, RC_NOMEM, "out of memory");
@@ -368,7 +380,8 @@ enum rc launcher_pod_build(const struct launcher_pod_in *in, Pod **out, struct e
 	if (!rc)
 		rc = set_spec(in, pod);
 	if (rc)
-		return err_set(err, rc, "cannot build the launcher pod of '%s'", in->vmi->metadata.name);
+		return err_set(err, rc, "cannot build the launcher pod of '%s'",
+			       in->vmi->metadata.name);
 	*out = STEAL(pod);
 	return RC_OK;
 }

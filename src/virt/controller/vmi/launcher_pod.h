@@ -21,7 +21,8 @@ struct launcher_pod_in {
 	const char *mac;
 	int64_t uid;
 	struct vmi_devices devices;
-	const PersistentVolumeClaim *const *claims; /* per volume of the VMI; NULL items: no claim */
+	const PersistentVolumeClaim *const
+		*claims; /* per volume of the VMI; NULL items: no claim */
 };
 
 /* "virt-launcher-<vmi>-<5 characters>", owned by the caller; NULL when out of memory. */

@@ -8,14 +8,15 @@
 #include "base/str.h"
 #include "base/try.h"
 
-#define OVERHEAD_FIXED (220 * (int64_t)MIB) /* monitor 25 + launcher 100 + log 25 + driver 40 + QEMU 30 */
-#define OVERHEAD_PER_CPU (8 * (int64_t)MIB)
-#define OVERHEAD_IOTHREAD (8 * (int64_t)MIB)
-#define OVERHEAD_GRAPHICS (32 * (int64_t)MIB)
-#define OVERHEAD_ARM64 (128 * (int64_t)MIB)
-#define OVERHEAD_TPM (53 * (int64_t)MIB)
-#define OVERHEAD_PROBES (100 * (int64_t)MIB)
-#define OVERHEAD_PROBE (10 * (int64_t)MIB)
+#define OVERHEAD_FIXED \
+	(220 * (int64_t)MIB) /* monitor 25 + launcher 100 + log 25 + driver 40 + QEMU 30 */
+#define OVERHEAD_PER_CPU    (8 * (int64_t)MIB)
+#define OVERHEAD_IOTHREAD   (8 * (int64_t)MIB)
+#define OVERHEAD_GRAPHICS   (32 * (int64_t)MIB)
+#define OVERHEAD_ARM64	    (128 * (int64_t)MIB)
+#define OVERHEAD_TPM	    (53 * (int64_t)MIB)
+#define OVERHEAD_PROBES	    (100 * (int64_t)MIB)
+#define OVERHEAD_PROBE	    (10 * (int64_t)MIB)
 #define OVERHEAD_GUARANTEED (100 * (int64_t)MIB)
 
 static const char *requested(const VirtualMachineInstanceSpec *spec, const char *key)
@@ -76,7 +77,8 @@ static bool is_guaranteed(const VirtualMachineInstanceSpec *spec)
 	return true;
 }
 
-int64_t vmi_memory_overhead(const VirtualMachineInstanceSpec *spec, const KubeVirtConfiguration *cfg)
+int64_t vmi_memory_overhead(const VirtualMachineInstanceSpec *spec,
+			    const KubeVirtConfiguration *cfg)
 {
 	const Devices *dev = &spec->domain.devices;
 	int64_t sum = api_quantity_bytes(requested(spec, "memory"), 0) / 512; /* page tables */
@@ -104,7 +106,8 @@ int64_t vmi_memory_overhead(const VirtualMachineInstanceSpec *spec, const KubeVi
 
 static enum rc set_bytes(struct api_map *m, const char *key, int64_t bytes)
 {
-	CLEANUP(mem_freep) char *text = api_quantity_text_bytes(bytes);
+	CLEANUP(mem_freep)
+	char *text = api_quantity_text_bytes(bytes);
 
 	return text ? api_map_set(m, key, text) : RC_NOMEM;
 }
@@ -139,7 +142,8 @@ static enum rc set_cpu(const VirtualMachineInstanceSpec *spec, const KubeVirtCon
 		TRY(api_map_set(&out->requests, "cpu", requested(spec, "cpu")));
 	} else {
 		int64_t milli = vmi_vcpus(spec) * 1000 / MAX(ratio, 1);
-		CLEANUP(mem_freep) char *text = api_quantity_text_milli(milli);
+		CLEANUP(mem_freep)
+		char *text = api_quantity_text_milli(milli);
 
 		if (!text)
 			return RC_NOMEM;
@@ -163,7 +167,8 @@ static enum rc set_all(const VirtualMachineInstanceSpec *spec, const KubeVirtCon
 			TRY(api_map_set(&out->requests, r->requests.items[i].key,
 					r->requests.items[i].value));
 	for (size_t i = 0; r && i < r->limits.n; i++)
-		if (!str_eq(r->limits.items[i].key, skip[0]) && !str_eq(r->limits.items[i].key, skip[1]))
+		if (!str_eq(r->limits.items[i].key, skip[0]) &&
+		    !str_eq(r->limits.items[i].key, skip[1]))
 			TRY(api_map_set(&out->limits, r->limits.items[i].key,
 					r->limits.items[i].value));
 	TRY(set_cpu(spec, cfg, out));
@@ -181,8 +186,9 @@ static enum rc set_all(const VirtualMachineInstanceSpec *spec, const KubeVirtCon
 	return RC_OK;
 }
 
-enum rc vmi_compute_resources(const VirtualMachineInstanceSpec *spec, const KubeVirtConfiguration *cfg,
-			      const struct vmi_devices *dev, PodResourceRequirements *out)
+enum rc vmi_compute_resources(const VirtualMachineInstanceSpec *spec,
+			      const KubeVirtConfiguration *cfg, const struct vmi_devices *dev,
+			      PodResourceRequirements *out)
 {
 	memset(out, 0, sizeof(*out));
 	enum rc rc = set_all(spec, cfg, dev, out);

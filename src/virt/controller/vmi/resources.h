@@ -14,7 +14,8 @@ int64_t vmi_vcpus(const VirtualMachineInstanceSpec *spec);
 /* Guest memory in bytes: memory.guest, else requests.memory, else limits.memory; 0 when unknown. */
 int64_t vmi_guest_memory(const VirtualMachineInstanceSpec *spec);
 /* What QEMU and the launcher need beyond the guest's memory, in bytes.  cfg NULL: defaults. */
-int64_t vmi_memory_overhead(const VirtualMachineInstanceSpec *spec, const KubeVirtConfiguration *cfg);
+int64_t vmi_memory_overhead(const VirtualMachineInstanceSpec *spec,
+			    const KubeVirtConfiguration *cfg);
 
 struct vmi_devices {
 	bool kvm; /* ask for devices.kubevirt.io/kvm */
@@ -23,7 +24,8 @@ struct vmi_devices {
 
 /* Requests and limits of the container 'compute'. *out is overwritten; on failure it is empty. */
 MUST_CHECK enum rc vmi_compute_resources(const VirtualMachineInstanceSpec *spec,
-					 const KubeVirtConfiguration *cfg, const struct vmi_devices *dev,
+					 const KubeVirtConfiguration *cfg,
+					 const struct vmi_devices *dev,
 					 PodResourceRequirements *out);
 
 #endif

@@ -11,7 +11,7 @@
 #include "virt/controller/vmi/vmi_status.h"
 #include "virt/names.h"
 
-#define VMI (&api_kind_VirtualMachineInstance)
+#define VMI    (&api_kind_VirtualMachineInstance)
 #define UNSEEN (10 * USEC_PER_SEC)
 
 /* Writes the wished state; nothing when it is the stored one. */
@@ -56,7 +56,8 @@ static enum rc ensure_binding(struct vmi_ctx *c, const Pod *pod)
 	if (old) /* of an earlier VMI of this name */
 		TRY(plan_delete(c->plan, &api_kind_PortBinding, old->metadata.namespace,
 				old->metadata.name, old->metadata.uid, -1, NULL));
-	CLEANUP(PortBinding_freep) PortBinding *b = PortBinding_new();
+	CLEANUP(PortBinding_freep)
+	PortBinding *b = PortBinding_new();
 
 	if (!b)
 		return RC_NOMEM;
@@ -86,7 +87,8 @@ static enum rc plan_pod(struct vmi_ctx *c, const PersistentVolumeClaim *const *c
 	};
 
 	TRY(launcher_pod_build(&in, &pod, c->err));
-	CLEANUP(mem_freep) char *name = mem_strdup(pod->metadata.name);
+	CLEANUP(mem_freep)
+	char *name = mem_strdup(pod->metadata.name);
 
 	TRY(plan_create(c->plan, &api_kind_Pod, pod));
 	return plan_event(c->plan, VMI, c->vmi, "Normal", "SuccessfulCreate",
@@ -97,7 +99,8 @@ static enum rc plan_pod(struct vmi_ctx *c, const PersistentVolumeClaim *const *c
 static enum rc tell_refusal(struct vmi_ctx *c)
 {
 	struct api_cond old;
-	bool known = API_COND_GET(&c->vmi->status, VirtualMachineInstanceCondition, "Synchronized", &old) &&
+	bool known = API_COND_GET(&c->vmi->status, VirtualMachineInstanceCondition, "Synchronized",
+				  &old) &&
 		     str_eq(old.reason, "FailedCreate") && str_eq(old.message, c->v->refused->msg);
 
 	if (known)
@@ -112,7 +115,8 @@ static enum rc tell_refusal(struct vmi_ctx *c)
  * written when the pod has a node, in one go. */
 static enum rc start(struct vmi_ctx *c)
 {
-	CLEANUP(mem_freep) const PersistentVolumeClaim **claims = NULL;
+	CLEANUP(mem_freep)
+	const PersistentVolumeClaim **claims = NULL;
 	const char *missing, *ns = c->vmi->metadata.namespace;
 
 	TRY(vmi_claims(c->v, c->vmi, &claims, &missing));
@@ -123,14 +127,16 @@ static enum rc start(struct vmi_ctx *c)
 			     str_eq(old.reason, "FailedPvcNotFound");
 
 		TRY(vmi_set_synchronized(c, "FailedPvcNotFound",
-					 "PVC %s/%s does not exist, waiting for it to appear", ns, missing));
+					 "PVC %s/%s does not exist, waiting for it to appear", ns,
+					 missing));
 		if (str_is_empty(c->next->status.phase))
 			TRY(kit_vmi_phase(c->next, "Pending", c->v->now));
 		TRY(write_vmi(c));
 		if (known)
 			return RC_OK;
 		return plan_event(c->plan, VMI, c->vmi, "Normal", "FailedPvcNotFound",
-				  "PVC %s/%s does not exist, waiting for it to appear", ns, missing);
+				  "PVC %s/%s does not exist, waiting for it to appear", ns,
+				  missing);
 	}
 	if (c->v->refused)
 		TRY(tell_refusal(c));
@@ -141,7 +147,8 @@ static enum rc start(struct vmi_ctx *c)
 	if (!c->next) /* what is told already has gone into the plan */
 		return plan_requeue_after(c->plan, 10 * USEC_PER_SEC);
 	/* addresses or numbers are used up: say so and try again later */
-	TRY(vmi_set_synchronized(c, "FailedAllocation", "%s", c->err ? c->err->msg : "nothing is free"));
+	TRY(vmi_set_synchronized(c, "FailedAllocation", "%s",
+				 c->err ? c->err->msg : "nothing is free"));
 	TRY(write_vmi(c));
 	return plan_requeue_after(c->plan, 10 * USEC_PER_SEC);
 }
@@ -201,8 +208,8 @@ static enum rc hasten_pods(struct vmi_ctx *c)
 
 		if (m->deletionTimestamp && m->has_deletionGracePeriodSeconds &&
 		    m->deletionGracePeriodSeconds > grace)
-			TRY(plan_delete(c->plan, &api_kind_Pod, m->namespace, m->name, m->uid, grace,
-					NULL));
+			TRY(plan_delete(c->plan, &api_kind_Pod, m->namespace, m->name, m->uid,
+					grace, NULL));
 	}
 	return RC_OK;
 }
@@ -284,7 +291,8 @@ static usec_t may_wait(const struct vmi_ctx *c)
 		return 0;
 	if (young_target(c))
 		return young_target(c);
-	if (str_is_empty(pod->spec.nodeName)) /* the scheduler answers at once, one way or the other */
+	if (str_is_empty(
+		    pod->spec.nodeName)) /* the scheduler answers at once, one way or the other */
 		return kit_coalesce_left(c->v->now, pod->metadata.creationTimestamp);
 	if (str_eq(c->next->status.phase, "Scheduled")) /* the agent is about to write Running */
 		return kit_coalesce_left(c->v->now, pod->status.startTime);
@@ -302,14 +310,15 @@ static enum rc name_revision(struct vmi_ctx *c)
 	if (c->next->status.virtualMachineRevisionName || !generation || !o ||
 	    !str_eq(o->kind, "VirtualMachine"))
 		return RC_OK;
-	return api_set_strf(&c->next->status.virtualMachineRevisionName, "revision-start-vm-%s-%s", o->uid,
-			    generation);
+	return api_set_strf(&c->next->status.virtualMachineRevisionName, "revision-start-vm-%s-%s",
+			    o->uid, generation);
 }
 
 static enum rc keep(struct vmi_ctx *c)
 {
 	const Pod *pod = c->pods.current;
-	CLEANUP(mem_freep) const PersistentVolumeClaim **claims = NULL;
+	CLEANUP(mem_freep)
+	const PersistentVolumeClaim **claims = NULL;
 	const char *missing;
 
 	TRY(vmi_status_from_pod(c));
@@ -356,8 +365,8 @@ enum rc vmi_reconcile(const struct view *v, const char *ns, const char *name, st
 
 	if (!vmi)
 		return RC_OK; /* its pods, allocations and bindings go by their owner */
-	CLEANUP(VirtualMachineInstance_freep) VirtualMachineInstance *next =
-		VirtualMachineInstance_clone(vmi);
+	CLEANUP(VirtualMachineInstance_freep)
+	VirtualMachineInstance *next = VirtualMachineInstance_clone(vmi);
 	struct vmi_ctx c = {.v = v, .vmi = vmi, .next = next, .plan = out, .err = err};
 
 	if (!next)
@@ -419,7 +428,11 @@ static const struct ctl_index indexes[] = {
 };
 
 static const struct api_kind *const reads[] = {
-	&api_kind_VirtualMachine, &api_kind_PortBinding, &api_kind_KubeVirt, &api_kind_FerryConfig, NULL,
+	&api_kind_VirtualMachine,
+	&api_kind_PortBinding,
+	&api_kind_KubeVirt,
+	&api_kind_FerryConfig,
+	NULL,
 };
 
 const struct ctl_def vmi_ctl_def = {

@@ -96,7 +96,8 @@ enum rc vmi_claims(const struct view *v, const VirtualMachineInstance *vmi,
 
 		if (!claim)
 			continue;
-		claims[i] = view_get(v, &api_kind_PersistentVolumeClaim, vmi->metadata.namespace, claim);
+		claims[i] = view_get(v, &api_kind_PersistentVolumeClaim, vmi->metadata.namespace,
+				     claim);
 		if (!claims[i] && !*missing)
 			*missing = claim;
 	}

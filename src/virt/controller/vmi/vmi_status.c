@@ -10,10 +10,10 @@
 #include "virt/controller/kit.h"
 #include "virt/names.h"
 
-#define SET(c_, ...) \
-	TRY(API_COND_SET(&(c_)->next->status, VirtualMachineInstanceCondition, (c_)->v->now, __VA_ARGS__))
-#define DEL(c_, type_) \
-	API_COND_DEL(&(c_)->next->status, VirtualMachineInstanceCondition, type_)
+#define SET(c_, ...)                                                                         \
+	TRY(API_COND_SET(&(c_)->next->status, VirtualMachineInstanceCondition, (c_)->v->now, \
+			 __VA_ARGS__))
+#define DEL(c_, type_) API_COND_DEL(&(c_)->next->status, VirtualMachineInstanceCondition, type_)
 
 static bool is_ours(const char *reason)
 {
@@ -33,7 +33,8 @@ enum rc vmi_set_synchronized(struct vmi_ctx *c, const char *reason, const char *
 	va_list ap;
 
 	if (!reason) {
-		if (API_COND_GET(&c->next->status, VirtualMachineInstanceCondition, "Synchronized", &now) &&
+		if (API_COND_GET(&c->next->status, VirtualMachineInstanceCondition, "Synchronized",
+				 &now) &&
 		    is_ours(now.reason)) {
 			DEL(c, "Synchronized");
 			c->is_urgent = true;
@@ -85,7 +86,8 @@ static const ContainerStateWaiting *image_trouble(const Pod *pod)
 	return NULL;
 }
 
-static enum rc set_ready(struct vmi_ctx *c, const char *status, const char *reason, const char *message)
+static enum rc set_ready(struct vmi_ctx *c, const char *status, const char *reason,
+			 const char *message)
 {
 	SET(c, .type = "Ready", .status = status, .reason = reason, .message = message);
 	return RC_OK;
@@ -105,7 +107,8 @@ static enum rc mirror_ready(struct vmi_ctx *c)
 		return set_ready(c, "Unknown", "NodeUnresponsive",
 				 "the agent of the node is not responsive");
 	if (!str_eq(c->next->status.phase, "Running"))
-		return set_ready(c, "False", "GuestNotRunning", "Guest VM is not reported as running");
+		return set_ready(c, "False", "GuestNotRunning",
+				 "Guest VM is not reported as running");
 	if (!API_COND_GET(&pod->status, PodCondition, "Ready", &pc))
 		return set_ready(c, "False", "PodConditionMissing",
 				 "virt-launcher pod is missing the Ready condition");
@@ -135,7 +138,8 @@ static enum rc mark_node(struct vmi_ctx *c)
 	c->is_urgent = true;
 	if (!silent)
 		return api_set_str(&c->next->status.reason, NULL);
-	TRY(plan_event(c->plan, &api_kind_VirtualMachineInstance, c->vmi, "Normal", "NodeUnresponsive",
+	TRY(plan_event(c->plan, &api_kind_VirtualMachineInstance, c->vmi, "Normal",
+		       "NodeUnresponsive",
 		       "ferry-node on node %s is not responsive, the virtual machine is left alone",
 		       node));
 	return api_set_str(&c->next->status.reason, "NodeUnresponsive");
@@ -147,8 +151,8 @@ static bool is_left_behind(const VirtualMachineInstance *vmi, const Pod *pod, co
 {
 	const VirtualMachineInstanceMigrationState *ms = vmi->status.migrationState;
 
-	return ms && API_GET(ms, completed, false) && !API_GET(ms, failed, false) && pod != current &&
-	       str_eq(ms->sourcePod, pod->metadata.name);
+	return ms && API_GET(ms, completed, false) && !API_GET(ms, failed, false) &&
+	       pod != current && str_eq(ms->sourcePod, pod->metadata.name);
 }
 
 static enum rc set_active_pods(struct vmi_ctx *c)
@@ -161,7 +165,8 @@ static enum rc set_active_pods(struct vmi_ctx *c)
 
 		if (kit_pod_is_final(pod) || is_left_behind(c->vmi, pod, c->pods.current))
 			continue;
-		rc = api_map_set(&want, pod->metadata.uid, pod->spec.nodeName ? pod->spec.nodeName : "");
+		rc = api_map_set(&want, pod->metadata.uid,
+				 pod->spec.nodeName ? pod->spec.nodeName : "");
 	}
 	if (!rc && !api_map_equal(&want, &c->next->status.activePods)) {
 		api_map_fini(&c->next->status.activePods);
@@ -298,7 +303,8 @@ static enum rc fill_claim_info(PersistentVolumeClaimInfo *info, const Persistent
 
 	TRY(api_set_str(&info->claimName, pvc->metadata.name));
 	for (size_t i = 0; i < pvc->spec.n_accessModes; i++)
-		TRY(api_append_str(&info->accessModes, &info->n_accessModes, pvc->spec.accessModes[i]));
+		TRY(api_append_str(&info->accessModes, &info->n_accessModes,
+				   pvc->spec.accessModes[i]));
 	TRY(api_set_str(&info->volumeMode, is_block ? "Block" : "Filesystem"));
 	TRY(api_map_copy(&info->capacity, &pvc->status.capacity));
 	if (pvc->spec.resources)
@@ -315,8 +321,8 @@ enum rc vmi_volume_status(struct vmi_ctx *c, const PersistentVolumeClaim *const 
 			return RC_NOMEM;
 		if (!claims[i])
 			continue;
-		CLEANUP(PersistentVolumeClaimInfo_freep) PersistentVolumeClaimInfo *info =
-			PersistentVolumeClaimInfo_new();
+		CLEANUP(PersistentVolumeClaimInfo_freep)
+		PersistentVolumeClaimInfo *info = PersistentVolumeClaimInfo_new();
 
 		if (!info)
 			return RC_NOMEM;
