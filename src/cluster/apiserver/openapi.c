@@ -19,8 +19,9 @@ static bool wants_protobuf(const char *accept)
 
 static void serve_v2(struct apisrv_call *c, const char *accept)
 {
+	/* Asked for with '@', answered with '.': Go refuses '@' in a Content-Type. */
 	if (accept && strstr(accept, "com.github.proto-openapi.spec.v2"))
-		answer_blob(c, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", api_openapi_v2_pb());
+		answer_blob(c, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", api_openapi_v2_pb());
 	else
 		answer_blob(c, "application/json", api_openapi_v2_json());
 }
