@@ -39,6 +39,17 @@ struct conn *conn_of(struct MHD_Connection *c)
 
 /* Driving libmicrohttpd */
 
+/* A timer that fires too early costs a run; setting it anew for each run would cost a system call. */
+static void set_timer(struct http_server *s, usec_t delay)
+{
+	usec_t due = loop_now(s->loop) + delay;
+
+	if (ev_timer_is_armed(s->timer) && s->timer_due <= due)
+		return;
+	s->timer_due = due;
+	ev_timer_rearm(s->timer, delay);
+}
+
 static void pump(struct http_server *s)
 {
 	MHD_UNSIGNED_LONG_LONG ms = 0;
@@ -47,9 +58,7 @@ static void pump(struct http_server *s)
 	MHD_run(s->mhd);
 	s->in_mhd--;
 	if (MHD_get_timeout(s->mhd, &ms) == MHD_YES)
-		ev_timer_rearm(s->timer, (usec_t)ms * USEC_PER_MSEC);
-	else
-		ev_timer_rearm(s->timer, USEC_INFINITY);
+		set_timer(s, (usec_t)ms * USEC_PER_MSEC);
 }
 
 static void on_kick(void *arg)
@@ -65,7 +74,7 @@ void server_kick(struct http_server *s)
 	if (s->kick)
 		return;
 	if (ev_defer(s->loop, &s->kick, on_kick, s, NULL))
-		ev_timer_rearm(s->timer, 0); /* needs no memory */
+		set_timer(s, 0); /* needs no memory */
 }
 
 static void on_epoll(uint32_t events, void *arg)
