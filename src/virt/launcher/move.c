@@ -195,6 +195,10 @@ void move_load(struct launcher *l)
 	m->stop_at = (usec_t)js_get_int(j, "stopAt", 0);
 	m->stats.downtime_ms = m->stats.elapsed_ms = -1;
 	ignore_rc(mig_options_decode(NULL, &m->options, NULL)); /* the defaults: cannot fail */
+	m->downtime_limit_ms = MIN(m->options.initial_downtime_ms, m->options.downtime_limit_ms);
+	for (size_t i = 0; i < l->spec->n_disks; i++)
+		if (l->spec->disks[i].moves) /* memory only starts to move when all copies are in step */
+			m->disks[m->n_disks++] = (struct move_disk){.index = i, .ready = true};
 	l->move = m;
 }
 

@@ -1,0 +1,802 @@
+/* The launcher against a scripted QEMU: the test writes the record of a VM that runs already, listens on
+ * its monitor's sockets, and lets the launcher adopt it. */
+#include "virt/launcher/launcher.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "ev/ev.h"
+#include "ipc/ipc.h"
+#include "json/json.h"
+#include "virt/launcher/launcher_int.h"
+
+struct rig {
+	struct loop *loop;
+	struct launcher *l;
+	struct ipc_client *c;
+	char dir[64];
+	pid_t child; /* stands for QEMU and its reaper */
+	int listen_fd[2], fd;
+	int socket_used;
+	struct sbuf in;
+	char sent[8192]; /* names of the commands, in order, each followed by a blank */
+	char run_state[32], mig[512]; /* what query-status and query-migrate say */
+	const char *fails;	      /* this command is refused */
+	unsigned fail_times;
+	const char *mute; /* this command is not answered */
+	int major;
+	int run_state_delay; /* query-status says finish-migrate this often first */
+	/* what the node hears */
+	struct json *events;
+	struct ev_src *tick;
+};
+
+struct answer {
+	bool done;
+	enum rc rc;
+	char message[300];
+	struct json *result;
+};
+
+/* --- the scripted QEMU --- */
+
+static void qsay(struct rig *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void qsay(struct rig *r, const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+
+	va_start(ap, fmt);
+	int n = vsnprintf(text, sizeof(text) - 2, fmt, ap);
+
+	va_end(ap);
+	text[n] = '\n';
+	assert_int_equal(send(r->fd, text, (size_t)n + 1, MSG_NOSIGNAL), n + 1);
+}
+
+static void qevent(struct rig *r, const char *name, const char *data)
+{
+	qsay(r, "{\"event\": \"%s\", \"data\": %s, \"timestamp\": {\"seconds\": 1700000000, \"microseconds\": 5}}", name,
+	     data);
+}
+
+static void qstatus(struct rig *r, const char *status)
+{
+	char data[80];
+
+	snprintf(data, sizeof(data), "{\"status\": \"%s\"}", status);
+	qevent(r, "MIGRATION", data);
+}
+
+static void qanswer(struct rig *r, const struct json *msg)
+{
+	const char *cmd = js_get_str(msg, "execute");
+	long long id = js_get_int(msg, "id", -1);
+
+	if (!cmd)
+		cmd = js_get_str(msg, "exec-oob");
+	strncat(r->sent, cmd, sizeof(r->sent) - strlen(r->sent) - 2);
+	strcat(r->sent, " ");
+	if (str_eq(r->mute, cmd))
+		return;
+	if (str_eq(r->fails, cmd) && r->fail_times) {
+		r->fail_times--;
+		qsay(r, "{\"id\": %lld, \"error\": {\"class\": \"GenericError\", \"desc\": \"refused by script\"}}", id);
+	} else if (str_eq(cmd, "query-status")) {
+		const char *s = r->run_state_delay > 0 ? "finish-migrate" : r->run_state;
+
+		r->run_state_delay--;
+		qsay(r, "{\"id\": %lld, \"return\": {\"status\": \"%s\", \"running\": true}}", id, s);
+	} else if (str_eq(cmd, "query-migrate")) {
+		qsay(r, "{\"id\": %lld, \"return\": %s}", id, r->mig);
+	} else {
+		if (str_eq(cmd, "cont"))
+			qevent(r, "RESUME", "{}");
+		if (str_eq(cmd, "stop"))
+			qevent(r, "STOP", "{}");
+		qsay(r, "{\"id\": %lld, \"return\": {}}", id);
+	}
+}
+
+static void qaccept(struct rig *r)
+{
+	for (int i = 0; i < 2 && r->fd < 0; i++) {
+		r->fd = accept4(r->listen_fd[i], NULL, NULL, SOCK_CLOEXEC);
+		if (r->fd < 0)
+			continue;
+		r->socket_used = i;
+		sbuf_reset(&r->in);
+		qsay(r, "{\"QMP\": {\"version\": {\"qemu\": {\"major\": %d, \"minor\": 0, \"micro\": 2}}, "
+			"\"capabilities\": [\"oob\"]}}",
+		     r->major);
+	}
+}
+
+static void qread(struct rig *r)
+{
+	char buf[4096];
+	ssize_t n;
+
+	qaccept(r);
+	while (r->fd >= 0 && (n = recv(r->fd, buf, sizeof(buf), MSG_DONTWAIT)) > 0)
+		sbuf_add(&r->in, buf, (size_t)n);
+	for (char *nl; r->in.n && (nl = memchr(r->in.p, '\n', r->in.n));) {
+		struct json *msg = NULL;
+
+		assert_int_equal(js_parse(r->in.p, (size_t)(nl - r->in.p), &msg, NULL), RC_OK);
+		sbuf_drop(&r->in, (size_t)(nl - r->in.p) + 1);
+		qanswer(r, msg);
+		js_unref(msg);
+	}
+}
+
+/* --- the node --- */
+
+static void on_event(const char *name, const struct json *data, void *arg)
+{
+	struct rig *r = arg;
+
+	assert_int_equal(js_append(r->events, js_pack("{s:s, s:O}", "event", name, "data", data)), RC_OK);
+}
+
+static const struct ipc_client_ops client_ops = {.on_event = on_event};
+
+static void on_tick(void *arg)
+{
+	struct rig *r = arg;
+
+	ev_timer_rearm(r->tick, 2000);
+}
+
+/* Turns both sides until *flag, or fails after ten seconds. */
+static void turn_until(struct rig *r, const bool *flag)
+{
+	usec_t end = loop_now(r->loop) + 10 * USEC_PER_SEC;
+
+	while (!*flag) {
+		assert_true(loop_now(r->loop) < end);
+		assert_int_equal(loop_step(r->loop, 5000, NULL, NULL), RC_OK);
+		qread(r);
+	}
+}
+
+static void turn(struct rig *r, int ms)
+{
+	usec_t end = loop_now(r->loop) + (usec_t)ms * 1000;
+
+	while (loop_now(r->loop) < end) {
+		assert_int_equal(loop_step(r->loop, 1000, NULL, NULL), RC_OK);
+		qread(r);
+	}
+}
+
+static void on_answer(const struct ipc_reply *reply, void *arg)
+{
+	struct answer *a = arg;
+
+	a->done = true;
+	a->rc = reply->rc;
+	a->result = js_ref(reply->result);
+	snprintf(a->message, sizeof(a->message), "%s", reply->message ? reply->message : "");
+}
+
+static void ask(struct rig *r, struct answer *a, const char *method, struct json *params)
+{
+	*a = (struct answer){.done = false};
+	assert_int_equal(ipc_call(r->c, NULL, method, params, NULL, 0, 20 * USEC_PER_SEC, on_answer, a, NULL), RC_OK);
+}
+
+static enum rc call(struct rig *r, const char *method, struct json *params)
+{
+	struct answer a;
+
+	ask(r, &a, method, params);
+	turn_until(r, &a.done);
+	js_unref(a.result);
+	return a.rc;
+}
+
+/* The last event of this name with data.key == value; borrowed. */
+static const struct json *heard(const struct rig *r, const char *name, const char *key, const char *value)
+{
+	for (size_t i = js_len(r->events); i-- > 0;) {
+		const struct json *e = js_item(r->events, i);
+
+		if (str_eq(js_get_str(e, "event"), name) && str_eq(js_get_str(js_get(e, "data"), key), value))
+			return js_get(e, "data");
+	}
+	return NULL;
+}
+
+static const struct json *await(struct rig *r, const char *name, const char *key, const char *value)
+{
+	usec_t end = loop_now(r->loop) + 10 * USEC_PER_SEC;
+	const struct json *e;
+
+	while (!(e = heard(r, name, key, value))) {
+		if (loop_now(r->loop) > end)
+			fail_msg("never heard of %s %s=%s; sent: %s", name, key, value, r->sent);
+		assert_int_equal(loop_step(r->loop, 5000, NULL, NULL), RC_OK);
+		qread(r);
+	}
+	return e;
+}
+
+/* --- setting up --- */
+
+static int listen_at(const struct rig *r, const char *name)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s/%s", r->dir, name);
+	unlink(a.sun_path);
+	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(listen(fd, 4), 0);
+	return fd;
+}
+
+static void write_record(const struct rig *r, const char *accel)
+{
+	static const char spec[] =
+		"{\"name\": \"default/vm\", \"vmiUid\": \"u\", \"machine\": \"pc-q35-10.0\", \"cpuModel\": \"max\", "
+		"\"memoryBytes\": 1048576, \"uid\": 65534, \"gid\": 65534, \"netnsFd\": \"n\"}";
+	CLEANUP(mem_freep) char *boot = NULL;
+	struct proc p = {.pid = r->child, .pidfd = -1};
+	char text[1024], path[100];
+	size_t n;
+
+	assert_true(proc_identify(&p));
+	assert_int_equal(file_read("/proc/sys/kernel/random/boot_id", 64, &boot, &n, NULL), RC_OK);
+	n = (size_t)snprintf(text, sizeof(text),
+			     "{\"version\": 1, \"bootId\": \"%.36s\", \"mode\": \"run\", \"accel\": \"%s\", \"accelReason\": "
+			     "\"\", \"machine\": \"m\", \"cgroup\": false, \"reaper\": {\"pid\": %d, \"start\": %llu}, "
+			     "\"qemu\": {\"pid\": %d, \"start\": %llu}, \"spec\": %s}",
+			     boot, accel, (int)p.pid, (unsigned long long)p.start, (int)p.pid, (unsigned long long)p.start,
+			     spec);
+	snprintf(path, sizeof(path), "%s/vm.json", r->dir);
+	assert_int_equal(file_write_durable(path, text, n, 0600, NULL), RC_OK);
+}
+
+static void start_launcher(struct rig *r)
+{
+	struct launcher_config config = {.dir = r->dir, .qemu = "/nonexistent", .kvm_cache = "/nonexistent"};
+	char path[100];
+
+	assert_int_equal(launcher_new(&r->l, r->loop, &config, NULL), RC_OK);
+	snprintf(path, sizeof(path), "%s/launcher.sock", r->dir);
+	assert_int_equal(ipc_client_open(&r->c, r->loop, path, "test", (struct ipc_version){1, 1}, USEC_PER_SEC,
+					 &client_ops, r, NULL),
+			 RC_OK);
+}
+
+static void stop_launcher(struct rig *r)
+{
+	r->c = ipc_client_free(r->c);
+	r->l = launcher_free(r->l);
+	r->fd = fd_close(r->fd);
+}
+
+static void rig_up(struct rig *r, const char *run_state)
+{
+	char path[100];
+
+	*r = (struct rig){.fd = -1, .major = 10};
+	sbuf_init(&r->in, 65536);
+	snprintf(r->dir, sizeof(r->dir), "/tmp/test_engine.XXXXXX");
+	assert_non_null(mkdtemp(r->dir));
+	snprintf(path, sizeof(path), "%s/creds", r->dir);
+	assert_int_equal(mkdir(path, 0750), 0);
+	snprintf(r->run_state, sizeof(r->run_state), "%s", run_state);
+	snprintf(r->mig, sizeof(r->mig), "{}");
+	r->child = fork();
+	if (r->child == 0)
+		for (;;)
+			pause();
+	r->listen_fd[0] = listen_at(r, "qmp0.sock");
+	r->listen_fd[1] = listen_at(r, "qmp1.sock");
+	r->events = js_new_array();
+	assert_int_equal(loop_new(&r->loop, LOOP_REAL, NULL), RC_OK);
+	assert_int_equal(ev_timer_after(r->loop, &r->tick, 2000, on_tick, r, NULL), RC_OK);
+	write_record(r, "tcg");
+	start_launcher(r);
+	turn(r, 30);
+}
+
+static void rig_down(struct rig *r)
+{
+	stop_launcher(r);
+	kill(r->child, SIGKILL);
+	waitpid(r->child, NULL, 0);
+	close(r->listen_fd[0]);
+	close(r->listen_fd[1]);
+	sbuf_fini(&r->in);
+	js_unref(r->events);
+	ev_src_free(r->tick);
+	loop_free(r->loop);
+	assert_int_equal(file_remove_tree(r->dir, NULL), RC_OK);
+}
+
+static void expect_state(struct rig *r, const char *state, const char *reason)
+{
+	struct answer a;
+
+	ask(r, &a, "query", NULL);
+	turn_until(r, &a.done);
+	assert_int_equal(a.rc, RC_OK);
+	assert_string_equal(js_get_str(a.result, "state"), state);
+	if (reason)
+		assert_string_equal(js_get_str(a.result, "reason"), reason);
+	js_unref(a.result);
+}
+
+static struct json *record(const struct rig *r)
+{
+	CLEANUP(mem_freep) char *text = NULL;
+	struct json *j = NULL;
+	char path[100];
+	size_t n;
+
+	snprintf(path, sizeof(path), "%s/migration.json", r->dir);
+	assert_int_equal(file_read(path, 4096, &text, &n, NULL), RC_OK);
+	assert_int_equal(js_parse(text, n, &j, NULL), RC_OK);
+	return j;
+}
+
+static struct json *uid_params(void)
+{
+	return js_pack("{s:s}", "migrationUid", "m1");
+}
+
+static struct json *out_params(int switch_ms, int max_pause_ms)
+{
+	return js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:i, s:i}}", "migrationUid", "m1", "address", "10.0.0.2", "tls", "user",
+		       "ferry", "key", "00112233445566778899aabbccddeeff", "options", "switchoverTimeoutMs", switch_ms,
+		       "maxPauseMs", max_pause_ms);
+}
+
+static void to_pre_switchover(struct rig *r, int switch_ms, int max_pause_ms)
+{
+	assert_int_equal(call(r, "startOutgoing", out_params(switch_ms, max_pause_ms)), RC_OK);
+	qstatus(r, "setup");
+	qstatus(r, "active");
+	qevent(r, "STOP", "{}");
+	qstatus(r, "pre-switchover");
+	await(r, "preSwitchover", "migrationUid", "m1");
+	await(r, "migration", "phase", "pre-switchover");
+}
+
+/* --- tests: life --- */
+
+static void a_running_vm_is_adopted_and_paused(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	expect_state(&r, "running", "Adopted");
+	assert_int_equal(call(&r, "pause", NULL), RC_OK);
+	expect_state(&r, "paused", "PausedByUser");
+	assert_int_equal(call(&r, "unpause", NULL), RC_OK);
+	expect_state(&r, "running", "Unpaused");
+	assert_int_equal(call(&r, "start", js_pack("{s:s, s:{}}", "mode", "run", "spec")), RC_CONFLICT);
+	assert_int_equal(call(&r, "exit", NULL), RC_CONFLICT);
+	assert_int_equal(call(&r, "nothing", NULL), RC_METHOD);
+	assert_int_equal(call(&r, "pause", js_pack("{s:i}", "surprise", 1)), RC_INVALID);
+	rig_down(&r);
+}
+
+static void the_other_socket_is_used_when_one_hangs(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	assert_int_equal(r.socket_used, 0);
+	stop_launcher(&r);
+	/* a dead launcher's connection holds the first one: nobody answers there */
+	close(r.listen_fd[0]);
+	r.listen_fd[0] = -1;
+	start_launcher(&r);
+	turn(&r, 600);
+	assert_int_equal(r.socket_used, 1);
+	expect_state(&r, "running", "Adopted");
+	r.listen_fd[0] = listen_at(&r, "qmp0.sock");
+	rig_down(&r);
+}
+
+static void a_lost_monitor_is_opened_again_and_asked(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	snprintf(r.run_state, sizeof(r.run_state), "paused"); /* happens while nobody listens */
+	r.fd = fd_close(r.fd);
+	await(&r, "state", "state", "paused");
+	rig_down(&r);
+}
+
+static void the_end_of_qemu_is_told_with_its_exit(void **state)
+{
+	struct rig r;
+	char path[100];
+
+	rig_up(&r, "running");
+	snprintf(path, sizeof(path), "%s/exit.json", r.dir);
+	assert_int_equal(file_write_durable(path, "{\"signal\": 9}", 13, 0600, NULL), RC_OK);
+	kill(r.child, SIGKILL);
+	const struct json *e = await(&r, "state", "state", "gone");
+
+	assert_string_equal(js_get_str(e, "reason"), "QemuKilled");
+	assert_int_equal(js_get_int(js_get(e, "exit"), "signal", 0), 9);
+	assert_int_equal(call(&r, "pause", NULL), RC_CONFLICT);
+	assert_int_equal(call(&r, "exit", NULL), RC_OK);
+	rig_down(&r);
+}
+
+static void a_guest_that_powers_off_is_ended(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	qevent(&r, "SHUTDOWN", "{\"guest\": true, \"reason\": \"guest-shutdown\"}");
+	const struct json *e = await(&r, "state", "state", "shutdown");
+
+	assert_string_equal(js_get_str(e, "reason"), "GuestShutdown");
+	e = await(&r, "state", "state", "gone"); /* SIGTERM has ended the child */
+	assert_string_equal(js_get_str(e, "reason"), "GuestShutdown");
+	rig_down(&r);
+}
+
+/* --- tests: the source --- */
+
+static void released_is_durable_before_completed_is_told(void **state)
+{
+	struct rig r;
+	struct answer a;
+
+	rig_up(&r, "running");
+	to_pre_switchover(&r, 10000, 0);
+	assert_non_null(strstr(r.sent, "object-add migrate-set-capabilities migrate-set-parameters "
+				       "query-migrate-parameters migrate "));
+	expect_state(&r, "pre-switchover", NULL);
+	assert_int_equal(call(&r, "pause", NULL), RC_CONFLICT);
+	assert_int_equal(call(&r, "release", js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)), RC_CONFLICT);
+	assert_int_equal(call(&r, "continueOutgoing", js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)), RC_OK);
+	assert_non_null(strstr(r.sent, "migrate-continue "));
+	snprintf(r.run_state, sizeof(r.run_state), "postmigrate");
+	snprintf(r.mig, sizeof(r.mig), "{\"status\": \"completed\", \"downtime\": 7, \"ram\": {\"transferred\": 42}}");
+	r.run_state_delay = 3;
+	qstatus(&r, "completed");
+	const struct json *e = await(&r, "migration", "phase", "completed");
+	CLEANUP(js_unrefp) struct json *rec = record(&r);
+
+	assert_true(js_get_bool(rec, "released", false));
+	assert_int_equal(js_get_int(rec, "epoch", -1), 4);
+	assert_true(js_get_bool(e, "released", false));
+	assert_int_equal(js_get_int(e, "downtimeMs", -1), 7);
+	assert_int_equal(js_get_int(e, "stopAt", -1), 1700000000000005);
+	assert_int_equal(js_int(js_at(e, "stats", "memory", "transferred", NULL), -1), 42);
+	expect_state(&r, "postmigrate", "MigrationCompleted");
+	assert_int_equal(call(&r, "resumeSource", uid_params()), RC_CONFLICT);
+	assert_int_equal(call(&r, "cancelOutgoing", uid_params()), RC_CONFLICT);
+	assert_null(strstr(r.sent, "cont "));
+
+	/* nor does a launcher that comes after forget it */
+	stop_launcher(&r);
+	start_launcher(&r);
+	turn(&r, 50);
+	ask(&r, &a, "resumeSource", uid_params());
+	turn_until(&r, &a.done);
+	assert_int_equal(a.rc, RC_CONFLICT);
+	assert_non_null(strstr(a.message, "released"));
+	rig_down(&r);
+}
+
+static void a_record_that_cannot_be_written_releases_nothing(void **state)
+{
+	struct rig r;
+	char path[100];
+
+	rig_up(&r, "running");
+	to_pre_switchover(&r, 10000, 0);
+	assert_int_equal(call(&r, "continueOutgoing", js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)), RC_OK);
+	snprintf(path, sizeof(path), "%s/migration.json", r.dir);
+	unlink(path);
+	assert_int_equal(mkdir(path, 0700), 0); /* a folder cannot be replaced by a file */
+	snprintf(path, sizeof(path), "%s/migration.json/x", r.dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	snprintf(r.run_state, sizeof(r.run_state), "postmigrate");
+	qstatus(&r, "completed");
+	const struct json *e = await(&r, "migration", "phase", "completed");
+
+	assert_false(js_get_bool(e, "released", false));
+	/* then the source may still go on */
+	assert_int_equal(call(&r, "resumeSource", uid_params()), RC_OK);
+	expect_state(&r, "running", NULL);
+	rig_down(&r);
+}
+
+static void a_cancel_at_the_switch_lets_the_source_go_on(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	to_pre_switchover(&r, 10000, 0);
+	assert_int_equal(call(&r, "cancelOutgoing", uid_params()), RC_OK);
+	turn(&r, 20);
+	assert_non_null(strstr(r.sent, "migrate_cancel "));
+	qstatus(&r, "cancelling");
+	qstatus(&r, "cancelled");
+	qevent(&r, "RESUME", "{}");
+	const struct json *e = await(&r, "migration", "phase", "cancelled");
+
+	assert_string_equal(js_get_str(js_get(e, "failure"), "reason"), "Cancelled");
+	expect_state(&r, "running", NULL);
+	turn(&r, 30);
+	assert_non_null(strstr(r.sent, "object-del "));
+	/* and it can move again */
+	r.events = js_unref(r.events);
+	r.events = js_new_array();
+	to_pre_switchover(&r, 10000, 0);
+	rig_down(&r);
+}
+
+static void a_completion_that_overtakes_the_cancel_counts(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	to_pre_switchover(&r, 10000, 0);
+	assert_int_equal(call(&r, "continueOutgoing", js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 2)), RC_OK);
+	assert_int_equal(call(&r, "cancelOutgoing", uid_params()), RC_OK);
+	snprintf(r.run_state, sizeof(r.run_state), "postmigrate");
+	qstatus(&r, "completed");
+	const struct json *e = await(&r, "migration", "phase", "completed");
+
+	assert_true(js_get_bool(e, "released", false));
+	assert_null(heard(&r, "migration", "phase", "cancelled"));
+	rig_down(&r);
+}
+
+static void nobody_allows_the_switch(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	r.mute = "migrate_cancel"; /* QEMU's main loop hangs */
+	to_pre_switchover(&r, 100, 0);
+	usec_t end = loop_now(r.loop) + 5 * USEC_PER_SEC;
+
+	while (!strstr(r.sent, "yank ") && loop_now(r.loop) < end)
+		turn(&r, 20);
+	assert_non_null(strstr(r.sent, "migrate_cancel yank "));
+	qstatus(&r, "failed");
+	const struct json *e = await(&r, "migration", "phase", "failed");
+
+	assert_string_equal(js_get_str(js_get(e, "failure"), "reason"), "SwitchoverTimeout");
+	rig_down(&r);
+}
+
+static void a_pause_beyond_its_limit_is_given_up(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	to_pre_switchover(&r, 10000, 1); /* the scripted stop lies years back */
+	assert_int_equal(call(&r, "continueOutgoing", uid_params()), RC_CONFLICT);
+	qstatus(&r, "cancelled");
+	qevent(&r, "RESUME", "{}");
+	const struct json *e = await(&r, "migration", "phase", "failed");
+
+	assert_string_equal(js_get_str(js_get(e, "failure"), "reason"), "PauseLimitExceeded");
+	expect_state(&r, "running", NULL);
+	rig_down(&r);
+}
+
+static void a_launcher_that_finds_the_guest_standing_decides(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	to_pre_switchover(&r, 10000, 0);
+	snprintf(r.run_state, sizeof(r.run_state), "finish-migrate");
+	snprintf(r.mig, sizeof(r.mig), "{\"status\": \"pre-switchover\"}");
+	stop_launcher(&r);
+	r.sent[0] = '\0';
+	start_launcher(&r);
+	usec_t end = loop_now(r.loop) + 5 * USEC_PER_SEC;
+
+	while (!strstr(r.sent, "migrate_cancel ") && loop_now(r.loop) < end)
+		turn(&r, 10);
+	assert_non_null(strstr(r.sent, "migrate_cancel "));
+	snprintf(r.run_state, sizeof(r.run_state), "running");
+	qstatus(&r, "cancelled");
+	qevent(&r, "RESUME", "{}");
+	await(&r, "migration", "phase", "failed");
+	expect_state(&r, "running", NULL);
+	rig_down(&r);
+}
+
+static void an_old_qemu_does_not_move_an_emulated_guest(void **state)
+{
+	struct rig r;
+	struct answer a;
+
+	rig_up(&r, "running");
+	stop_launcher(&r);
+	r.major = 9;
+	start_launcher(&r);
+	turn(&r, 30);
+	ask(&r, &a, "startOutgoing", out_params(1000, 0));
+	turn_until(&r, &a.done);
+	assert_int_equal(a.rc, RC_UNSUPPORTED);
+	assert_non_null(strstr(a.message, "QEMU 10"));
+	expect_state(&r, "running", NULL);
+	rig_down(&r);
+}
+
+static void a_refusal_while_setting_up_leaves_the_vm_as_it_was(void **state)
+{
+	static const char *const commands[] = {"object-add", "migrate-set-capabilities", "migrate"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
+		struct rig r;
+
+		rig_up(&r, "running");
+		r.fails = commands[i];
+		r.fail_times = 1;
+		assert_int_equal(call(&r, "startOutgoing", out_params(1000, 0)), RC_IO);
+		expect_state(&r, "running", "MigrationFailed");
+		rig_down(&r);
+	}
+}
+
+static void bad_parameters_are_refused(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	assert_int_equal(call(&r, "startOutgoing", js_pack("{s:s, s:s}", "migrationUid", "../x", "address", "10.0.0.1")),
+			 RC_INVALID);
+	assert_int_equal(call(&r, "startOutgoing", js_pack("{s:s, s:s}", "migrationUid", "a", "address", "host,x=y")),
+			 RC_INVALID);
+	assert_int_equal(call(&r, "startOutgoing",
+			      js_pack("{s:s, s:s, s:{s:b}}", "migrationUid", "a", "address", "::1", "options", "postCopy", 1)),
+			 RC_UNSUPPORTED);
+	assert_int_equal(call(&r, "startOutgoing",
+			      js_pack("{s:s, s:s, s:{s:s, s:s}}", "migrationUid", "a", "address", "::1", "tls", "user", "f\n",
+				      "key", "00112233445566778899aabbccddeeff")),
+			 RC_INVALID);
+	assert_int_equal(call(&r, "prepareIncoming", js_pack("{s:s, s:s}", "migrationUid", "a", "address", "::1")),
+			 RC_CONFLICT);
+	expect_state(&r, "running", NULL);
+	rig_down(&r);
+}
+
+/* --- tests: the target --- */
+
+static struct json *in_params(void)
+{
+	return js_pack("{s:s, s:s}", "migrationUid", "m1", "address", "10.0.0.2");
+}
+
+static void the_target_stands_until_it_is_permitted(void **state)
+{
+	struct rig r;
+	struct answer a;
+
+	rig_up(&r, "inmigrate");
+	r.fails = "migrate-incoming"; /* does not know exit-on-error: asked again without it */
+	r.fail_times = 1;
+	assert_int_equal(call(&r, "prepareIncoming", in_params()), RC_OK);
+	assert_non_null(strstr(r.sent, "migrate-incoming migrate-incoming "));
+	assert_int_equal(call(&r, "prepareIncoming", in_params()), RC_OK); /* the same again */
+	ask(&r, &a, "resumeIncoming", js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 1));
+	qstatus(&r, "active");
+	turn(&r, 30);
+	assert_false(a.done); /* permitted, but nothing is loaded yet */
+	assert_null(strstr(r.sent, "cont "));
+	qstatus(&r, "completed");
+	turn_until(&r, &a.done);
+	assert_int_equal(a.rc, RC_OK);
+	assert_int_equal(js_get_int(a.result, "resumeAt", 0), 1700000000000005);
+	js_unref(a.result);
+	CLEANUP(js_unrefp) struct json *rec = record(&r);
+
+	assert_true(js_get_bool(rec, "resumed", false));
+	expect_state(&r, "running", "MigrationResumed");
+	turn(&r, 30);
+	assert_non_null(strstr(r.sent, "cont announce-self "));
+	assert_int_equal(call(&r, "abortIncoming", uid_params()), RC_CONFLICT);
+	assert_int_equal(call(&r, "resumeIncoming", uid_params()), RC_OK); /* said again, answered again */
+	rig_down(&r);
+}
+
+static void loaded_is_no_permission(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "inmigrate");
+	assert_int_equal(call(&r, "prepareIncoming", in_params()), RC_OK);
+	qstatus(&r, "completed");
+	await(&r, "migration", "phase", "loaded");
+	assert_int_equal(call(&r, "unpause", NULL), RC_CONFLICT);
+	assert_int_equal(call(&r, "resumeIncoming", js_pack("{s:s}", "migrationUid", "another")), RC_CONFLICT);
+	assert_null(strstr(r.sent, "cont "));
+	assert_int_equal(call(&r, "abortIncoming", uid_params()), RC_OK);
+	const struct json *e = await(&r, "state", "state", "gone");
+
+	assert_string_equal(js_get_str(e, "reason"), "MigrationFailed");
+	rig_down(&r);
+}
+
+static void a_failed_load_is_told_with_qemus_reason(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "inmigrate");
+	assert_int_equal(call(&r, "prepareIncoming", in_params()), RC_OK);
+	snprintf(r.mig, sizeof(r.mig), "{\"status\": \"failed\", \"error-desc\": \"no such section\"}");
+	qstatus(&r, "failed");
+	const struct json *e = await(&r, "migration", "phase", "failed");
+
+	assert_string_equal(js_get_str(js_get(e, "failure"), "message"), "no such section");
+	assert_int_equal(call(&r, "resumeIncoming", uid_params()), RC_IO);
+	rig_down(&r);
+}
+
+static void a_permission_that_waits_too_long_is_a_timeout(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "inmigrate");
+	assert_int_equal(call(&r, "prepareIncoming", in_params()), RC_OK);
+	assert_int_equal(call(&r, "resumeIncoming", js_pack("{s:s, s:i}", "migrationUid", "m1", "timeoutMs", 50)),
+			 RC_TIMEOUT);
+	assert_null(strstr(r.sent, "cont "));
+	rig_down(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_running_vm_is_adopted_and_paused),
+		cmocka_unit_test(the_other_socket_is_used_when_one_hangs),
+		cmocka_unit_test(a_lost_monitor_is_opened_again_and_asked),
+		cmocka_unit_test(the_end_of_qemu_is_told_with_its_exit),
+		cmocka_unit_test(a_guest_that_powers_off_is_ended),
+		cmocka_unit_test(released_is_durable_before_completed_is_told),
+		cmocka_unit_test(a_record_that_cannot_be_written_releases_nothing),
+		cmocka_unit_test(a_cancel_at_the_switch_lets_the_source_go_on),
+		cmocka_unit_test(a_completion_that_overtakes_the_cancel_counts),
+		cmocka_unit_test(nobody_allows_the_switch),
+		cmocka_unit_test(a_pause_beyond_its_limit_is_given_up),
+		cmocka_unit_test(a_launcher_that_finds_the_guest_standing_decides),
+		cmocka_unit_test(an_old_qemu_does_not_move_an_emulated_guest),
+		cmocka_unit_test(a_refusal_while_setting_up_leaves_the_vm_as_it_was),
+		cmocka_unit_test(bad_parameters_are_refused),
+		cmocka_unit_test(the_target_stands_until_it_is_permitted),
+		cmocka_unit_test(loaded_is_no_permission),
+		cmocka_unit_test(a_failed_load_is_told_with_qemus_reason),
+		cmocka_unit_test(a_permission_that_waits_too_long_is_a_timeout),
+	};
+
+	log_setup("test", LOG_LVL_ERROR, false);
+	js_use_mem();
+	return cmocka_run_group_tests_name("launcher_engine", tests, NULL, NULL);
+}
