@@ -1,6 +1,7 @@
 #include "net/dnsmasq.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -234,6 +235,17 @@ static void dnsmasq_end(const struct files *f)
 		ends_within(fd, 1000);
 }
 
+/* Not durable: after a crash of the machine the process is gone as well, and the text is made anew. */
+static enum rc conf_write(const char *path, const char *text, struct err *err)
+{
+	CLEANUP(fd_closep) int fd =
+		open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+
+	if (fd < 0)
+		return err_set_sys(err, errno, "cannot write '%s'", path);
+	return file_write_all(fd, text, strlen(text), err);
+}
+
 enum rc net_dnsmasq_start(int ns_fd, const char *dir, const char *name, const char *text,
 			  struct err *err)
 {
@@ -252,7 +264,7 @@ enum rc net_dnsmasq_start(int ns_fd, const char *dir, const char *name, const ch
 	    str_eq(old, text))
 		return RC_OK;
 	dnsmasq_end(&f);
-	rc = file_write_durable(f.conf, text, strlen(text), 0644, err);
+	rc = conf_write(f.conf, text, err);
 	if (rc)
 		return rc;
 	snprintf(conf_arg, sizeof(conf_arg), "--conf-file=%s", f.conf);
