@@ -18,6 +18,19 @@
 /* Every group and version once, in the order of api_kinds; hooks' groups follow. */
 typedef bool (*version_fn)(void *arg, const char *group, const char *version);
 
+/* Groups that clients look for although nothing of theirs is stored here.  Without "policy" kubectl 1.20
+ * does not find the eviction of pods, and a drain deletes them. */
+struct virtual_resource {
+	const char *group, *version;
+	const char *name, *kind; /* NULL: only the group */
+};
+
+static const struct virtual_resource virtuals[] = {
+	{"authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview"},
+	{"authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview"},
+	{"policy", "v1", NULL, NULL},
+};
+
 static bool seen_before(const struct apisrv *s, size_t i)
 {
 	const struct api_kind *k = s->resources[i].kind;
@@ -45,6 +58,9 @@ static void each_version(const struct apisrv *s, version_fn fn, void *arg)
 		if (!seen_before(s, i) && !fn(arg, k->group, k->version))
 			return;
 	}
+	for (size_t i = 0; i < ARRAY_SIZE(virtuals); i++)
+		if (!fn(arg, virtuals[i].group, virtuals[i].version))
+			return;
 	if (serves_subresources(s) && fn(arg, SUBRES_GROUP, "v1"))
 		fn(arg, SUBRES_GROUP, "v1alpha3");
 }
@@ -140,13 +156,29 @@ static enum rc list_hooks(const struct apisrv *s, struct json *list)
 	return RC_OK;
 }
 
+static enum rc list_virtuals(struct json *list, const char *group, const char *version, bool *found)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(virtuals); i++) {
+		const struct virtual_resource *v = &virtuals[i];
+
+		if (strcmp(v->group, group) != 0 || strcmp(v->version, version) != 0)
+			continue;
+		*found = true;
+		if (v->name && js_append(list, js_pack("{s:s, s:s, s:b, s:s, s:[s]}", "name", v->name,
+						       "singularName", "", "namespaced", 0, "kind", v->kind,
+						       "verbs", "create")))
+			return RC_NOMEM;
+	}
+	return RC_OK;
+}
+
 static struct json *resource_list(const struct apisrv *s, const char *group, const char *version)
 {
 	CLEANUP(js_unrefp) struct json *list = js_new_array();
 	char gv[160];
 	bool found = strcmp(group, SUBRES_GROUP) == 0 && serves_subresources(s);
 
-	if (!list || (found && list_hooks(s, list)))
+	if (!list || (found && list_hooks(s, list)) || list_virtuals(list, group, version, &found))
 		return NULL;
 	for (size_t i = 0; i < s->n_resources; i++) {
 		const struct api_kind *k = s->resources[i].kind;
@@ -259,6 +291,15 @@ static struct json *agg_version(const struct apisrv *s, const char *group, const
 
 		if (strcmp(k->group, group) == 0 && strcmp(k->version, version) == 0 &&
 		    js_append(list, agg_resource(k)))
+			return NULL;
+	}
+	for (size_t i = 0; list && i < ARRAY_SIZE(virtuals); i++) {
+		const struct virtual_resource *v = &virtuals[i];
+
+		if (v->name && strcmp(v->group, group) == 0 && strcmp(v->version, version) == 0 &&
+		    js_append(list, js_pack("{s:s, s:{s:s, s:s, s:s}, s:s, s:s, s:[s]}", "resource", v->name,
+					    "responseKind", "group", group, "version", version, "kind", v->kind,
+					    "scope", "Cluster", "singularResource", "", "verbs", "create")))
 			return NULL;
 	}
 	return js_pack("{s:s, s:O, s:s}", "version", version, "resources", list, "freshness", "Current");
