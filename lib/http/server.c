@@ -57,7 +57,11 @@ static void pump(struct http_server *s)
 	s->in_mhd++;
 	MHD_run(s->mhd);
 	s->in_mhd--;
-	if (MHD_get_timeout(s->mhd, &ms) == MHD_YES)
+	if (MHD_get_timeout(s->mhd, &ms) != MHD_YES)
+		return;
+	if (ms == 0)
+		server_kick(s);
+	else
 		set_timer(s, (usec_t)ms * USEC_PER_MSEC);
 }
 
