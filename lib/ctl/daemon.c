@@ -298,6 +298,23 @@ static enum rc daemon_start(struct daemon *d, const struct common *c, struct err
 	return health_listen(d, c->health, err);
 }
 
+/* The soft limit of 1024 is for select(); watches, consoles and VMs need more. */
+static void raise_fd_limit(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r))
+		return;
+	rlim_t want = MIN(r.rlim_max, (rlim_t)65536);
+
+	if (r.rlim_cur >= want)
+		return;
+	r.rlim_cur = want;
+	if (setrlimit(RLIMIT_NOFILE, &r))
+		log_warn("cannot raise the limit of open files, going on with %llu",
+			 (unsigned long long)r.rlim_cur);
+}
+
 int daemon_new(struct daemon **out, const struct daemon_def *def, int argc, char **argv)
 {
 	struct common c = {.health = def->health};
@@ -315,6 +332,7 @@ int daemon_new(struct daemon **out, const struct daemon_def *def, int argc, char
 	log_setup(def->name, level, c.log_json);
 	if (c.log_level)
 		log_set_level(level); /* the option is nearer than the environment */
+	raise_fd_limit();
 	d = mem_alloc(sizeof(*d));
 	if (!d) {
 		err_set(&err, RC_NOMEM, "out of memory at the start");
