@@ -295,6 +295,7 @@ static enum rc podnet_new(struct podnet **out, const struct podnet_config *cfg, 
 	if (!p)
 		return err_set(err, RC_NOMEM, "no memory for the node's network");
 	p->ns_fd = -1;
+	pthread_mutex_init(&p->places_lock, NULL);
 	map_init(&p->places, place_free);
 	p->cfg = completed(cfg);
 	p->pod_ns_dir = mem_strdup(cfg->pod_ns_dir);
@@ -348,6 +349,7 @@ struct podnet *podnet_free(struct podnet *p)
 		return NULL;
 	net_free(p->net);
 	map_fini(&p->places);
+	pthread_mutex_destroy(&p->places_lock);
 	mem_free(p->pod_ns_dir);
 	fd_close(p->ns_fd);
 	return mem_free(p);

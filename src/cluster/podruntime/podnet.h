@@ -81,7 +81,9 @@ MUST_CHECK enum rc podnet_program(struct podnet *p, const struct podnet_peer *pe
 				  const struct podnet_binding *bindings, size_t n_bindings,
 				  struct err *err);
 /* A hand-over has put this MAC there (its own netlink batch did the work): remember the epoch.
- * Overwrites what was told before; a hand-over that was given up puts it back. */
+ * Overwrites what was told before; a hand-over that was given up puts it back.  From any thread, and
+ * at once: between the activation at the target and this call, podnet_program() would still believe
+ * the older binding. */
 MUST_CHECK enum rc podnet_place(struct podnet *p, struct net_mac mac, struct in_addr underlay,
 				int64_t epoch, struct err *err);
 

@@ -1,4 +1,6 @@
 /* Who is where: forwarding entries and neighbours are made equal to what was told. */
+#include <stdio.h>
+
 #include "base/mem.h"
 #include "base/str.h"
 #include "podnet_int.h"
@@ -57,15 +59,50 @@ static enum rc want_add(struct program *g, struct net_mac mac, struct in_addr ad
 	return rc ? err_set(err, rc, "no memory for forwarding") : RC_OK;
 }
 
+/* The node that has the VM, by the binding or by what a later hand-over told. */
+static struct in_addr place_of(struct podnet *p, const struct podnet_binding *b)
+{
+	char m[NET_MAC_TEXT];
+	struct in_addr node = b->underlay;
+
+	pthread_mutex_lock(&p->places_lock);
+	const struct podnet_place *pl = map_get(&p->places, net_mac_format(b->mac, m));
+
+	if (pl && pl->epoch > b->epoch)
+		node = pl->underlay;
+	else if (
+		pl) /* the binding has caught up; a later VM with this MAC starts from epoch 1 again */
+		map_del(&p->places, m);
+	pthread_mutex_unlock(&p->places_lock);
+	return node;
+}
+
+/* What was told of MACs that have no binding any more: their VMs are gone. */
+static void forget_places(struct program *g)
+{
+	struct podnet *p = g->p;
+	bool again = true;
+
+	pthread_mutex_lock(&p->places_lock);
+	while (again) {
+		char m[NET_MAC_TEXT] = "";
+
+		MAP_FOREACH(it, &p->places)
+			if (!map_get(&g->by_mac, it->key))
+				(void)snprintf(m, sizeof(m), "%s", it->key);
+
+		again = m[0] && map_del(&p->places, m);
+	}
+	pthread_mutex_unlock(&p->places_lock);
+}
+
 static enum rc want_bindings(struct program *g, const struct podnet_binding *b, size_t n,
 			     struct err *err)
 {
 	enum rc rc = RC_OK;
 
 	for (size_t i = 0; i < n && !rc; i++) {
-		char m[NET_MAC_TEXT];
-		const struct podnet_place *pl = map_get(&g->p->places, net_mac_format(b[i].mac, m));
-		struct in_addr node = pl && pl->epoch > b[i].epoch ? pl->underlay : b[i].underlay;
+		struct in_addr node = place_of(g->p, &b[i]);
 
 		if (node.s_addr == g->p->cfg.underlay.s_addr)
 			node.s_addr = 0;
@@ -202,6 +239,8 @@ enum rc podnet_program(struct podnet *p, const struct podnet_peer *peers, size_t
 	if (!rc)
 		rc = want_bindings(&g, bindings, n_bindings, err);
 	if (!rc)
+		forget_places(&g);
+	if (!rc)
 		rc = net_fdb_list(p->net, PODNET_VXLAN, see_fdb, &g, err);
 	if (!rc)
 		rc = net_neigh_list(p->net, PODNET_BRIDGE, see_neigh, &g, err);
@@ -222,7 +261,9 @@ enum rc podnet_place(struct podnet *p, struct net_mac mac, struct in_addr underl
 	if (!pl)
 		return err_set(err, RC_NOMEM, "no memory for a VM's place");
 	*pl = (struct podnet_place){underlay, epoch};
+	pthread_mutex_lock(&p->places_lock);
 	rc = map_set(&p->places, net_mac_format(mac, m), pl);
+	pthread_mutex_unlock(&p->places_lock);
 	if (rc) {
 		mem_free(pl);
 		return err_set(err, rc, "no memory for a VM's place");

@@ -2,6 +2,8 @@
 #ifndef CLUSTER_PODNET_INT_H
 #define CLUSTER_PODNET_INT_H
 
+#include <pthread.h>
+
 #include "base/map.h"
 #include "base/sbuf.h"
 #include "cluster/podruntime/podnet.h"
@@ -23,8 +25,9 @@ struct podnet {
 	char *pod_ns_dir;
 	int ns_fd; /* -1: own */
 	struct net *net;
-	bool is_gateway_set; /* cfg.is_gateway is what the kernel has */
-	struct map places;   /* MAC text -> struct podnet_place */
+	bool is_gateway_set;	     /* cfg.is_gateway is what the kernel has */
+	pthread_mutex_t places_lock; /* podnet_place() comes from any thread, when a VM moves */
+	struct map places;	     /* MAC text -> struct podnet_place */
 };
 
 /* A link of ours: no IPv6, answers ARP only for the addresses that it has itself. */

@@ -44,8 +44,6 @@ struct dst_job {
 	void (*done)(struct mig_target *t, enum rc rc, const char *why);
 	char *text; /* flows */
 	char *netns_dir, ns_name[64];
-	struct net_mac mac;
-	int64_t epoch;
 	enum rc rc;
 	struct err err;
 };
@@ -114,8 +112,6 @@ static enum rc run(struct mig_target *t, enum rc (*work)(struct dst_job *),
 	j->t = t;
 	j->work = work;
 	j->done = done;
-	j->epoch = t->epoch;
-	j->mac = t->net.cfg.mac;
 	j->text = mem_strdup(text);
 	j->netns_dir = mem_printf("%s/netns", t->host->cfg.run_dir);
 	if (t->vm && t->vm->pod)
@@ -444,6 +440,12 @@ static void take_permission(struct mig_target *t, const struct json *body, mig_a
 	t->stop_at = (usec_t)js_get_int(body, "stopAt", 0);
 	js_unref(t->final);
 	t->final = js_ref(js_get(body, "migration"));
+	/* Told first: an event about some other VM must not undo what the activation does. */
+	const struct vm_net_ops *net = &t->host->cfg.net;
+
+	if (t->net.has_net &&
+	    net->place(t->net.cfg.mac, t->host->cfg.underlay, epoch, net->arg, &err))
+		log_warn("move %s: the place is not remembered: %s", t->uid, err.msg);
 	if (t->net.handover && vmnet_target_activate(t->net.handover, &err))
 		log_warn("move %s: the network does not lead here yet: %s", t->uid, err.msg);
 	struct json *params = js_pack("{s:s, s:I, s:i}", "migrationUid", t->uid, "epoch", epoch, "timeoutMs",
@@ -584,12 +586,9 @@ enum rc mig_target_plan(struct vm *vm, struct plan *plan)
 static enum rc settle_work(struct dst_job *j)
 {
 	struct mig_target *t = j->t;
-	const struct vm_net_ops *net = &t->host->cfg.net;
 
-	if (t->net.has_net) {
-		TRY(net->place(j->mac, t->host->cfg.underlay, j->epoch, net->arg, &j->err));
+	if (t->net.has_net)
 		TRY(vmnet_settle(t->net.ns_fd, &j->err));
-	}
 	return close_work(j);
 }
 
