@@ -27,12 +27,13 @@ static double mib(const struct json *j, const char *key)
 	return (double)js_get_int(j, key, 0) / (double)MIB;
 }
 
-/* status.ferry.progress of the migration: see docs/api. */
+/* status.ferry of the migration: see docs/api. */
 static void print_progress(struct move *m, const struct json *vmim)
 {
-	const struct json *p = js_at(vmim, "status", "ferry", "progress", NULL);
+	const struct json *f = js_at(vmim, "status", "ferry", NULL);
+	const struct json *mem = js_get(f, "memory");
 	const char *phase = js_str(js_at(vmim, "status", "phase", NULL));
-	double total = mib(p, "memoryTotalBytes"), left = mib(p, "memoryRemainingBytes");
+	double total = mib(mem, "totalBytes"), left = mib(mem, "remainingBytes");
 	double done = total > 0 ? 100.0 * (total - left) / total : 0;
 
 	if (!phase)
@@ -43,10 +44,10 @@ static void print_progress(struct move *m, const struct json *vmim)
 		fflush(stdout);
 	} else {
 		printf("\r\033[K%-16s", phase);
-		if (p && total > 0)
+		if (total > 0)
 			printf(" %3.0f %%  %7.1f MiB sent  %6.1f MiB/s  pass %lld", done,
-			       mib(p, "transferredBytes"), (double)js_get_int(p, "rateBytesPerSecond", 0) / (double)MIB,
-			       (long long)js_get_int(p, "passes", 0));
+			       mib(mem, "transferredBytes"), mib(f, "linkBytesPerSecond"),
+			       (long long)js_get_int(f, "passes", 0));
 		fflush(stdout);
 		m->line_open = true;
 	}
@@ -81,19 +82,19 @@ static void print_end(const struct move *m, const char *vm)
 		const char *why = js_get_str(st, "failureReason");
 
 		fprintf(stderr, "VM %s did not move: %s\n", vm, why ? why : "the migration was deleted");
-		const struct json *nodes = js_get(f, "nodes");
+		const struct json *nodes = js_get(f, "placement");
 
 		for (size_t i = 0; i < js_len(nodes); i++)
-			fprintf(stderr, "  %-16s %s\n", js_get_str(js_item(nodes, i), "name") ?: "",
-				js_get_str(js_item(nodes, i), "reason") ?: "");
+			fprintf(stderr, "  %-16s %s\n", js_get_str(js_item(nodes, i), "node") ?: "",
+				js_get_str(js_item(nodes, i), "message") ?: "could take it");
 		return;
 	}
 	printf("VM %s moved from %s to %s", vm, js_get_str(st, "sourceNode") ?: "?",
 	       js_get_str(st, "targetNode") ?: "?");
-	if (js_get(f, "pauseMilliseconds"))
-		printf(", guest paused for %.1f ms (QEMU says %lld ms)",
-		       js_real(js_get(f, "pauseMilliseconds"), 0),
-		       (long long)js_get_int(f, "qemuDowntimeMilliseconds", 0));
+	if (js_get(f, "pauseMs"))
+		printf(", guest paused for %lld ms (QEMU says %lld ms)",
+		       (long long)js_get_int(f, "pauseMs", 0),
+		       (long long)js_get_int(f, "qemuDowntimeMs", 0));
 	printf("\n");
 }
 

@@ -149,8 +149,8 @@ def bench_move(b):
                 raise RuntimeError(f"a move failed: {obj['status']}")
             ours.append(phases["Succeeded"])
             f = obj["status"].get("ferry", {})
-            pause.append(f.get("pauseMilliseconds"))
-            qpause.append(f.get("qemuDowntimeMilliseconds"))
+            pause.append(f.get("pauseMs"))
+            qpause.append(f.get("qemuDowntimeMs"))
             time.sleep(0.5)
     finally:
         hv.stop()
@@ -185,7 +185,7 @@ def bench_stream(b):
             if obj["status"]["phase"] != "Succeeded":
                 raise RuntimeError(f"move {i} failed: {obj['status']}")
             time.sleep(0.4)
-            pause = obj["status"].get("ferry", {}).get("pauseMilliseconds") or 0
+            pause = obj["status"].get("ferry", {}).get("pauseMs") or 0
             pauses.append(pause)
             for k, p in probes.items():
                 w = p.mark()

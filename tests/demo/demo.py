@@ -78,15 +78,15 @@ def move_rows(moves):
     for m in moves:
         st, ms = m["status"], m["status"].get("migrationState", {})
         f = st.get("ferry", {})
-        pr = f.get("progress", {})
+        mem = f.get("memory", {})
         svc, direct = m["windows"]["service"], m["windows"]["direct"]
         total = m["phases"].get("Succeeded") or m["phases"].get("Failed")
         broken = svc["held"]["broken"] or direct["held"]["broken"]
         rows.append([
             f"move {m['n']}", f"{ms.get('sourceNode', '?')} -> {ms.get('targetNode', '?')}",
-            fmt(total, 2), fmt(f.get("pauseMilliseconds")), fmt(f.get("qemuDowntimeMilliseconds"), 0),
-            fmt(pr.get("transferredBytes", 0) / 2**20), fmt(pr.get("passes")),
-            fmt(pr.get("rateBytesPerSecond", 0) / 2**20, 0),
+            fmt(total, 2), fmt(f.get("pauseMs")), fmt(f.get("qemuDowntimeMs"), 0),
+            fmt(mem.get("transferredBytes", 0) / 2**20), fmt(f.get("passes")),
+            fmt(f.get("linkBytesPerSecond", 0) / 2**20, 0),
             fmt(max(svc["new"]["slowestMs"], direct["new"]["slowestMs"])),
             fmt(svc["new"]["failed"] + direct["new"]["failed"]),
             fmt(max(svc["held"]["longestGapMs"], direct["held"]["longestGapMs"])),

@@ -39,7 +39,7 @@ def test_moves_keep_address_connections_and_memory(cluster, make_vm):
             source = node_of(api, "mover")
             obj, phases = ft.move(api, "mover")
             check_moved(cluster, "mover", obj, source)
-            assert obj["status"]["ferry"]["pauseMilliseconds"] > 0
+            assert obj["status"]["ferry"]["pauseMs"] > 0
         time.sleep(0.5)
     finally:
         last = [p.stop() for p in probes]
