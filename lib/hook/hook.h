@@ -111,6 +111,9 @@ const char *hook_call_rest(const struct hook_call *call);    /* "22/tcp"; "" whe
 const char *hook_call_version(const struct hook_call *call); /* "v1", "v1alpha3" */
 const char *hook_call_param(const struct hook_call *call, const char *name); /* NULL: absent */
 const char *hook_call_body(const struct hook_call *call, size_t *n); /* raw; "" when empty */
+/* The parsed body of a subresource of a stored kind (hooks whose group is set): JSON or Kubernetes'
+ * protobuf.  NULL: it was empty. */
+const struct json *hook_call_json(const struct hook_call *call);
 const char *hook_call_content_type(const struct hook_call *call);    /* NULL: none */
 /* NULL: the server runs in-process, without sockets: no websockets. */
 struct http_req *hook_call_http(struct hook_call *call);

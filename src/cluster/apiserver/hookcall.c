@@ -310,6 +310,11 @@ const char *hook_call_body(const struct hook_call *call, size_t *n)
 	return CC(call)->body ? CC(call)->body : "";
 }
 
+const struct json *hook_call_json(const struct hook_call *call)
+{
+	return CC(call)->json;
+}
+
 const char *hook_call_content_type(const struct hook_call *call)
 {
 	return CC(call)->content_type;
@@ -482,6 +487,8 @@ const struct subres_hook *subres_find(struct apisrv_call *c, bool *other_method)
 
 void serve_subres(struct apisrv_call *c)
 {
+	if (c->subres->group && !parse_body(c))
+		return;
 	c->subres->handle((struct hook_call *)c);
 }
 

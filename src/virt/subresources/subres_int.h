@@ -60,7 +60,7 @@ void patch(struct hook_call *call, const char *resource, const char *sub, bool d
 void create(struct hook_call *call, const char *resource, bool dry_run, struct json *obj,
 	    hook_then_fn then);
 
-/* vm.c, vmi.c, console.c */
+/* vm.c, vmi.c, console.c, eviction.c */
 void vm_start(struct hook_call *call);
 void vm_stop(struct hook_call *call);
 void vm_restart(struct hook_call *call);
@@ -74,6 +74,7 @@ void vmi_no_agent(struct hook_call *call);
 void vmi_no_graphics(struct hook_call *call);
 void vmi_no_usb(struct hook_call *call);
 void vmi_no_vsock(struct hook_call *call);
+void pod_evict(struct hook_call *call);
 void get_version(struct hook_call *call);
 void get_healthz(struct hook_call *call);
 

@@ -33,6 +33,8 @@
 	}
 
 const struct subres_hook virt_subres[] = {
+	{.group = "", .resource = "pods", .path = "eviction", .method = "POST", .handle = pod_evict},
+
 	VM("start", "PUT", vm_start),
 	VM("stop", "PUT", vm_stop),
 	VM("restart", "PUT", vm_restart),

@@ -134,6 +134,19 @@ const char *hook_call_name(const struct hook_call *call)
 	return call->name;
 }
 
+const char *hook_call_param(const struct hook_call *call, const char *name)
+{
+	(void)call;
+	(void)name;
+	return NULL;
+}
+
+const struct json *hook_call_json(const struct hook_call *call)
+{
+	(void)call;
+	return NULL;
+}
+
 const char *hook_call_body(const struct hook_call *call, size_t *n)
 {
 	if (n)
