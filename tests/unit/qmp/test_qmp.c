@@ -351,6 +351,8 @@ static void a_waiting_command_past_its_deadline_is_never_sent(void **state)
 	turn(&f);
 	assert_null(strstr(hear(&f), "unsent"));
 	fake_close(&f);
+	for (int i = 0; i < 4; i++)
+		qmp_slot_free(a[i].slot);
 }
 
 static void out_of_band_overtakes_a_full_queue(void **state)
@@ -372,6 +374,8 @@ static void out_of_band_overtakes_a_full_queue(void **state)
 	assert_int_equal(y.value, 8);
 	assert_non_null(strstr(hear(&f), "\"id\":6}"));
 	fake_close(&f);
+	for (int i = 0; i < 6; i++)
+		qmp_slot_free(a[i].slot);
 }
 
 static void a_dropped_slot_means_no_callback(void **state)
