@@ -48,6 +48,7 @@ struct agent {
 	struct ev_src *beat;
 	unsigned beats;
 	bool is_active;
+	bool has_lease, has_node;
 };
 
 static void on_ready(void *arg);
@@ -128,7 +129,10 @@ static enum rc look_at_pod(struct look *l)
 			l->g->migration_uid = mem_strdup(api_label(m, LABEL_MIGRATION_UID));
 			l->g->is_target = l->g->migration_uid != NULL;
 		}
-		guest_start_pod(l->g);
+		if (l->pod->status.n_containerStatuses && str_eq(l->pod->status.phase, "Running"))
+			guest_found_dead(l->g);
+		else
+			guest_start_pod(l->g);
 	}
 	if (m->deletionTimestamp && l->g->state != G_ENDED) {
 		usec_t due = 0;
@@ -453,10 +457,19 @@ static void on_change(const struct kobj *old, const struct kobj *new, void *arg)
 
 /* The node object and its lease */
 
-static void on_ignored(const struct kube_reply *r, void *arg)
+/* The next beat tries again; what turned out to be missing is made anew. */
+static void on_lease(const struct kube_reply *r, void *arg)
 {
-	(void)r;
-	(void)arg;
+	struct agent *a = arg;
+
+	a->has_lease = r->rc != RC_NOT_FOUND && (a->has_lease || !r->rc || r->rc == RC_EXISTS);
+}
+
+static void on_node(const struct kube_reply *r, void *arg)
+{
+	struct agent *a = arg;
+
+	a->has_node = r->rc != RC_NOT_FOUND && (a->has_node || !r->rc || r->rc == RC_EXISTS);
 }
 
 static void beat_lease(struct agent *a)
@@ -470,12 +483,12 @@ static void beat_lease(struct agent *a)
 			"kind", "Lease", "metadata", "name", name, "namespace", "kube-node-lease", "spec",
 			"holderIdentity", name, "leaseDurationSeconds", 40, "renewTime", now);
 	snprintf(path, sizeof(path), "%s", name);
-	if (!a->beats)
-		ignore_rc(kube_create(a->kube, NULL, &api_kind_Lease, "kube-node-lease", lease, on_ignored, a,
-				      NULL)); /* exists: the patch renews it */
+	if (!a->has_lease)
+		ignore_rc(kube_create(a->kube, NULL, &api_kind_Lease, "kube-node-lease", lease, on_lease, a,
+				      NULL)); /* the next beat tries again */
 	else
 		ignore_rc(kube_patch(a->kube, NULL, &api_kind_Lease, "kube-node-lease", path, NULL,
-				     KUBE_PATCH_MERGE, lease, on_ignored, a, NULL)); /* the next beat tries again */
+				     KUBE_PATCH_MERGE, lease, on_lease, a, NULL)); /* the next beat tries again */
 }
 
 static struct json *node_object(const char *name)
@@ -505,20 +518,21 @@ static void beat_node(struct agent *a)
 			 "devices.kubevirt.io/tun", "1000", "conditions", "type", "Ready", "status", "True",
 			 "reason", "AgentReady", "lastHeartbeatTime", now, "lastTransitionTime",
 			 "2026-01-01T00:00:00Z", "addresses", "type", "InternalIP", "address", "172.30.77.11");
-	if (!a->beats)
-		ignore_rc(kube_create(a->kube, NULL, &api_kind_Node, NULL, node, on_ignored, a, NULL));
-	ignore_rc(kube_patch(a->kube, NULL, &api_kind_Node, NULL, name, "status", KUBE_PATCH_MERGE, status,
-			     on_ignored, a, NULL)); /* both: the next beat tries again */
+	if (!a->has_node)
+		ignore_rc(kube_create(a->kube, NULL, &api_kind_Node, NULL, node, on_node, a, NULL));
+	else
+		ignore_rc(kube_patch(a->kube, NULL, &api_kind_Node, NULL, name, "status", KUBE_PATCH_MERGE,
+				     status, on_node, a, NULL)); /* both: the next beat tries again */
 }
 
 static void on_beat(void *arg)
 {
 	struct agent *a = arg;
 
-	if (a->beats < 3 || a->beats % 6 == 0)
+	if (a->beats < 3 || a->beats % 6 == 0 || !a->has_node)
 		beat_node(a);
 	beat_lease(a);
-	ev_timer_rearm(a->beat, a->beats < 3 ? USEC_PER_SEC : 10 * USEC_PER_SEC);
+	ev_timer_rearm(a->beat, a->beats < 3 || !a->has_node || !a->has_lease ? USEC_PER_SEC : 10 * USEC_PER_SEC);
 	a->beats++;
 }
 
@@ -529,6 +543,7 @@ static void on_synced(void *arg)
 	struct agent *a = arg;
 
 	a->is_active = true;
+	checker_guests(a->sim->checker); /* something is about to happen */
 	LIST_FOREACH(l, machine_guests(a->machine)) {
 		struct guest *g = LIST_ENTRY(l, struct guest, link);
 
@@ -559,6 +574,7 @@ static enum rc agent_start(struct agent *a)
 	TRY(kcache_on(a->cache, &a->handler, NULL, on_change, a, NULL));
 	kcache_on_synced(a->cache, on_synced, a);
 	a->beats = 0;
+	a->has_lease = a->has_node = false;
 	TRY(ev_timer_after(s->loop, &a->beat, sim_between(s, 0, 100 * USEC_PER_MSEC), on_beat, a, NULL));
 	machine_set_agent(a->machine, a);
 	return kcache_start(a->cache, NULL);
@@ -614,12 +630,17 @@ struct agent *agent_free(struct agent *a)
 	return mem_free(a);
 }
 
-void agent_crash(struct agent *a)
+void agent_crash(struct agent *a, usec_t down)
 {
 	if (!a->kube)
 		return; /* down already */
 	sim_trace(a->sim, "%s: agent crashes", machine_name(a->machine));
 	a->sim->result->crashes++;
 	agent_stop(a);
-	ev_timer_rearm(a->restart, sim_between(a->sim, 100 * USEC_PER_MSEC, 4 * USEC_PER_SEC));
+	ev_timer_rearm(a->restart, down + sim_between(a->sim, 100 * USEC_PER_MSEC, 4 * USEC_PER_SEC));
+}
+
+bool agent_is_up(const struct agent *a)
+{
+	return a->is_active;
 }

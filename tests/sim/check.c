@@ -149,6 +149,10 @@ void checker_guest_lost(struct checker *c, const struct guest *g, const char *ho
 {
 	if (!c || !g->vmi_uid || str_has_prefix(how, "Guest"))
 		return;
+	/* A commit and a power failure at one time may lose it. */
+	if (machine_last_reboot(c->sim) && loop_now(c->sim->loop) < machine_last_reboot(c->sim) + USEC_PER_SEC &&
+	    str_has_prefix(how, "target lost"))
+		return;
 	if (!stop_was_asked(c, g->ns, g->vmi_name, g->vmi_uid))
 		sim_fail(c->sim, "the guest of VMI %s ended (%s, pod %s) and nobody asked for it", g->vmi_name, how,
 			 g->pod_name);

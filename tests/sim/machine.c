@@ -23,7 +23,8 @@ struct machine {
 	char name[16];
 	struct list guests;
 	struct agent *agent; /* NULL: down */
-	bool is_dead;
+	usec_t up_at; /* loop time */
+	usec_t rebooted; /* 0: never */
 };
 
 static const char *const names[G__MAX] = {
@@ -67,9 +68,34 @@ struct list *machine_guests(struct machine *m)
 	return &m->guests;
 }
 
-bool machine_is_dead(const struct machine *m)
+static bool is_down(const struct machine *m)
 {
-	return m->is_dead;
+	return loop_now(m->sim->loop) < m->up_at;
+}
+
+usec_t machine_last_reboot(const struct sim *s)
+{
+	usec_t last = 0;
+
+	for (unsigned i = 0; i < SIM_NODES; i++)
+		last = MAX(last, s->machines[i]->rebooted);
+	return last;
+}
+
+void machine_reboot(struct machine *m, usec_t down)
+{
+	sim_trace(m->sim, "%s: power fails for %llu ms", m->name, (unsigned long long)down / 1000);
+	m->rebooted = loop_now(m->sim->loop);
+	m->up_at = m->rebooted + down;
+	if (m->agent)
+		agent_crash(m->agent, down);
+	LIST_FOREACH_SAFE(l, tmp, &m->guests) {
+		struct guest *g = LIST_ENTRY(l, struct guest, link);
+
+		if (g->state != G_RELEASED)
+			guest_free(g);
+	}
+	checker_guests(m->sim->checker);
 }
 
 void machine_set_agent(struct machine *m, struct agent *a)
@@ -139,6 +165,13 @@ static void guest_set(struct guest *g, enum guest_state to, const char *why)
 	checker_guests(s->checker);
 	if (g->machine->agent)
 		agent_wake(g->machine->agent, g->ns, g->pod_name);
+}
+
+void guest_found_dead(struct guest *g)
+{
+	g->exit_code = 137;
+	g->reason = "NodeReboot";
+	guest_set(g, G_ENDED, "the machine was down");
 }
 
 static void after(struct guest *g, usec_t low, usec_t high)
@@ -244,7 +277,7 @@ static void commit(struct guest *g)
 	struct sim *s = g->machine->sim;
 	struct guest *t = target_of(s, g->move_uid);
 
-	if (sim_chance(s, s->faults.fail_move) || !t || t->state != G_INCOMING || t->machine->is_dead) {
+	if (sim_chance(s, s->faults.fail_move) || !t || t->state != G_INCOMING || is_down(t->machine)) {
 		move_over(g, MOVE_FAILED);
 		return;
 	}

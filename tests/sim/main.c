@@ -10,7 +10,7 @@
 
 /* sim - runs the simulation: many seeds, one seed with its trace, or one fault at every place. */
 
-enum { DEFAULT_SEEDS = 300 };
+enum { DEFAULT_SEEDS = 200 };
 
 struct args {
 	uint64_t seed;

@@ -213,7 +213,10 @@ static void on_chaos(void *arg)
 		sim_crash_controller(s, "fault");
 	for (unsigned i = 0; i < SIM_NODES; i++)
 		if (sim_chance(s, s->faults.crash_agent))
-			agent_crash(s->agents[i]);
+			agent_crash(s->agents[i], 0);
+	for (unsigned i = 0; i < SIM_NODES; i++)
+		if (sim_chance(s, s->faults.reboot))
+			machine_reboot(s->machines[i], sim_between(s, USEC_PER_SEC, 90 * USEC_PER_SEC));
 	if (sim_chance(s, s->faults.restart_server))
 		net_restart_server(s->net, sim_between(s, 0, 3 * USEC_PER_SEC));
 	ev_timer_rearm(s->chaos, USEC_PER_SEC);
@@ -238,6 +241,7 @@ static void draw_faults(struct sim *s)
 	f->crash_controller = sim_chance(s, 500) ? 20 * strength : 0;
 	f->crash_agent = sim_chance(s, 500) ? 10 * strength : 0;
 	f->restart_server = sim_chance(s, 300) ? 10 * strength : 0;
+	f->reboot = sim_chance(s, 250) ? 4 * strength : 0;
 	f->fail_move = sim_chance(s, 300) ? 150 * strength : 0;
 }
 
@@ -302,9 +306,17 @@ static void tear_down(struct sim *s)
 	loop_free(s->loop);
 }
 
+static bool all_up(const struct sim *s)
+{
+	for (unsigned i = 0; i < SIM_NODES; i++)
+		if (!agent_is_up(s->agents[i]))
+			return false;
+	return s->ctl != NULL;
+}
+
 static bool is_over(const struct sim *s)
 {
-	return sim_is_calm(s) && user_is_idle(s->user) &&
+	return sim_is_calm(s) && all_up(s) && user_is_idle(s->user) &&
 	       loop_now(s->loop) > s->chaos_end + QUIET &&
 	       loop_now(s->loop) > checker_last_change(s->checker) + QUIET;
 }

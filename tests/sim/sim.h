@@ -42,7 +42,7 @@ struct faults {
 	unsigned crash_agent;	   /* per second and node */
 	unsigned restart_server;   /* per second: all streams end, all requests fail for a moment */
 	unsigned fail_move;	   /* per move: the source reports a failure */
-	unsigned guest_dies;	   /* per second and guest */
+	unsigned reboot;	   /* per second and node: all its guests are gone */
 };
 
 struct sim_opts {
@@ -163,7 +163,9 @@ MUST_CHECK enum rc machine_new(struct machine **out, struct sim *s, unsigned ind
 struct machine *machine_free(struct machine *m);
 const char *machine_name(const struct machine *m);
 struct list *machine_guests(struct machine *m);
-bool machine_is_dead(const struct machine *m);
+/* Power fails: every guest is gone but for what is durable (a commit); comes back after down. */
+void machine_reboot(struct machine *m, usec_t down);
+usec_t machine_last_reboot(const struct sim *s); /* of any of them; loop time, 0: never */
 void machine_set_agent(struct machine *m, struct agent *a);
 
 struct guest *guest_new(struct machine *m, const char *ns, const char *pod, const char *pod_uid);
@@ -171,6 +173,8 @@ void guest_free(struct guest *g);
 struct guest *guest_find(struct machine *m, const char *pod_uid);
 const char *guest_state_name(enum guest_state s);
 bool guest_executes(const struct guest *g); /* its vCPUs run */
+/* The pod was started before the machine went down: there is nothing of it any more. */
+void guest_found_dead(struct guest *g);
 void guest_start_pod(struct guest *g);
 void guest_boot(struct guest *g);
 void guest_stop(struct guest *g, usec_t grace);
@@ -185,7 +189,9 @@ enum move_result guest_move_result(const struct guest *g, const char *migration_
 /* agent.c: kubelet and virt-handler of one node. */
 MUST_CHECK enum rc agent_new(struct agent **out, struct sim *s, struct machine *m);
 struct agent *agent_free(struct agent *a);
-void agent_crash(struct agent *a);
+/* down: at least for so long. */
+void agent_crash(struct agent *a, usec_t down);
+bool agent_is_up(const struct agent *a);
 /* Something happened on the machine to this pod. */
 void agent_wake(struct agent *a, const char *ns, const char *pod);
 
