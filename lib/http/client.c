@@ -24,6 +24,7 @@ struct http_client {
 	struct ev_src *timer;
 	struct list transfers, adding, dying;
 	unsigned depth;
+	bool has_starved;
 	CURL *idle[IDLE_HANDLES];
 	size_t n_idle;
 
@@ -56,6 +57,7 @@ struct http_slot {
 };
 
 static void reap(struct http_client *c);
+static void finish(struct transfer *t, CURLcode code);
 static void collect(struct http_client *c);
 
 /* Sockets and time */
@@ -96,13 +98,26 @@ static void sock_free(struct http_client *c, struct sock *s, curl_socket_t fd)
 	mem_free(s);
 }
 
+/* Returning an error from a callback would end all transfers of the multi handle, for ever: only this
+ * one ends, as soon as libcurl has returned. */
+static void starve(struct http_client *c, CURL *easy)
+{
+	struct transfer *t = NULL;
+
+	curl_easy_getinfo(easy, CURLINFO_PRIVATE, (char **)&t);
+	if (!t)
+		return;
+	t->is_starved = true;
+	c->has_starved = true;
+	ev_timer_rearm(c->timer, 0); /* wherever we are: the loop comes back */
+}
+
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *sockp)
 {
 	struct http_client *c = arg;
 	struct sock *s = sockp;
 	uint32_t events = 0;
 
-	(void)easy;
 	if (what == CURL_POLL_REMOVE) {
 		sock_free(c, s, fd);
 		return 0;
@@ -116,14 +131,13 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *so
 		return 0;
 	}
 	s = mem_alloc(sizeof(*s));
-	if (!s)
-		return -1;
+	if (!s || ev_io(c->loop, &s->src, fd, events, on_io, s, NULL)) {
+		mem_free(s);
+		starve(c, easy);
+		return 0;
+	}
 	s->client = c;
 	s->fd = fd;
-	if (ev_io(c->loop, &s->src, fd, events, on_io, s, NULL)) {
-		mem_free(s);
-		return -1;
-	}
 	curl_multi_assign(c->multi, fd, s);
 	return 0;
 }
@@ -142,12 +156,40 @@ static void on_timer(void *arg)
 	act(arg, CURL_SOCKET_TIMEOUT, 0);
 }
 
+static void finish(struct transfer *t, CURLcode code)
+{
+	if (t->is_over)
+		return;
+	t->is_over = true;
+	t->done(t, code);
+}
+
+static void end_starved(struct http_client *c)
+{
+	bool again = c->has_starved;
+
+	c->has_starved = false;
+	while (again) { /* from the start each time: done may drop any of them */
+		again = false;
+		LIST_FOREACH(it, &c->transfers) {
+			struct transfer *t = LIST_ENTRY(it, struct transfer, link);
+
+			if (!t->is_starved || t->is_over)
+				continue;
+			finish(t, CURLE_OUT_OF_MEMORY);
+			again = true;
+			break;
+		}
+	}
+}
+
 /* Calls done for what has finished.  done may add and drop transfers, this one too. */
 static void collect(struct http_client *c)
 {
 	CURLMsg *m;
 	int left;
 
+	end_starved(c);
 	while ((m = curl_multi_info_read(c->multi, &left))) {
 		struct transfer *t = NULL;
 		CURLcode code = m->data.result;
@@ -156,7 +198,7 @@ static void collect(struct http_client *c)
 			continue;
 		curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&t);
 		if (t)
-			t->done(t, code);
+			finish(t, code);
 	}
 }
 
@@ -381,7 +423,7 @@ static void reap(struct http_client *c)
 		struct transfer *t = LIST_ENTRY(it, struct transfer, link);
 
 		if (transfer_add(t, NULL))
-			t->done(t, CURLE_OUT_OF_MEMORY);
+			finish(t, CURLE_OUT_OF_MEMORY);
 	}
 }
 
@@ -447,7 +489,7 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
 	long status = 0;
 
 	n *= size;
-	if (s->is_dropped)
+	if (s->is_dropped || s->t.is_over)
 		return 0; /* makes libcurl give up */
 	curl_easy_getinfo(s->t.easy, CURLINFO_RESPONSE_CODE, &status);
 	if (s->on_data && status / 100 == 2) {

@@ -13,6 +13,8 @@ struct transfer {
 	struct http_client *client;
 	CURL *easy;
 	bool is_added;
+	bool is_starved; /* a socket of it cannot be watched: out of memory */
+	bool is_over;	 /* done was called */
 	/* From the loop; the transfer is still added. */
 	void (*done)(struct transfer *t, CURLcode code);
 	/* After transfer_drop(): nothing of libcurl uses it any more; frees what embeds it. */

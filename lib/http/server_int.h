@@ -22,8 +22,8 @@ struct http_server {
 	struct loop *loop;
 	struct MHD_Daemon *mhd;
 	struct ev_src *epoll_src;
-	struct ev_src *kick;	   /* run libmicrohttpd soon */
-	struct ev_src *timer;	   /* libmicrohttpd's own time-outs */
+	struct ev_src *kick;  /* run libmicrohttpd soon */
+	struct ev_src *timer; /* libmicrohttpd's own time-outs */
 	usec_t timer_due;
 	struct ev_src *stop_timer; /* end of the grace period, and the deferred end */
 	int listen_fd;		   /* ours again after quiescing; -1 while the daemon has it */

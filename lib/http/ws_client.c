@@ -328,6 +328,7 @@ static enum rc write_request(struct dial *d, CURLU *u, struct err *err)
 	    curl_url_get(u, CURLUPART_PATH, &path, 0) || !d->accept[0]) {
 		curl_free(host);
 		curl_free(port);
+		curl_free(path);
 		return err_set(err, RC_INVALID, "bad websocket URL");
 	}
 	curl_url_get(u, CURLUPART_QUERY, &query, 0);

@@ -666,6 +666,96 @@ static void server_may_go_with_requests_open(void **state)
 	http_lines_fini(&w.lines);
 }
 
+/* Memory */
+
+/* A request during which one allocation fails, on either side: it ends, somehow. */
+static bool request_with_fault(struct fixture *f, unsigned nth)
+{
+	struct got g = {0};
+	struct http_call call = {.method = "POST",
+				 .url = fixture_url(f, "/a?v=1"),
+				 .body = "hello",
+				 .n_body = 5,
+				 .timeout = USEC_PER_SEC,
+				 .done = got_done,
+				 .arg = &g};
+	struct http_slot *slot = NULL;
+
+	mem_fault_arm(nth);
+	if (http_call(f->client, &slot, &call, NULL) == RC_OK)
+		fixture_wait(f, &g.done);
+	else
+		g.done = true;
+	http_slot_free(slot);
+	return mem_fault_disarm();
+}
+
+static void failed_allocation_costs_at_most_its_request(void **state)
+{
+	struct fixture *f = *state;
+	struct got g;
+	unsigned nth = 1;
+
+	f->handler = echo;
+	fixture_get(f, f->client, "/", &g); /* the connection is there */
+	while (request_with_fault(f, nth)) {
+		nth++;
+		fixture_get(f, f->client, "/x?v=2", &g);
+		assert_int_equal(g.status, 200);
+	}
+	assert_true(nth > 10);
+}
+
+static bool stream_with_fault(struct fixture *f, unsigned nth)
+{
+	struct late l = {.is_stream = true};
+	struct watch w = {.f = f};
+	struct http_call call = {.url = fixture_url(f, "/watch"),
+				 .timeout = USEC_PER_SEC,
+				 .on_data = on_data,
+				 .done = watch_done,
+				 .arg = &w};
+	usec_t end = loop_now(f->loop) + 50 * USEC_PER_MSEC;
+
+	f->arg = &l;
+	http_lines_init(&w.lines, 1000);
+	mem_fault_arm(nth);
+	if (http_call(f->client, &w.slot, &call, NULL) == RC_OK) {
+		while (loop_now(f->loop) < end && !w.g.done && !w.has_line) {
+			assert_int_equal(loop_step(f->loop, USEC_PER_MSEC, NULL, NULL), RC_OK);
+			if (l.req && !w.has_line && http_stream_backlog(l.req) == 0 &&
+			    http_stream_write(l.req, "{}\n", 3) && l.req)
+				http_stream_abort(STEAL(l.req));
+		}
+	}
+	bool delivered = mem_fault_disarm();
+
+	http_slot_free(w.slot);
+	for (int i = 0; i < 200 && l.req; i++) /* the server hears of it */
+		fixture_run_for(f, USEC_PER_MSEC);
+	assert_null(l.req);
+	http_lines_fini(&w.lines);
+	return delivered;
+}
+
+static void failed_allocation_costs_at_most_its_stream(void **state)
+{
+	struct fixture *f = *state;
+	struct got g;
+	unsigned nth = 1;
+
+	for (;;) {
+		f->handler = echo;
+		fixture_get(f, f->client, "/", &g);
+		assert_int_equal(g.status, 200);
+		f->handler = keep;
+		if (!stream_with_fault(f, nth))
+			break;
+		nth++;
+	}
+	assert_true(nth > 10);
+}
+
 #define WITH(test_) cmocka_unit_test_setup_teardown(test_, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -696,6 +786,8 @@ int main(void)
 		WITH(grace_period_ends),
 		WITH(unix_socket_tells_the_peers_uid),
 		WITH(server_may_go_with_requests_open),
+		WITH(failed_allocation_costs_at_most_its_request),
+		WITH(failed_allocation_costs_at_most_its_stream),
 	};
 
 	return cmocka_run_group_tests_name("http", tests, NULL, NULL);
