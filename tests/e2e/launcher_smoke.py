@@ -277,6 +277,10 @@ class Smoke:
             n.p.send_signal(how)
             n.p.wait()
             check(os.path.exists("/proc/%d" % n.pid), "QEMU survives its launcher's signal %d" % how)
+            if how == signal.SIGTERM:  # as if the launcher had died before it recorded the pids
+                j = json.load(open(n.dir + "/vm.json"))
+                j["reaper"] = j["qemu"] = {"pid": 0, "start": 0}
+                json.dump(j, open(n.dir + "/vm.json", "w"))
             n.start_launcher()
             n.c.event("state", lambda d: d["state"] == "running") if n.c.call("query")["state"] == "starting" else None
             q = n.c.call("query")
@@ -363,13 +367,32 @@ class Smoke:
         src.p.wait()
         src.start_launcher()
         end = time.time() + 20
-        while src.c.call("query")["state"] != "running" and time.time() < end:
-            time.sleep(0.01)
         q = src.c.call("query")
+        while (q["state"] != "running" or q["migration"]["phase"] not in ("failed", "completed")) and time.time() < end:
+            time.sleep(0.01)
+            q = src.c.call("query")
         check(q["state"] == "running" and q["migration"]["phase"] == "failed", "launcher killed at the switch: the new one decides, the source runs (%s)" % q["migration"].get("failure"))
         dst.c.call("abortIncoming", migrationUid=uid)
         dst.c.event("state", lambda d: d["state"] == "gone")
         dst.stop()
+        # the launcher dies while memory moves: the copy goes on, the new one follows it
+        uid = str(uuid.uuid4())
+        dst.start("incoming")
+        dst.c.call("prepareIncoming", migrationUid=uid, address=dst.ip)
+        src.c.call("startOutgoing", migrationUid=uid, address=dst.ip, options={"maxBandwidthBytes": 60 << 20})
+        src.c.event("migration", lambda d: d["migrationUid"] == uid and d["phase"] == "memory")
+        src.p.kill()
+        src.p.wait()
+        src.start_launcher()
+        src.c.event("preSwitchover", lambda d: d["migrationUid"] == uid)
+        src.c.call("continueOutgoing", migrationUid=uid, epoch=3)
+        d = src.c.event("migration", lambda d: d["migrationUid"] == uid and d["phase"] == "completed")["data"]
+        r = dst.c.call("resumeIncoming", migrationUid=uid)
+        check(d["released"], "launcher killed in memory: the new one follows the move to its end, pause %.1f ms" % ((r["resumeAt"] - d["stopAt"]) / 1e3))
+        src.stop()
+        src, dst = dst, src
+        self.here = src
+        self.ticks(src)
         # nobody listens
         src.c.forget()
         uid = str(uuid.uuid4())

@@ -369,6 +369,19 @@ NORETURN static void reap(int dir_fd, pid_t qemu)
 	}
 }
 
+/* Our pid as the node sees it: /proc is still the node's.  For a launcher that finds a VM whose pids were
+ * never recorded, because its predecessor died in between. */
+static void write_pid(const struct setup *s)
+{
+	char pid[24];
+	ssize_t n = readlink("/proc/self", pid, sizeof(pid));
+	int fd = openat(s->dir_fd, "reaper.pid", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (n <= 0 || fd < 0 || write(fd, pid, (size_t)n) != n)
+		die(s, "cannot write reaper.pid");
+	close(fd);
+}
+
 NORETURN static void become_reaper(struct setup *s)
 {
 	int null_fd;
@@ -379,6 +392,7 @@ NORETURN static void become_reaper(struct setup *s)
 		if (sig != SIGCHLD)
 			signal(sig, SIG_IGN);
 	say(s, "reaper");
+	write_pid(s);
 	enter_view(s);
 	if (sethostname("vm", 2) < 0)
 		die(s, "cannot name the jail");

@@ -145,6 +145,46 @@ static void load_proc(struct proc *p, const struct json *j)
 	p->start = (uint64_t)js_get_int(j, "start", 0);
 }
 
+static bool is_reaper(pid_t pid)
+{
+	CLEANUP(mem_freep) char *name = NULL;
+	char path[40];
+	size_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+	return !file_read(path, 64, &name, &n, NULL) && str_eq(name, "ferry-reaper\n");
+}
+
+static pid_t read_pid(const char *path)
+{
+	CLEANUP(mem_freep) char *text = NULL;
+	uint64_t pid = 0;
+	size_t n;
+
+	if (file_read(path, 256, &text, &n, NULL))
+		return 0;
+	text[strcspn(text, " \n")] = '\0';
+	return str_to_u64(text, INT32_MAX, &pid, NULL) ? 0 : (pid_t)pid;
+}
+
+/* QEMU may have started although its pids were never recorded: the launcher died in between.  The reaper
+ * wrote its own; QEMU is its only child. */
+static void find_unrecorded(struct launcher *l)
+{
+	char path[PATH_LEN];
+
+	path_in(l, "reaper.pid", path);
+	l->reaper.pid = read_pid(path);
+	if (!is_reaper(l->reaper.pid) || !proc_identify(&l->reaper)) {
+		l->reaper.pid = 0;
+		return;
+	}
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)l->reaper.pid, (int)l->reaper.pid);
+	l->qemu.pid = read_pid(path);
+	if (!proc_identify(&l->qemu))
+		l->qemu.pid = 0;
+}
+
 enum rc record_load(struct launcher *l, struct err *err)
 {
 	CLEANUP(js_unrefp) struct json *j = NULL;
@@ -169,6 +209,8 @@ enum rc record_load(struct launcher *l, struct err *err)
 	if (str_eq(js_get_str(j, "bootId"), boot)) { /* after a reboot the pids mean nothing */
 		load_proc(&l->reaper, js_get(j, "reaper"));
 		load_proc(&l->qemu, js_get(j, "qemu"));
+		if (!l->reaper.pid)
+			find_unrecorded(l);
 	}
 	return RC_OK;
 }

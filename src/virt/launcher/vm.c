@@ -163,6 +163,9 @@ void vm_adopt(struct launcher *l)
 		on_reaper_gone(0, l);
 		return;
 	}
+	rc = record_save(l, &err); /* the pids may have been missing */
+	if (rc)
+		log_warn("vm: its record stays as it was: %s", err.msg);
 	vm_watch(l);
 	vm_connect(l);
 }
