@@ -99,7 +99,6 @@ static void check_modes(struct check *c, const Disk *d, size_t i)
 {
 	static const char *const caches[] = {"none", "writethrough", "writeback", NULL};
 	static const char *const ios[] = {"native", "threads", NULL};
-	static const char *const policies[] = {"stop", "ignore", "report", "enospace", NULL};
 
 	if (!str_is_empty(d->cache) && !is_one_of(d->cache, caches))
 		fe_cause(c->fe, INVALID, at(c, "domain.devices.disks[%zu].cache", i),
@@ -114,10 +113,6 @@ static void check_modes(struct check *c, const Disk *d, size_t i)
 	if (str_eq(d->io, "native") && !str_is_empty(d->cache) && !str_eq(d->cache, "none"))
 		fe_cause(c->fe, INVALID, at(c, "domain.devices.disks[%zu].io", i),
 			 "%s native needs cache none", at(c, "domain.devices.disks[%zu].io", i));
-	if (!str_is_empty(d->errorPolicy) && !is_one_of(d->errorPolicy, policies))
-		fe_cause(c->fe, INVALID, at(c, "domain.devices.disks[%zu].errorPolicy", i),
-			 "%s has invalid value \"%s\"",
-			 at(c, "domain.devices.disks[%zu].errorPolicy", i), d->errorPolicy);
 }
 
 static void check_size(struct check *c, int64_t size, const char *path)
@@ -327,8 +322,6 @@ static bool is_used(const struct check *c, const Volume *v)
 
 static void check_volume(struct check *c, const Volume *v, size_t i)
 {
-	struct api_quantity q;
-
 	if (n_sources(v) != 1)
 		fe_cause(c->fe, INVALID, at(c, "volumes[%zu]", i),
 			 "%s must have exactly one source type set", at(c, "volumes[%zu]", i));
@@ -343,11 +336,6 @@ static void check_volume(struct check *c, const Volume *v, size_t i)
 	if (v->containerDisk)
 		check_image_path(c, v->containerDisk->path,
 				 at(c, "volumes[%zu].containerDisk.path", i));
-	if (v->emptyDisk && v->emptyDisk->capacity &&
-	    api_quantity_parse(v->emptyDisk->capacity, &q, NULL) == RC_OK && q.nano <= 0)
-		fe_cause(c->fe, INVALID, at(c, "volumes[%zu].emptyDisk.capacity", i),
-			 "%s '%s': must be greater than 0.",
-			 at(c, "volumes[%zu].emptyDisk.capacity", i), v->emptyDisk->capacity);
 }
 
 void check_volumes(struct check *c)

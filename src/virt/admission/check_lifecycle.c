@@ -75,10 +75,6 @@ static void check_strategies(struct check *c)
 			 "either %s or %s should be provided.Pausing VMI with LivenessProbe is not "
 			 "supported",
 			 at(c, "startStrategy"), at(c, "livenessProbe"));
-	if (s->has_terminationGracePeriodSeconds && s->terminationGracePeriodSeconds < 0)
-		fe_cause(c->fe, INVALID, at(c, "terminationGracePeriodSeconds"),
-			 "%s must be greater than or equal to 0",
-			 at(c, "terminationGracePeriodSeconds"));
 }
 
 static void check_names(struct check *c)

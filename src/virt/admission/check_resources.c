@@ -64,7 +64,6 @@ static void check_guest_memory(struct check *c, const char *guest)
 	struct api_quantity g, lim;
 	const char *path = at(c, "domain.memory.guest");
 
-	check_amount(c, path, guest);
 	if (quantity(guest, &g) && quantity(limit(c, "memory"), &lim) &&
 	    api_quantity_cmp(&g, &lim) > 0)
 		fe_cause(c->fe, INVALID, path,

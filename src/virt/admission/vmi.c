@@ -106,7 +106,8 @@ static enum rc restore_defaults(struct hook_ctx *ctx, struct json *obj, struct e
 	vmi = typed;
 	if (!rc)
 		rc = adm_vmi_defaults(vmi, &c, err);
-	if (!rc && js_set(obj, "spec", api_encode(&api_type_VirtualMachineInstanceSpec, &vmi->spec)))
+	if (!rc &&
+	    js_set(obj, "spec", api_encode(&api_type_VirtualMachineInstanceSpec, &vmi->spec)))
 		rc = err_set(err, RC_NOMEM, "cannot allocate a VMI");
 	VirtualMachineInstance_free(vmi);
 	adm_cluster_fini(&c);
