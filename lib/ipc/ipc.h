@@ -67,8 +67,8 @@ MUST_CHECK enum rc ipc_client_open(struct ipc_client **out, struct loop *loop, c
 				   const char *name, struct ipc_version speaks, usec_t handshake,
 				   const struct ipc_client_ops *ops, void *arg, struct err *err);
 /* The same on a connected socket; takes over fd, also on failure. */
-MUST_CHECK enum rc ipc_client_new(struct ipc_client **out, struct loop *loop, int fd, const char *name,
-				  struct ipc_version speaks, usec_t handshake,
+MUST_CHECK enum rc ipc_client_new(struct ipc_client **out, struct loop *loop, int fd,
+				  const char *name, struct ipc_version speaks, usec_t handshake,
 				  const struct ipc_client_ops *ops, void *arg, struct err *err);
 struct ipc_client *ipc_client_free(struct ipc_client *c); /* pending callbacks do not run */
 DEFINE_CLEANUP(struct ipc_client *, ipc_client_free);
@@ -95,11 +95,12 @@ struct ipc_server_ops {
 };
 
 struct ipc_server_config {
-	const char *name;	    /* said in hello */
+	const char *name; /* said in hello */
 	struct ipc_version speaks;
 	size_t max_clients;
-	mode_t mode;		    /* of the socket file */
-	const struct json *hello;   /* extra members of hello's result; may be NULL; borrowed for ever */
+	mode_t mode; /* of the socket file */
+	const struct json
+		*hello; /* extra members of hello's result; may be NULL; borrowed for ever */
 };
 
 /* Binds and listens at path; a stale socket file is replaced, a live server is RC_EXISTS. */

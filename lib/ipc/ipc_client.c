@@ -184,7 +184,8 @@ static void on_hello(const struct ipc_reply *r, void *arg)
 		return;
 	}
 	if (version < (int64_t)c->speaks.min || version > (int64_t)c->speaks.max) {
-		stream_break(&c->st, RC_UNSUPPORTED, "the server picked a version that was not offered");
+		stream_break(&c->st, RC_UNSUPPORTED,
+			     "the server picked a version that was not offered");
 		return;
 	}
 	c->handshake = ev_src_free(c->handshake);
@@ -213,15 +214,17 @@ static void on_handshake_late(void *arg)
 	stream_break(&c->st, RC_TIMEOUT, "the server did not answer hello in time");
 }
 
-static enum rc call_new(struct ipc_client *c, struct ipc_slot **out, const char *method, struct json *params,
-			const int *fds, size_t n_fds, usec_t timeout, ipc_reply_fn fn, void *arg,
-			struct err *err)
+static enum rc call_new(struct ipc_client *c, struct ipc_slot **out, const char *method,
+			struct json *params, const int *fds, size_t n_fds, usec_t timeout,
+			ipc_reply_fn fn, void *arg, struct err *err)
 {
-	CLEANUP(js_unrefp) struct json *msg = NULL;
+	CLEANUP(js_unrefp)
+	struct json *msg = NULL;
 	struct ipc_slot *s = mem_alloc(sizeof(*s));
 	enum rc rc = RC_NOMEM;
 
-	msg = js_pack("{s:I, s:s, s:O*}", "id", (int64_t)c->next_id, "method", method, "params", params);
+	msg = js_pack("{s:I, s:s, s:O*}", "id", (int64_t)c->next_id, "method", method, "params",
+		      params);
 	if (!s || !msg) {
 		for (size_t i = 0; i < n_fds; i++)
 			fd_close(fds[i]);
@@ -246,10 +249,12 @@ static enum rc call_new(struct ipc_client *c, struct ipc_slot **out, const char 
 	return RC_OK;
 }
 
-enum rc ipc_call(struct ipc_client *c, struct ipc_slot **slot, const char *method, struct json *params,
-		 const int *fds, size_t n_fds, usec_t timeout, ipc_reply_fn fn, void *arg, struct err *err)
+enum rc ipc_call(struct ipc_client *c, struct ipc_slot **slot, const char *method,
+		 struct json *params, const int *fds, size_t n_fds, usec_t timeout, ipc_reply_fn fn,
+		 void *arg, struct err *err)
 {
-	CLEANUP(js_unrefp) struct json *own = params;
+	CLEANUP(js_unrefp)
+	struct json *own = params;
 	struct ipc_slot *s = NULL;
 
 	assert(timeout && (!slot || !*slot));
@@ -273,11 +278,12 @@ enum rc ipc_call(struct ipc_client *c, struct ipc_slot **slot, const char *metho
 
 static enum rc say_hello(struct ipc_client *c, const char *name, struct err *err)
 {
-	CLEANUP(js_unrefp) struct json *params = NULL;
+	CLEANUP(js_unrefp)
+	struct json *params = NULL;
 	struct ipc_slot *s = NULL;
 
-	params = js_pack("{s:s, s:{s:i, s:i}}", "name", name, "versions", "min", (int)c->speaks.min, "max",
-			 (int)c->speaks.max);
+	params = js_pack("{s:s, s:{s:i, s:i}}", "name", name, "versions", "min", (int)c->speaks.min,
+			 "max", (int)c->speaks.max);
 	if (!params)
 		return err_set(err, RC_NOMEM, "cannot build hello");
 	/* Its deadline is the handshake timer's. */
@@ -289,11 +295,13 @@ static enum rc say_hello(struct ipc_client *c, const char *name, struct err *err
 }
 
 enum rc ipc_client_new(struct ipc_client **out, struct loop *loop, int fd, const char *name,
-		       struct ipc_version speaks, usec_t handshake, const struct ipc_client_ops *ops,
-		       void *arg, struct err *err)
+		       struct ipc_version speaks, usec_t handshake,
+		       const struct ipc_client_ops *ops, void *arg, struct err *err)
 {
-	CLEANUP(fd_closep) int own = fd;
-	CLEANUP(ipc_client_freep) struct ipc_client *c = mem_alloc(sizeof(*c));
+	CLEANUP(fd_closep)
+	int own = fd;
+	CLEANUP(ipc_client_freep)
+	struct ipc_client *c = mem_alloc(sizeof(*c));
 	enum rc rc;
 
 	if (!c)
@@ -318,11 +326,12 @@ enum rc ipc_client_new(struct ipc_client **out, struct loop *loop, int fd, const
 	return RC_OK;
 }
 
-enum rc ipc_client_open(struct ipc_client **out, struct loop *loop, const char *path, const char *name,
-			struct ipc_version speaks, usec_t handshake, const struct ipc_client_ops *ops,
-			void *arg, struct err *err)
+enum rc ipc_client_open(struct ipc_client **out, struct loop *loop, const char *path,
+			const char *name, struct ipc_version speaks, usec_t handshake,
+			const struct ipc_client_ops *ops, void *arg, struct err *err)
 {
-	CLEANUP(fd_closep) int fd = -1;
+	CLEANUP(fd_closep)
+	int fd = -1;
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 
 	if (strlen(path) >= sizeof(addr.sun_path))

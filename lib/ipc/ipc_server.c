@@ -31,7 +31,7 @@ struct ipc_peer {
 };
 
 struct ipc_call {
-	struct list link;	/* in peer->calls */
+	struct list link;      /* in peer->calls */
 	struct ipc_peer *peer; /* NULL: the client has gone */
 	int64_t id;
 };
@@ -105,7 +105,8 @@ static void call_free(struct ipc_call *call)
 /* Consumes msg (NULL: out of memory) and fds. */
 static void call_answer(struct ipc_call *call, struct json *msg, const int *fds, size_t n_fds)
 {
-	CLEANUP(js_unrefp) struct json *own = msg;
+	CLEANUP(js_unrefp)
+	struct json *own = msg;
 	struct ipc_frame *f = NULL;
 	struct ipc_peer *p = call->peer;
 
@@ -133,7 +134,8 @@ void ipc_call_done(struct ipc_call *call, struct json *result, const int *fds, s
 static void call_fail(struct ipc_call *call, enum rc rc, const char *text)
 {
 	call_answer(call,
-		    js_pack("{s:I, s:{s:s, s:s}}", "id", call->id, "error", "rc", rc_name(rc), "message", text),
+		    js_pack("{s:I, s:{s:s, s:s}}", "id", call->id, "error", "rc", rc_name(rc),
+			    "message", text),
 		    NULL, 0);
 }
 
@@ -167,16 +169,19 @@ static void answer_hello(struct ipc_peer *p, struct ipc_call *call, const struct
 		return;
 	}
 	if (pick < min || pick < (int64_t)we->min) {
-		ipc_call_fail(call, RC_UNSUPPORTED, "no common version: %u to %u are spoken here", we->min, we->max);
+		ipc_call_fail(call, RC_UNSUPPORTED, "no common version: %u to %u are spoken here",
+			      we->min, we->max);
 		return;
 	}
 	struct json *result = p->s->config.hello ? js_copy(p->s->config.hello) : js_new_object();
 
-	if (js_set(result, "version", js_new_int(pick)) || js_set(result, "name", js_new_str(p->s->config.name)))
+	if (js_set(result, "version", js_new_int(pick)) ||
+	    js_set(result, "name", js_new_str(p->s->config.name)))
 		result = js_unref(result);
 	p->said_hello = true;
 	p->hello_deadline = ev_src_free(p->hello_deadline);
-	log_debug("ipc: '%s' connected", js_get_str(params, "name") ? js_get_str(params, "name") : "?");
+	log_debug("ipc: '%s' connected",
+		  js_get_str(params, "name") ? js_get_str(params, "name") : "?");
 	ipc_call_done(call, result, NULL, 0);
 }
 
@@ -189,7 +194,8 @@ static void on_peer_frame(const struct json *msg, struct ipc_fds *fds, void *arg
 	int64_t id = js_get_int(msg, "id", -1);
 	struct ipc_call *call;
 
-	if (!method || id < 0 || (params && !js_is_object(params)) || p->n_calls >= MAX_OPEN_CALLS) {
+	if (!method || id < 0 || (params && !js_is_object(params)) ||
+	    p->n_calls >= MAX_OPEN_CALLS) {
 		stream_break(&p->st, RC_BAD_REQUEST, "not a request, or too many unanswered ones");
 		return;
 	}
@@ -207,7 +213,8 @@ static void on_peer_frame(const struct json *msg, struct ipc_fds *fds, void *arg
 	list_push_tail(&p->calls, &call->link);
 	p->n_calls++;
 	if (!str_eq(method, "hello")) {
-		s->ops->on_request(call, method, params, fds, s->arg); /* p may be gone afterwards */
+		s->ops->on_request(call, method, params, fds,
+				   s->arg); /* p may be gone afterwards */
 		return;
 	}
 	bool is_new = !p->said_hello;
@@ -230,7 +237,8 @@ static bool may_connect(int fd)
 
 static enum rc peer_new(struct ipc_server *s, int fd, struct err *err)
 {
-	CLEANUP(fd_closep) int own = fd;
+	CLEANUP(fd_closep)
+	int own = fd;
 	struct ipc_peer *p = mem_alloc(sizeof(*p));
 	enum rc rc;
 
@@ -244,7 +252,8 @@ static enum rc peer_new(struct ipc_server *s, int fd, struct err *err)
 	p->st.arg = p;
 	rc = stream_init(&p->st, s->loop, STEAL_FD(own), err);
 	if (!rc)
-		rc = ev_timer_after(s->loop, &p->hello_deadline, HELLO_TIMEOUT, on_hello_late, p, err);
+		rc = ev_timer_after(s->loop, &p->hello_deadline, HELLO_TIMEOUT, on_hello_late, p,
+				    err);
 	if (rc) {
 		peer_free(p);
 		return rc;
@@ -260,7 +269,8 @@ static void on_accept(uint32_t revents, void *arg)
 
 	for (int i = 0; i < BACKLOG; i++) {
 		struct err err = {0};
-		CLEANUP(fd_closep) int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		CLEANUP(fd_closep)
+		int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd < 0)
 			return;
@@ -276,14 +286,17 @@ static void on_accept(uint32_t revents, void *arg)
 /* RC_EXISTS: somebody answers there. */
 static enum rc clear_stale(const struct sockaddr_un *addr, struct err *err)
 {
-	CLEANUP(fd_closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	CLEANUP(fd_closep)
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0)
 		return err_set_sys(err, errno, "cannot make a socket");
 	if (connect(fd, (const struct sockaddr *)addr, sizeof(*addr)) == 0 || errno == EAGAIN)
-		return err_set(err, RC_EXISTS, "'%s' is served by a running process", addr->sun_path);
+		return err_set(err, RC_EXISTS, "'%s' is served by a running process",
+			       addr->sun_path);
 	if (errno == ECONNREFUSED && unlink(addr->sun_path) < 0 && errno != ENOENT)
-		return err_set_sys(err, errno, "cannot remove the stale socket '%s'", addr->sun_path);
+		return err_set_sys(err, errno, "cannot remove the stale socket '%s'",
+				   addr->sun_path);
 	return RC_OK;
 }
 
@@ -302,7 +315,8 @@ static enum rc server_listen(struct ipc_server *s, const char *path, struct err 
 	if (s->fd < 0)
 		return err_set_sys(err, errno, "cannot make a socket");
 	/* On an unbound socket's descriptor: bind() then makes the file with this mode at once. */
-	if (fchmod(s->fd, s->config.mode) < 0 || bind(s->fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
+	if (fchmod(s->fd, s->config.mode) < 0 ||
+	    bind(s->fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
 		return err_set_sys(err, errno, "cannot bind '%s'", path);
 	memcpy(s->path, addr.sun_path, sizeof(s->path));
 	if (listen(s->fd, BACKLOG) < 0)
@@ -311,10 +325,11 @@ static enum rc server_listen(struct ipc_server *s, const char *path, struct err 
 }
 
 enum rc ipc_server_new(struct ipc_server **out, struct loop *loop, const char *path,
-		       const struct ipc_server_config *config, const struct ipc_server_ops *ops, void *arg,
-		       struct err *err)
+		       const struct ipc_server_config *config, const struct ipc_server_ops *ops,
+		       void *arg, struct err *err)
 {
-	CLEANUP(ipc_server_freep) struct ipc_server *s = mem_alloc(sizeof(*s));
+	CLEANUP(ipc_server_freep)
+	struct ipc_server *s = mem_alloc(sizeof(*s));
 	enum rc rc;
 
 	if (!s)
@@ -347,7 +362,8 @@ struct ipc_server *ipc_server_free(struct ipc_server *s)
 
 void ipc_server_event(struct ipc_server *s, const char *name, struct json *data)
 {
-	CLEANUP(js_unrefp) struct json *msg = js_pack("{s:s, s:o}", "event", name, "data", data);
+	CLEANUP(js_unrefp)
+	struct json *msg = js_pack("{s:s, s:o}", "event", name, "data", data);
 
 	LIST_FOREACH(it, &s->peers) {
 		struct ipc_peer *p = LIST_ENTRY(it, struct ipc_peer, link);
@@ -356,7 +372,9 @@ void ipc_server_event(struct ipc_server *s, const char *name, struct json *data)
 		if (!p->said_hello)
 			continue;
 		if (!msg || frame_new(&f, msg, NULL, 0, NULL))
-			stream_break(&p->st, RC_NOMEM, "an event could not be built"); /* it looks again after reconnecting */
+			stream_break(
+				&p->st, RC_NOMEM,
+				"an event could not be built"); /* it looks again after reconnecting */
 		else
 			stream_send(&p->st, f);
 	}

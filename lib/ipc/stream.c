@@ -43,7 +43,8 @@ void frame_free(struct ipc_frame *f)
 	mem_free(f);
 }
 
-enum rc frame_new(struct ipc_frame **out, struct json *msg, const int *fds, size_t n_fds, struct err *err)
+enum rc frame_new(struct ipc_frame **out, struct json *msg, const int *fds, size_t n_fds,
+		  struct err *err)
 {
 	struct ipc_frame *f = n_fds <= LIMIT_IPC_FDS ? mem_alloc(sizeof(*f)) : NULL;
 	struct sbuf b = SBUF_INIT(LIMIT_IPC_BYTES + HEADER);
@@ -52,9 +53,10 @@ enum rc frame_new(struct ipc_frame **out, struct json *msg, const int *fds, size
 	if (!f) {
 		for (size_t i = 0; i < n_fds; i++)
 			fd_close(fds[i]);
-		return n_fds <= LIMIT_IPC_FDS ? err_set(err, RC_NOMEM, "cannot allocate a message")
-					      : err_set(err, RC_TOO_BIG, "more than %d descriptors in a message",
-							LIMIT_IPC_FDS);
+		return n_fds <= LIMIT_IPC_FDS
+			       ? err_set(err, RC_NOMEM, "cannot allocate a message")
+			       : err_set(err, RC_TOO_BIG, "more than %d descriptors in a message",
+					 LIMIT_IPC_FDS);
 	}
 	for (size_t i = 0; i < n_fds; i++)
 		f->fds[f->n_fds++] = fds[i];
@@ -179,13 +181,15 @@ void stream_send(struct ipc_stream *st, struct ipc_frame *f)
 /* Claims the frame's descriptors and hands it over.  False: the stream is gone. */
 static bool deliver(struct ipc_stream *st, const char *text, size_t n)
 {
-	CLEANUP(js_unrefp) struct json *msg = NULL;
+	CLEANUP(js_unrefp)
+	struct json *msg = NULL;
 	struct ipc_fds fds = {.n = 0};
 	enum rc rc = js_parse(text, n, &msg, NULL);
 	int64_t want = js_get_int(msg, "fds", 0);
 	bool gone = false;
 
-	if (rc || !js_is_object(msg) || want < 0 || want > (int64_t)MIN(st->n_got, (size_t)LIMIT_IPC_FDS)) {
+	if (rc || !js_is_object(msg) || want < 0 ||
+	    want > (int64_t)MIN(st->n_got, (size_t)LIMIT_IPC_FDS)) {
 		stream_end(st, rc == RC_NOMEM ? rc : RC_BAD_REQUEST,
 			   rc == RC_NOMEM ? "out of memory" : "the peer sent a broken message");
 		return false;
@@ -268,7 +272,9 @@ static bool read_some(struct ipc_stream *st)
 		struct cmsghdr align;
 	} control;
 	struct iovec iov = {chunk, sizeof(chunk)};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf,
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.buf,
 			     .msg_controllen = sizeof(control.buf)};
 	ssize_t n = recvmsg(st->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 

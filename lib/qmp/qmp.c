@@ -322,14 +322,16 @@ static void on_deadline(void *arg)
 	leave(q);
 }
 
-static enum rc cmd_text(struct qmp_slot *s, const struct qmp_call *call, struct json *args, struct err *err)
+static enum rc cmd_text(struct qmp_slot *s, const struct qmp_call *call, struct json *args,
+			struct err *err)
 {
-	CLEANUP(js_unrefp) struct json *j = NULL;
+	CLEANUP(js_unrefp)
+	struct json *j = NULL;
 	struct sbuf b = SBUF_INIT(LIMIT_QMP_BYTES);
 	enum rc rc;
 
-	j = js_pack("{s:s, s:O*, s:I}", call->oob ? "exec-oob" : "execute", call->command, "arguments", args,
-		    "id", (int64_t)s->id);
+	j = js_pack("{s:s, s:O*, s:I}", call->oob ? "exec-oob" : "execute", call->command,
+		    "arguments", args, "id", (int64_t)s->id);
 	if (!j)
 		return err_set(err, RC_NOMEM, "cannot build the command '%s'", call->command);
 	js_print(j, &b, false);
@@ -341,8 +343,8 @@ static enum rc cmd_text(struct qmp_slot *s, const struct qmp_call *call, struct 
 	return RC_OK;
 }
 
-static enum rc cmd_new(struct qmp *q, struct qmp_slot **out, const struct qmp_call *call, struct json *args,
-		       struct err *err)
+static enum rc cmd_new(struct qmp *q, struct qmp_slot **out, const struct qmp_call *call,
+		       struct json *args, struct err *err)
 {
 	struct qmp_slot *s = mem_alloc(sizeof(*s));
 	enum rc rc;
@@ -368,10 +370,13 @@ static enum rc cmd_new(struct qmp *q, struct qmp_slot **out, const struct qmp_ca
 	return RC_OK;
 }
 
-enum rc qmp_invoke(struct qmp *q, struct qmp_slot **slot, const struct qmp_call *call, struct err *err)
+enum rc qmp_invoke(struct qmp *q, struct qmp_slot **slot, const struct qmp_call *call,
+		   struct err *err)
 {
-	CLEANUP(js_unrefp) struct json *args = call->args;
-	CLEANUP(fd_closep) int fd = call->fd > 0 ? call->fd : -1;
+	CLEANUP(js_unrefp)
+	struct json *args = call->args;
+	CLEANUP(fd_closep)
+	int fd = call->fd > 0 ? call->fd : -1;
 	struct qmp_slot *s = NULL;
 	enum rc rc;
 
@@ -510,8 +515,10 @@ static void take_greeting(struct qmp *q, const struct json *msg)
 		return;
 	}
 	/* Its deadline is the handshake's; the one given here only has to be later. */
-	struct qmp_call call = {.command = "qmp_capabilities", .timeout = 3600 * USEC_PER_SEC,
-				.fn = on_negotiated, .arg = q};
+	struct qmp_call call = {.command = "qmp_capabilities",
+				.timeout = 3600 * USEC_PER_SEC,
+				.fn = on_negotiated,
+				.arg = q};
 	enum rc rc = cmd_new(q, &s, &call, args, NULL);
 
 	js_unref(args);
@@ -525,12 +532,15 @@ static void take_greeting(struct qmp *q, const struct json *msg)
 
 static void take_message(struct qmp *q, const char *text, size_t n)
 {
-	CLEANUP(js_unrefp) struct json *msg = NULL;
+	CLEANUP(js_unrefp)
+	struct json *msg = NULL;
 	struct err err = {0};
 	enum rc rc = js_parse(text, n, &msg, &err);
 
 	if (rc) {
-		qmp_close(q, rc, rc == RC_NOMEM ? "out of memory" : "QEMU's monitor sent what is not JSON");
+		qmp_close(q, rc,
+			  rc == RC_NOMEM ? "out of memory"
+					 : "QEMU's monitor sent what is not JSON");
 		return;
 	}
 	if (!js_is_object(msg))
@@ -591,7 +601,9 @@ static void on_readable(struct qmp *q)
 		enum rc rc = sbuf_rc(&q->in);
 
 		if (rc) {
-			qmp_close(q, rc, rc == RC_TOO_BIG ? "QEMU's message is too long" : "out of memory");
+			qmp_close(q, rc,
+				  rc == RC_TOO_BIG ? "QEMU's message is too long"
+						   : "out of memory");
 			return;
 		}
 		if (!take_lines(q) || (size_t)n < sizeof(chunk))
@@ -616,17 +628,20 @@ static void on_handshake_late(void *arg)
 	struct qmp *q = arg;
 
 	qmp_close(q, RC_TIMEOUT,
-		  q->state == QMP_GREETING ? "QEMU's monitor sent no greeting (another client may hold it)"
-					   : "QEMU's monitor did not answer the negotiation");
+		  q->state == QMP_GREETING
+			  ? "QEMU's monitor sent no greeting (another client may hold it)"
+			  : "QEMU's monitor did not answer the negotiation");
 }
 
 /* --- opening --- */
 
-enum rc qmp_new(struct qmp **out, struct loop *loop, int fd, usec_t handshake, const struct qmp_ops *ops,
-		void *arg, struct err *err)
+enum rc qmp_new(struct qmp **out, struct loop *loop, int fd, usec_t handshake,
+		const struct qmp_ops *ops, void *arg, struct err *err)
 {
-	CLEANUP(fd_closep) int own = fd;
-	CLEANUP(qmp_freep) struct qmp *q = mem_alloc(sizeof(*q));
+	CLEANUP(fd_closep)
+	int own = fd;
+	CLEANUP(qmp_freep)
+	struct qmp *q = mem_alloc(sizeof(*q));
 	enum rc rc;
 
 	if (!q)
@@ -651,7 +666,8 @@ enum rc qmp_new(struct qmp **out, struct loop *loop, int fd, usec_t handshake, c
 enum rc qmp_open(struct qmp **out, struct loop *loop, const char *path, usec_t handshake,
 		 const struct qmp_ops *ops, void *arg, struct err *err)
 {
-	CLEANUP(fd_closep) int fd = -1;
+	CLEANUP(fd_closep)
+	int fd = -1;
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 
 	if (strlen(path) >= sizeof(addr.sun_path))

@@ -25,10 +25,11 @@ struct qmp_slot; /* one command; owned by the caller until its callback has run 
 enum { QMP_MAX_IN_BAND = 4, QMP_MAX_QUEUED = 256 };
 
 struct qmp_reply {
-	enum rc rc;		    /* RC_OK, RC_TIMEOUT (deadline), RC_CLOSED, or what QEMU's error class means */
-	const struct json *value;   /* RC_OK: the "return" value, borrowed for the callback */
-	const char *error_class;    /* QEMU's error class ("GenericError", ...), NULL when not QEMU's answer */
-	const char *desc;	    /* failure in words, borrowed for the callback; never NULL unless RC_OK */
+	enum rc rc; /* RC_OK, RC_TIMEOUT (deadline), RC_CLOSED, or what QEMU's error class means */
+	const struct json *value; /* RC_OK: the "return" value, borrowed for the callback */
+	const char *
+		error_class; /* QEMU's error class ("GenericError", ...), NULL when not QEMU's answer */
+	const char *desc; /* failure in words, borrowed for the callback; never NULL unless RC_OK */
 };
 
 typedef void (*qmp_reply_fn)(const struct qmp_reply *r, void *arg);
@@ -62,9 +63,9 @@ struct qmp_call {
 	const char *command;
 	struct json *args; /* consumed, also on failure; NULL: none */
 	usec_t timeout;	   /* from now; 0 is a caller's bug */
-	bool oob;	   /* execute out of band; refused with RC_UNSUPPORTED when not negotiated */
-	int fd;		   /* sent with the command (getfd, add-fd); consumed; 0 or less: none */
-	qmp_reply_fn fn;   /* NULL: the answer does not matter (a failure is logged at debug) */
+	bool oob;	 /* execute out of band; refused with RC_UNSUPPORTED when not negotiated */
+	int fd;		 /* sent with the command (getfd, add-fd); consumed; 0 or less: none */
+	qmp_reply_fn fn; /* NULL: the answer does not matter (a failure is logged at debug) */
 	void *arg;
 };
 

@@ -31,13 +31,15 @@ static const struct json *named(const struct json *members, struct str name)
 /* Arrays stand for their elements. */
 static const struct json *unwrap(const struct json *schema, const struct json *type)
 {
-	for (int depth = 0; type && depth < 8 && str_eq(js_get_str(type, "meta-type"), "array"); depth++)
+	for (int depth = 0; type && depth < 8 && str_eq(js_get_str(type, "meta-type"), "array");
+	     depth++)
 		type = entity(schema, js_get_str(type, "element-type"));
 	return type;
 }
 
 /* The member's type, looked for in the object and in its variants; NULL: no such member. */
-static const struct json *member_type(const struct json *schema, const struct json *type, struct str name)
+static const struct json *member_type(const struct json *schema, const struct json *type,
+				      struct str name)
 {
 	const struct json *m = named(js_get(type, "members"), name);
 	const struct json *variants = js_get(type, "variants");

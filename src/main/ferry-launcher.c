@@ -19,7 +19,8 @@ static const char usage[] =
 	"       ferry-launcher --probe-kvm\n"
 	"\n"
 	"Looks after one QEMU: starts it in a jail, speaks QMP to it, and serves its node on\n"
-	"DIR/launcher.sock (docs/internals/launcher.md). Ended or killed, it leaves the VM running;\n"
+	"DIR/launcher.sock (docs/internals/launcher.md). Ended or killed, it leaves the VM "
+	"running;\n"
 	"started again with the same DIR, it finds the VM again.\n"
 	"\n"
 	"  --dir DIR           the VM's runtime folder; must exist and belong to root\n"
@@ -50,10 +51,14 @@ static int probe(void)
 
 static int run(const struct launcher_config *config)
 {
-	CLEANUP(loop_freep) struct loop *loop = NULL;
-	CLEANUP(launcher_freep) struct launcher *l = NULL;
-	CLEANUP(ev_src_freep) struct ev_src *term = NULL;
-	CLEANUP(ev_src_freep) struct ev_src *intr = NULL;
+	CLEANUP(loop_freep)
+	struct loop *loop = NULL;
+	CLEANUP(launcher_freep)
+	struct launcher *l = NULL;
+	CLEANUP(ev_src_freep)
+	struct ev_src *term = NULL;
+	CLEANUP(ev_src_freep)
+	struct ev_src *intr = NULL;
 	struct err err = {0};
 	int code = 1;
 	enum rc rc = loop_new(&loop, LOOP_REAL, &err);
@@ -74,43 +79,70 @@ static int run(const struct launcher_config *config)
 	return code;
 }
 
-static bool is_option(const char *arg, const char *name)
+static int reaper(const char *config_fd)
 {
-	return str_eq(arg, name);
+	int64_t fd;
+
+	if (str_to_i64(config_fd, 3, INT32_MAX, &fd, NULL))
+		return 2;
+	jail_main((int)fd);
 }
 
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"dir", required_argument, NULL, 'd'},	   {"qemu", required_argument, NULL, 'q'},
-		{"cgroup-root", required_argument, NULL, 'c'}, {"kvm-cache", required_argument, NULL, 'k'},
-		{"probe-kvm", no_argument, NULL, 'p'},	   {"log-json", no_argument, NULL, 'j'},
-		{"version", no_argument, NULL, 'v'},	   {"help", no_argument, NULL, 'h'},
+		{"dir", required_argument, NULL, 'd'},
+		{"qemu", required_argument, NULL, 'q'},
+		{"cgroup-root", required_argument, NULL, 'c'},
+		{"kvm-cache", required_argument, NULL, 'k'},
+		{"probe-kvm", no_argument, NULL, 'p'},
+		{"log-json", no_argument, NULL, 'j'},
+		{"version", no_argument, NULL, 'v'},
+		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	struct launcher_config config = {.qemu = "/usr/bin/qemu-system-x86_64", .kvm_cache = "/run/ferry-kvm.json"};
+	struct launcher_config config = {.qemu = "/usr/bin/qemu-system-x86_64",
+					 .kvm_cache = "/run/ferry-kvm.json"};
 	bool json = false;
 	struct stat st;
 	int c;
 
 	/* Not an option for people: the launcher starts the jail with it. */
-	if (argc == 3 && is_option(argv[1], "--reaper"))
-		jail_main(atoi(argv[2]));
+	if (argc == 3 && str_eq(argv[1], "--reaper"))
+		return reaper(argv[2]);
 	js_use_mem();
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
 		switch (c) {
-		case 'd': config.dir = optarg; break;
-		case 'q': config.qemu = optarg; break;
-		case 'c': config.cgroup_root = optarg; break;
-		case 'k': config.kvm_cache = optarg; break;
-		case 'p': return probe();
-		case 'j': json = true; break;
-		case 'v': puts("ferry-launcher " FERRY_VERSION); return 0;
-		case 'h': fputs(usage, stdout); return 0;
-		default: fputs("try --help\n", stderr); return 2;
+		case 'd':
+			config.dir = optarg;
+			break;
+		case 'q':
+			config.qemu = optarg;
+			break;
+		case 'c':
+			config.cgroup_root = optarg;
+			break;
+		case 'k':
+			config.kvm_cache = optarg;
+			break;
+		case 'p':
+			return probe();
+		case 'j':
+			json = true;
+			break;
+		case 'v':
+			puts("ferry-launcher " FERRY_VERSION);
+			return 0;
+		case 'h':
+			fputs(usage, stdout);
+			return 0;
+		default:
+			fputs("try --help\n", stderr);
+			return 2;
 		}
 	log_setup("ferry-launcher", LOG_LVL_INFO, json);
-	if (!config.dir || config.dir[0] != '/' || stat(config.dir, &st) < 0 || !S_ISDIR(st.st_mode)) {
+	if (!config.dir || config.dir[0] != '/' || stat(config.dir, &st) < 0 ||
+	    !S_ISDIR(st.st_mode)) {
 		log_error("--dir must name an existing folder by its absolute path (see --help)");
 		return 2;
 	}

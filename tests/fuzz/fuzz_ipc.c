@@ -13,7 +13,9 @@
 #include "ipc/ipc.h"
 #include "json/json.h"
 
-static const char hello[] = "\0\0\0\x47" "{\"id\":0,\"method\":\"hello\",\"params\":{\"versions\":{\"min\":1,\"max\":1}}}      ";
+static const char hello[] =
+	"\0\0\0\x47"
+	"{\"id\":0,\"method\":\"hello\",\"params\":{\"versions\":{\"min\":1,\"max\":1}}}      ";
 
 static void on_request(struct ipc_call *call, const char *method, const struct json *params,
 		       struct ipc_fds *fds, void *arg)
@@ -92,7 +94,8 @@ static void against_client(struct loop *loop, const uint8_t *data, size_t n)
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return;
-	if (ipc_client_new(&c, loop, pair[0], "fuzz", (struct ipc_version){1, 1}, USEC_PER_SEC, &ops, &run, NULL) ||
+	if (ipc_client_new(&c, loop, pair[0], "fuzz", (struct ipc_version){1, 1}, USEC_PER_SEC,
+			   &ops, &run, NULL) ||
 	    ipc_call(c, NULL, "x", NULL, NULL, 0, USEC_PER_SEC, on_answer, &run, NULL))
 		abort();
 	feed(loop, pair[1], data + 1, n - 1, (data[0] & 0x7f) + 1u);
@@ -107,7 +110,8 @@ static void against_client(struct loop *loop, const uint8_t *data, size_t n)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	static const struct ipc_server_ops ops = {.on_request = on_request};
-	static struct ipc_server_config config = {.name = "fuzz", .speaks = {1, 1}, .max_clients = 4, .mode = 0600};
+	static struct ipc_server_config config = {
+		.name = "fuzz", .speaks = {1, 1}, .max_clients = 4, .mode = 0600};
 	static struct loop *loop;
 	static struct ipc_server *server;
 	static char path[64];

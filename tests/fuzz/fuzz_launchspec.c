@@ -61,12 +61,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		return 0;
 	if (!launch_spec_decode(j, &s, &err) && !launch_spec_check(s, &err)) {
 		struct qemu_fd fds[LAUNCH_MAX_DISKS * LAUNCH_MAX_CHAIN + LAUNCH_MAX_NICS + 4];
-		struct qemu_env env = {.qemu = "/q", .fds = fds, .qmp_fd = {10, 11}, .serial_fd = 12, .serial_log_fd = 13};
+		struct qemu_env env = {.qemu = "/q",
+				       .fds = fds,
+				       .qmp_fd = {10, 11},
+				       .serial_fd = 12,
+				       .serial_log_fd = 13};
 		struct argv argv = {0};
 
 		for (size_t i = 0; i < s->n_disks; i++)
 			for (size_t k = 0; k < s->disks[i].n_images; k++)
-				fds[env.n_fds++] = (struct qemu_fd){s->disks[i].images[k].fd, 20, false};
+				fds[env.n_fds++] =
+					(struct qemu_fd){s->disks[i].images[k].fd, 20, false};
 		for (size_t i = 0; i < s->n_nics; i++)
 			fds[env.n_fds++] = (struct qemu_fd){s->nics[i].fd, 20, false};
 		if (s->kernel) {

@@ -25,7 +25,8 @@ static void on_answer(const struct qmp_reply *r, void *arg)
 static void on_ready(const struct json *greeting, void *arg)
 {
 	struct run *run = arg;
-	struct qmp_call call = {.command = "query-status", .timeout = USEC_PER_SEC, .fn = on_answer, .arg = run};
+	struct qmp_call call = {
+		.command = "query-status", .timeout = USEC_PER_SEC, .fn = on_answer, .arg = run};
 
 	(void)greeting;
 	for (int i = 0; i < 6; i++)

@@ -31,8 +31,10 @@ enum rc caps_enter(enum caps_stage stage, struct err *err)
 
 	if (have & BIT(CAP_SETPCAP))
 		for (int c = 0; c < 64; c++)
-			if (!(stages[stage] & BIT(c)) && prctl(PR_CAPBSET_DROP, c, 0, 0, 0) < 0 && errno != EINVAL)
-				return err_set_sys(err, errno, "cannot shrink the capability bounding set");
+			if (!(stages[stage] & BIT(c)) && prctl(PR_CAPBSET_DROP, c, 0, 0, 0) < 0 &&
+			    errno != EINVAL)
+				return err_set_sys(err, errno,
+						   "cannot shrink the capability bounding set");
 	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 && errno != EINVAL)
 		return err_set_sys(err, errno, "cannot clear the ambient capabilities");
 	for (int i = 0; i < 2; i++) {

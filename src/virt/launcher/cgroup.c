@@ -18,7 +18,9 @@ static const char *find_root(const char *root)
 
 	if (root)
 		return root;
-	return statfs("/sys/fs/cgroup", &st) == 0 && st.f_type == CGROUP2_SUPER_MAGIC ? "/sys/fs/cgroup" : NULL;
+	return statfs("/sys/fs/cgroup", &st) == 0 && st.f_type == CGROUP2_SUPER_MAGIC
+		       ? "/sys/fs/cgroup"
+		       : NULL;
 }
 
 /* errno of the write, 0 when it worked. */
@@ -27,7 +29,8 @@ static int write_knob(const char *dir, const char *knob, const char *text)
 	char path[600];
 
 	snprintf(path, sizeof(path), "%s/%s", dir, knob);
-	CLEANUP(fd_closep) int fd = open(path, O_WRONLY | O_CLOEXEC);
+	CLEANUP(fd_closep)
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
 
 	if (fd < 0)
 		return errno;
@@ -36,7 +39,8 @@ static int write_knob(const char *dir, const char *knob, const char *text)
 
 /* Makes the path below root, handing the controllers down at each step; a controller that the kernel
  * refuses is met again when its limit is written. */
-static enum rc make_path(const char *root, const char *path, char *dir, size_t size, struct err *err)
+static enum rc make_path(const char *root, const char *path, char *dir, size_t size,
+			 struct err *err)
 {
 	static const char *const controllers[] = {"+memory", "+cpu", "+pids"};
 	size_t n = (size_t)snprintf(dir, size, "%s", root);
@@ -61,12 +65,14 @@ static enum rc set_limit(const char *dir, const char *knob, const char *text, st
 	int e = write_knob(dir, knob, text);
 
 	if (e == ENOENT || e == EACCES)
-		return err_set(err, RC_UNSUPPORTED, "the cgroup '%s' has no %s: its controller is not enabled there", dir,
-			       knob);
+		return err_set(err, RC_UNSUPPORTED,
+			       "the cgroup '%s' has no %s: its controller is not enabled there",
+			       dir, knob);
 	return e ? err_set_sys(err, e, "cannot write %s of the cgroup '%s'", knob, dir) : RC_OK;
 }
 
-enum rc cgroup_prepare(const char *root, const struct launch_cgroup *c, int *procs_fd, struct err *err)
+enum rc cgroup_prepare(const char *root, const struct launch_cgroup *c, int *procs_fd,
+		       struct err *err)
 {
 	char dir[512], text[64], procs[600];
 	enum rc rc = RC_OK;

@@ -55,7 +55,8 @@ struct jail_start *jail_start_free(struct jail_start *j)
 
 static void finish(struct jail_start *j, enum rc rc)
 {
-	struct jail_result r = {.rc = rc, .reaper = j->reaper, .qemu = j->qemu, .message = j->message};
+	struct jail_result r = {
+		.rc = rc, .reaper = j->reaper, .qemu = j->qemu, .message = j->message};
 	jail_fn fn = j->fn;
 
 	j->io = ev_src_free(j->io);
@@ -98,7 +99,9 @@ static void on_status(uint32_t revents, void *arg)
 
 	for (;;) {
 		struct iovec iov = {text, sizeof(text) - 1};
-		struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf,
+		struct msghdr msg = {.msg_iov = &iov,
+				     .msg_iovlen = 1,
+				     .msg_control = control.buf,
 				     .msg_controllen = sizeof(control.buf)};
 		ssize_t n = recvmsg(j->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 		struct ucred cred = {0};
@@ -147,17 +150,21 @@ static struct json *config_json(const struct jail_config *c, int status_fd)
 	for (size_t i = 0; argv && c->argv[i]; i++)
 		if (js_append(argv, js_new_str(c->argv[i])))
 			argv = js_unref(argv);
-	return js_pack("{s:s, s:I, s:I, s:i, s:b, s:i, s:i, s:i, s:i, s:I, s:i, s:o, s:o}", "dir", c->dir, "uid",
-		       c->uid, "gid", c->gid, "netns", c->netns_fd, "kvm", c->kvm, "kernel", c->kernel_fd, "initrd",
-		       c->initrd_fd, "cgroup", c->cgroup_fd, "stderr", c->stderr_fd, "oom", c->oom_score_adj, "status",
-		       status_fd, "argv", argv, "keep", numbers(c->keep, c->n_keep));
+	return js_pack("{s:s, s:I, s:I, s:i, s:b, s:i, s:i, s:i, s:i, s:I, s:i, s:o, s:o}", "dir",
+		       c->dir, "uid", c->uid, "gid", c->gid, "netns", c->netns_fd, "kvm", c->kvm,
+		       "kernel", c->kernel_fd, "initrd", c->initrd_fd, "cgroup", c->cgroup_fd,
+		       "stderr", c->stderr_fd, "oom", c->oom_score_adj, "status", status_fd, "argv",
+		       argv, "keep", numbers(c->keep, c->n_keep));
 }
 
 static enum rc config_memfd(const struct jail_config *c, int status_fd, int *out, struct err *err)
 {
-	CLEANUP(js_unrefp) struct json *j = config_json(c, status_fd);
-	CLEANUP(mem_freep) char *text = j ? js_to_text(j) : NULL;
-	CLEANUP(fd_closep) int fd = -1;
+	CLEANUP(js_unrefp)
+	struct json *j = config_json(c, status_fd);
+	CLEANUP(mem_freep)
+	char *text = j ? js_to_text(j) : NULL;
+	CLEANUP(fd_closep)
+	int fd = -1;
 
 	if (!text)
 		return err_set(err, RC_NOMEM, "cannot build the jail's configuration");
@@ -178,7 +185,8 @@ static void keep_over_exec(int fd)
 }
 
 /* Only async-signal-safe calls: other threads may hold locks. */
-NORETURN static void become_stage_one(const struct jail_config *c, int config_fd, int status_fd, char *number)
+NORETURN static void become_stage_one(const struct jail_config *c, int config_fd, int status_fd,
+				      char *number)
 {
 	char *const argv[] = {(char *)"ferry-reaper", (char *)"--reaper", number, NULL};
 	char *const envp[] = {NULL};
@@ -199,12 +207,15 @@ NORETURN static void become_stage_one(const struct jail_config *c, int config_fd
 	_exit(127);
 }
 
-enum rc jail_start(struct jail_start **out, struct loop *loop, const struct jail_config *c, usec_t timeout,
-		   jail_fn fn, void *arg, struct err *err)
+enum rc jail_start(struct jail_start **out, struct loop *loop, const struct jail_config *c,
+		   usec_t timeout, jail_fn fn, void *arg, struct err *err)
 {
-	CLEANUP(jail_start_freep) struct jail_start *j = mem_alloc(sizeof(*j));
-	CLEANUP(fd_closep) int theirs = -1;
-	CLEANUP(fd_closep) int config_fd = -1;
+	CLEANUP(jail_start_freep)
+	struct jail_start *j = mem_alloc(sizeof(*j));
+	CLEANUP(fd_closep)
+	int theirs = -1;
+	CLEANUP(fd_closep)
+	int config_fd = -1;
 	int pair[2], on = 1;
 	char number[16];
 	enum rc rc;
@@ -243,7 +254,8 @@ enum rc jail_start(struct jail_start **out, struct loop *loop, const struct jail
 
 enum rc jail_read_exit(const char *dir, struct json **out, struct err *err)
 {
-	CLEANUP(mem_freep) char *text = NULL;
+	CLEANUP(mem_freep)
+	char *text = NULL;
 	char path[512];
 	size_t n;
 

@@ -26,31 +26,33 @@ struct loop;
 enum { JAIL_MAX_FDS = 160 };
 
 struct jail_config {
-	const char *dir;	/* absolute: the VM's runtime folder; root/ and creds/ are made in it */
+	const char *dir; /* absolute: the VM's runtime folder; root/ and creds/ are made in it */
 	int64_t uid, gid;
-	int netns_fd;		/* -1: stay in the caller's network namespace (tests) */
-	bool kvm;		/* /dev/kvm in the view */
+	int netns_fd;		  /* -1: stay in the caller's network namespace (tests) */
+	bool kvm;		  /* /dev/kvm in the view */
 	int kernel_fd, initrd_fd; /* -1: none */
-	int cgroup_fd;		/* cgroup.procs of the VM's cgroup; -1: none */
-	int stderr_fd;		/* QEMU's stdout and stderr */
+	int cgroup_fd;		  /* cgroup.procs of the VM's cgroup; -1: none */
+	int stderr_fd;		  /* QEMU's stdout and stderr */
 	int64_t oom_score_adj;
-	char *const *argv;	/* argv[0] is a path inside and outside of the jail */
-	const int *keep;	/* descriptors that QEMU inherits */
+	char *const *argv; /* argv[0] is a path inside and outside of the jail */
+	const int *keep;   /* descriptors that QEMU inherits */
 	size_t n_keep;
 };
 
 struct jail_result {
 	enum rc rc;
-	pid_t reaper, qemu; /* in the caller's pid namespace; 0 when it did not come that far */
+	pid_t reaper, qemu;  /* in the caller's pid namespace; 0 when it did not come that far */
 	const char *message; /* failure in words, borrowed */
 };
 typedef void (*jail_fn)(const struct jail_result *r, void *arg);
 
 /* Starts it.  fn runs once, from the loop: QEMU has been exec'ed, or what failed, or RC_TIMEOUT (then
  * whatever had started has been killed).  All descriptors stay the caller's, who closes them. */
-MUST_CHECK enum rc jail_start(struct jail_start **out, struct loop *loop, const struct jail_config *c,
-			      usec_t timeout, jail_fn fn, void *arg, struct err *err);
-struct jail_start *jail_start_free(struct jail_start *j); /* fn does not run; what was started goes on */
+MUST_CHECK enum rc jail_start(struct jail_start **out, struct loop *loop,
+			      const struct jail_config *c, usec_t timeout, jail_fn fn, void *arg,
+			      struct err *err);
+struct jail_start *jail_start_free(
+	struct jail_start *j); /* fn does not run; what was started goes on */
 DEFINE_CLEANUP(struct jail_start *, jail_start_free);
 
 /* Stage one's main(): the launcher execs itself with "--reaper <config fd>".  Never returns. */

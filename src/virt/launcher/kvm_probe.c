@@ -28,19 +28,48 @@ extern const char kvm_guest_start[], kvm_guest_end[];
 
 enum { MEMORY = 2 << 20, LOAD_AT = 0x1000, DATA_FROM = 0x101, DATA_TO = 0x1f0, DEADLINE_MS = 2000 };
 enum { STAGE_FAILED = 0xee, STAGE_END = 0x5a };
-enum { STEP_OPEN = 0x80, STEP_VERSION, STEP_VM, STEP_MEMORY, STEP_IRQCHIP, STEP_VCPU, STEP_CPUID, STEP_MSRS,
-       STEP_ENTER, STEP_STRANGE_EXIT, STEP_DIRTY, STEP_DONE };
+enum {
+	STEP_OPEN = 0x80,
+	STEP_VERSION,
+	STEP_VM,
+	STEP_MEMORY,
+	STEP_IRQCHIP,
+	STEP_VCPU,
+	STEP_CPUID,
+	STEP_MSRS,
+	STEP_ENTER,
+	STEP_STRANGE_EXIT,
+	STEP_DIRTY,
+	STEP_DONE
+};
 
 static const char *const host_steps[] = {
-	"opening /dev/kvm",	     "asking for KVM's version", "making a VM",
-	"giving the guest memory",   "making its interrupt controllers", "making a vCPU",
-	"setting the CPU's features", "setting model-specific registers as QEMU does", "entering the guest",
-	"running the guest (it left for no reason of its own)", "reading which pages the guest wrote",
+	"opening /dev/kvm",
+	"asking for KVM's version",
+	"making a VM",
+	"giving the guest memory",
+	"making its interrupt controllers",
+	"making a vCPU",
+	"setting the CPU's features",
+	"setting model-specific registers as QEMU does",
+	"entering the guest",
+	"running the guest (it left for no reason of its own)",
+	"reading which pages the guest wrote",
 };
 static const char *const guest_stages[] = {
-	"its first instruction", "real mode", "protected mode", "long mode in ring 0", "interrupt flags",
-	"exceptions", "changing page tables", "model-specific registers", "user mode and back", "a timer interrupt",
-	"cpuid", "memory", "vector instructions",
+	"its first instruction",
+	"real mode",
+	"protected mode",
+	"long mode in ring 0",
+	"interrupt flags",
+	"exceptions",
+	"changing page tables",
+	"model-specific registers",
+	"user mode and back",
+	"a timer interrupt",
+	"cpuid",
+	"memory",
+	"vector instructions",
 };
 
 /* --- the child --- */
@@ -77,8 +106,10 @@ static int make_vm(int kvm)
 
 static unsigned char *give_memory(int vm)
 {
-	unsigned char *mem = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	struct kvm_userspace_memory_region region = {.flags = KVM_MEM_LOG_DIRTY_PAGES, .memory_size = MEMORY};
+	unsigned char *mem =
+		mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct kvm_userspace_memory_region region = {.flags = KVM_MEM_LOG_DIRTY_PAGES,
+						     .memory_size = MEMORY};
 
 	report(STEP_MEMORY);
 	need(mem != MAP_FAILED);
@@ -94,7 +125,7 @@ static bool set_cpuid(int kvm, int vcpu)
 	bool has = false;
 
 	enum { N = 256 };
-	struct kvm_cpuid2 *c = calloc(1, sizeof(*c) + N * sizeof(c->entries[0]));
+	struct kvm_cpuid2 *c = mem_alloc(sizeof(*c) + N * sizeof(c->entries[0]));
 
 	report(STEP_CPUID);
 	need(c != NULL);
@@ -102,8 +133,9 @@ static bool set_cpuid(int kvm, int vcpu)
 	need(ioctl(kvm, KVM_GET_SUPPORTED_CPUID, c) == 0);
 	need(ioctl(vcpu, KVM_SET_CPUID2, c) == 0);
 	for (unsigned i = 0; i < c->nent; i++)
-		has |= c->entries[i].function == 7 && c->entries[i].index == 0 && (c->entries[i].edx & (1u << 29));
-	free(c);
+		has |= c->entries[i].function == 7 && c->entries[i].index == 0 &&
+		       (c->entries[i].edx & (1u << 29));
+	mem_free(c);
 	return has;
 }
 
@@ -115,9 +147,11 @@ struct msrs {
 /* What QEMU sets at every reset: features that KVM offers by itself, and the ordinary ones. */
 static void set_msrs(int kvm, int vcpu, bool has_capabilities)
 {
-	static const unsigned ordinary[] = {0xc0000080, 0xc0000081, 0xc0000082, 0xc0000083, 0xc0000084, 0xc0000102,
-					    0x174,      0x175,      0x176,	0x277,	    0x10};
-	struct msrs feature = {.head.nmsrs = 1, .entry[0].index = 0x10a /* IA32_ARCH_CAPABILITIES */};
+	static const unsigned ordinary[] = {0xc0000080, 0xc0000081, 0xc0000082, 0xc0000083,
+					    0xc0000084, 0xc0000102, 0x174,	0x175,
+					    0x176,	0x277,	    0x10};
+	struct msrs feature = {.head.nmsrs = 1,
+			       .entry[0].index = 0x10a /* IA32_ARCH_CAPABILITIES */};
 	struct msrs m = {.head.nmsrs = ARRAY_SIZE(ordinary)};
 
 	report(STEP_MSRS);
@@ -149,7 +183,8 @@ static void run_guest(int vcpu, const struct kvm_run *run)
 				continue;
 			need(false);
 		}
-		if (run->exit_reason != KVM_EXIT_IO || run->io.direction != KVM_EXIT_IO_OUT || run->io.size != 1)
+		if (run->exit_reason != KVM_EXIT_IO || run->io.direction != KVM_EXIT_IO_OUT ||
+		    run->io.size != 1)
 			break;
 		unsigned char stage = ((const unsigned char *)run)[run->io.data_offset];
 
@@ -255,14 +290,18 @@ static void judge(const struct outcome *o, struct kvm_verdict *out)
 {
 	out->works = o->done;
 	if (o->done)
-		snprintf(out->reason, sizeof(out->reason), "a test guest ran and did all it should");
-	else if (o->host_step == STEP_ENTER - STEP_OPEN || o->host_step == STEP_STRANGE_EXIT - STEP_OPEN)
+		snprintf(out->reason, sizeof(out->reason),
+			 "a test guest ran and did all it should");
+	else if (o->host_step == STEP_ENTER - STEP_OPEN ||
+		 o->host_step == STEP_STRANGE_EXIT - STEP_OPEN)
 		snprintf(out->reason, sizeof(out->reason), "a test guest %s at: %s",
-			 o->late ? "hung" : o->failed_check ? "found a fault" : "was thrown out",
+			 o->late	   ? "hung"
+			 : o->failed_check ? "found a fault"
+					   : "was thrown out",
 			 guest_stages[MIN((size_t)o->stage + 1, ARRAY_SIZE(guest_stages) - 1)]);
 	else
-		snprintf(out->reason, sizeof(out->reason), "%s %s", host_steps[MAX(o->host_step, 0)],
-			 o->late ? "took too long" : "failed");
+		snprintf(out->reason, sizeof(out->reason), "%s %s",
+			 host_steps[MAX(o->host_step, 0)], o->late ? "took too long" : "failed");
 }
 
 void kvm_probe(struct kvm_verdict *out)
@@ -276,7 +315,8 @@ void kvm_probe(struct kvm_verdict *out)
 		return;
 	}
 	if (pipe2(pair, O_CLOEXEC) < 0) {
-		snprintf(out->reason, sizeof(out->reason), "no pipe for the test guest: %s", strerror(errno));
+		snprintf(out->reason, sizeof(out->reason), "no pipe for the test guest: %s",
+			 strerror(errno));
 		return;
 	}
 	pid_t pid = fork();
@@ -301,7 +341,8 @@ void kvm_probe(struct kvm_verdict *out)
 
 static void read_boot_id(char out[40])
 {
-	CLEANUP(mem_freep) char *text = NULL;
+	CLEANUP(mem_freep)
+	char *text = NULL;
 	size_t n;
 
 	out[0] = '\0';
@@ -311,22 +352,27 @@ static void read_boot_id(char out[40])
 
 void kvm_probe_cached(const char *cache_path, struct kvm_verdict *out)
 {
-	CLEANUP(mem_freep) char *text = NULL;
-	CLEANUP(js_unrefp) struct json *j = NULL;
+	CLEANUP(mem_freep)
+	char *text = NULL;
+	CLEANUP(js_unrefp)
+	struct json *j = NULL;
 	char boot[40];
 	size_t n;
 
 	read_boot_id(boot);
-	if (boot[0] && !file_read(cache_path, 4096, &text, &n, NULL) && !js_parse(text, n, &j, NULL) &&
-	    str_eq(js_get_str(j, "bootId"), boot) && js_get_str(j, "reason")) {
+	if (boot[0] && !file_read(cache_path, 4096, &text, &n, NULL) &&
+	    !js_parse(text, n, &j, NULL) && str_eq(js_get_str(j, "bootId"), boot) &&
+	    js_get_str(j, "reason")) {
 		out->works = js_get_bool(j, "works", false);
 		snprintf(out->reason, sizeof(out->reason), "%s", js_get_str(j, "reason"));
 		return;
 	}
 	kvm_probe(out);
-	CLEANUP(js_unrefp) struct json *fresh =
-		js_pack("{s:s, s:b, s:s}", "bootId", boot, "works", (int)out->works, "reason", out->reason);
-	CLEANUP(mem_freep) char *line = fresh ? js_to_text(fresh) : NULL;
+	CLEANUP(js_unrefp)
+	struct json *fresh = js_pack("{s:s, s:b, s:s}", "bootId", boot, "works", (int)out->works,
+				     "reason", out->reason);
+	CLEANUP(mem_freep)
+	char *line = fresh ? js_to_text(fresh) : NULL;
 
 	if (line) /* without the cache the proof is only made again */
 		ignore_rc(file_write_durable(cache_path, line, strlen(line), 0644, NULL));

@@ -49,16 +49,32 @@ static_assert(ARRAY_SIZE(policy_names) == LAUNCH_ERROR__MAX, "name every error p
 static_assert(ARRAY_SIZE(model_names) == LAUNCH_NIC__MAX, "name every NIC model");
 static_assert(ARRAY_SIZE(firmware_names) == LAUNCH_FIRMWARE__MAX, "name every firmware");
 
-#define STR(t_, m_, n_) {.name = n_, .type = F_STR, .offset = offsetof(struct t_, m_)}
-#define BOOL(t_, m_, n_) {.name = n_, .type = F_BOOL, .offset = offsetof(struct t_, m_)}
-#define INT(t_, m_, n_) {.name = n_, .type = F_INT, .offset = offsetof(struct t_, m_)}
-#define ENUM(t_, m_, n_, names_) \
-	{.name = n_, .type = F_ENUM, .offset = offsetof(struct t_, m_), .names = names_, .n_names = ARRAY_SIZE(names_)}
-#define SUB(t_, m_, n_, type_, table_) \
-	{.name = n_, .type = type_, .offset = offsetof(struct t_, m_), .sub = &table_}
-#define LIST(t_, m_, c_, n_, table_, max_)                                                  \
-	{.name = n_, .type = F_LIST, .offset = offsetof(struct t_, m_), .sub = &table_,      \
-	 .n_offset = offsetof(struct t_, c_), .max = max_}
+#define STR(t_, m_, n_)                                                      \
+	{                                                                    \
+		.name = n_, .type = F_STR, .offset = offsetof(struct t_, m_) \
+	}
+#define BOOL(t_, m_, n_)                                                      \
+	{                                                                     \
+		.name = n_, .type = F_BOOL, .offset = offsetof(struct t_, m_) \
+	}
+#define INT(t_, m_, n_)                                                      \
+	{                                                                    \
+		.name = n_, .type = F_INT, .offset = offsetof(struct t_, m_) \
+	}
+#define ENUM(t_, m_, n_, names_)                                                                \
+	{                                                                                       \
+		.name = n_, .type = F_ENUM, .offset = offsetof(struct t_, m_), .names = names_, \
+		.n_names = ARRAY_SIZE(names_)                                                   \
+	}
+#define SUB(t_, m_, n_, type_, table_)                                                       \
+	{                                                                                    \
+		.name = n_, .type = type_, .offset = offsetof(struct t_, m_), .sub = &table_ \
+	}
+#define LIST(t_, m_, c_, n_, table_, max_)                                                     \
+	{                                                                                      \
+		.name = n_, .type = F_LIST, .offset = offsetof(struct t_, m_), .sub = &table_, \
+		.n_offset = offsetof(struct t_, c_), .max = max_                               \
+	}
 #define TABLE(name_, t_, rows_) \
 	static const struct table name_ = {sizeof(struct t_), rows_, ARRAY_SIZE(rows_)}
 
@@ -88,12 +104,9 @@ static const struct field disk_rows[] = {
 TABLE(disk_table, launch_disk, disk_rows);
 
 static const struct field nic_rows[] = {
-	STR(launch_nic, name, "name"),
-	ENUM(launch_nic, model, "model", model_names),
-	STR(launch_nic, mac, "mac"),
-	STR(launch_nic, fd, "fd"),
-	INT(launch_nic, mtu, "mtu"),
-	INT(launch_nic, boot_order, "bootOrder"),
+	STR(launch_nic, name, "name"), ENUM(launch_nic, model, "model", model_names),
+	STR(launch_nic, mac, "mac"),   STR(launch_nic, fd, "fd"),
+	INT(launch_nic, mtu, "mtu"),   INT(launch_nic, boot_order, "bootOrder"),
 };
 TABLE(nic_table, launch_nic, nic_rows);
 
@@ -170,10 +183,10 @@ static const struct field spec_rows[] = {
 };
 TABLE(spec_table, launch_spec, spec_rows);
 
-#define AT(type_, obj_, f_) ((type_ *)(void *)((char *)(obj_) + (f_)->offset))
-#define COUNT(obj_, f_) ((size_t *)(void *)((char *)(obj_) + (f_)->n_offset))
+#define AT(type_, obj_, f_)  ((type_ *)(void *)((char *)(obj_) + (f_)->offset))
+#define COUNT(obj_, f_)	     ((size_t *)(void *)((char *)(obj_) + (f_)->n_offset))
 #define CAT(type_, obj_, f_) ((type_ const *)(const void *)((const char *)(obj_) + (f_)->offset))
-#define CCOUNT(obj_, f_) (*(size_t const *)(const void *)((const char *)(obj_) + (f_)->n_offset))
+#define CCOUNT(obj_, f_)     (*(size_t const *)(const void *)((const char *)(obj_) + (f_)->n_offset))
 
 /* Nesting is as deep as the tables are: spec, disk, image. */
 
@@ -245,7 +258,8 @@ struct launch_nic *launch_spec_add_nic(struct launch_spec *s)
 
 struct launch_feature *launch_spec_add_feature(struct launch_spec *s)
 {
-	return add_item((void **)&s->features, &s->n_features, sizeof(*s->features), LAUNCH_MAX_FEATURES);
+	return add_item((void **)&s->features, &s->n_features, sizeof(*s->features),
+			LAUNCH_MAX_FEATURES);
 }
 
 /* --- encoding --- */
@@ -317,14 +331,16 @@ struct json *launch_spec_encode(const struct launch_spec *s)
 
 /* --- decoding --- */
 
-static enum rc decode(const struct table *t, const struct json *j, void *obj, const char *path, struct err *err);
+static enum rc decode(const struct table *t, const struct json *j, void *obj, const char *path,
+		      struct err *err);
 
 static enum rc wrong(struct err *err, const char *path, const char *name, const char *what)
 {
 	return err_set(err, RC_INVALID, "%s%s%s: %s", path, *path ? "." : "", name, what);
 }
 
-static enum rc decode_enum(const struct field *f, const struct json *j, void *p, const char *path, struct err *err)
+static enum rc decode_enum(const struct field *f, const struct json *j, void *p, const char *path,
+			   struct err *err)
 {
 	const char *s = js_str(j);
 
@@ -382,8 +398,8 @@ static enum rc decode_sub(const struct field *f, const struct json *j, void *p, 
 	return decode(f->sub, j, p, sub, err);
 }
 
-static enum rc decode_field(const struct field *f, const struct json *j, void *obj, const char *path,
-			    struct err *err)
+static enum rc decode_field(const struct field *f, const struct json *j, void *obj,
+			    const char *path, struct err *err)
 {
 	void *p = AT(void, obj, f);
 
@@ -414,7 +430,8 @@ static enum rc decode_field(const struct field *f, const struct json *j, void *o
 	return RC_OK;
 }
 
-static enum rc decode(const struct table *t, const struct json *j, void *obj, const char *path, struct err *err)
+static enum rc decode(const struct table *t, const struct json *j, void *obj, const char *path,
+		      struct err *err)
 {
 	if (!js_is_object(j))
 		return wrong(err, path, "", "must be an object");
@@ -436,7 +453,8 @@ static enum rc decode(const struct table *t, const struct json *j, void *obj, co
 
 enum rc launch_spec_decode(const struct json *j, struct launch_spec **out, struct err *err)
 {
-	CLEANUP(launch_spec_freep) struct launch_spec *s = launch_spec_new();
+	CLEANUP(launch_spec_freep)
+	struct launch_spec *s = launch_spec_new();
 
 	if (!s)
 		return err_set(err, RC_NOMEM, "out of memory");

@@ -27,14 +27,16 @@ static enum rc check_text(const char *s, const char *path, size_t max, struct er
 }
 
 /* Letters, digits and a few marks: what may be the name of a CPU, a machine, a feature, a descriptor. */
-static enum rc check_word(const char *s, const char *path, const char *marks, size_t max, struct err *err)
+static enum rc check_word(const char *s, const char *path, const char *marks, size_t max,
+			  struct err *err)
 {
 	if (str_is_empty(s))
 		return bad(err, path, "is required");
 	if (strlen(s) > max)
 		return err_set(err, RC_INVALID, "%s: longer than %zu bytes", path, max);
 	for (; *s; s++) {
-		bool alnum = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (*s >= '0' && *s <= '9');
+		bool alnum = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') ||
+			     (*s >= '0' && *s <= '9');
 
 		if (!alnum && !strchr(marks, *s))
 			return bad(err, path, "has a character that is not allowed here");
@@ -45,7 +47,8 @@ static enum rc check_word(const char *s, const char *path, const char *marks, si
 static enum rc check_range(int64_t v, int64_t min, int64_t max, const char *path, struct err *err)
 {
 	if (v < min || v > max)
-		return err_set(err, RC_INVALID, "%s: %" PRId64 " is not in %" PRId64 "..%" PRId64, path, v, min, max);
+		return err_set(err, RC_INVALID, "%s: %" PRId64 " is not in %" PRId64 "..%" PRId64,
+			       path, v, min, max);
 	return RC_OK;
 }
 
@@ -55,7 +58,8 @@ static enum rc check_mac(const char *mac, const char *path, struct err *err)
 	int end = 0;
 
 	if (!mac || strlen(mac) != 17 ||
-	    sscanf(mac, "%2x:%2x:%2x:%2x:%2x:%2x%n", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5], &end) != 6 ||
+	    sscanf(mac, "%2x:%2x:%2x:%2x:%2x:%2x%n", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5],
+		   &end) != 6 ||
 	    end != 17 || strspn(mac, "0123456789abcdefABCDEF:") != 17)
 		return bad(err, path, "not a MAC address");
 	if (b[0] & 1)
@@ -70,8 +74,9 @@ static enum rc check_uuid(const char *s, const char *path, struct err *err)
 	bool fine = s && strlen(s) == 36;
 
 	for (size_t i = 0; fine && i < 36; i++)
-		fine = (i == 8 || i == 13 || i == 18 || i == 23) ? s[i] == '-'
-								   : strchr("0123456789abcdefABCDEF", s[i]) != NULL;
+		fine = (i == 8 || i == 13 || i == 18 || i == 23)
+			       ? s[i] == '-'
+			       : strchr("0123456789abcdefABCDEF", s[i]) != NULL;
 	return fine ? RC_OK : bad(err, path, "not a UUID");
 }
 
@@ -80,21 +85,32 @@ static bool is_block_size(int64_t v)
 	return v == 0 || (v >= 512 && v <= 2 * (int64_t)MIB && (v & (v - 1)) == 0);
 }
 
-static enum rc check_disk_modes(const struct launch_disk *d, const char *path, struct err *err)
+static enum rc check_disk_place(const struct launch_disk *d, const char *path, struct err *err)
 {
 	if (d->kind == LAUNCH_LUN && d->bus != LAUNCH_BUS_SCSI)
 		return err_set(err, RC_UNSUPPORTED, "%s: a lun needs the bus scsi", path);
 	if (d->kind == LAUNCH_LUN && (d->n_images != 1 || d->images[0].format != LAUNCH_RAW))
 		return err_set(err, RC_UNSUPPORTED, "%s: a lun is one raw block device", path);
 	if (d->kind == LAUNCH_CDROM && d->bus == LAUNCH_BUS_VIRTIO)
-		return err_set(err, RC_UNSUPPORTED, "%s: there is no cdrom on the bus virtio", path);
+		return err_set(err, RC_UNSUPPORTED, "%s: there is no cdrom on the bus virtio",
+			       path);
 	if (d->kind == LAUNCH_CDROM && !d->read_only)
 		return bad(err, path, "a cdrom must be read-only");
-	if (d->shareable && d->cache != LAUNCH_CACHE_NONE)
+	return RC_OK;
+}
+
+static enum rc check_disk_modes(const struct launch_disk *d, const char *path, struct err *err)
+{
+	bool direct = d->cache == LAUNCH_CACHE_NONE;
+	enum rc rc = check_disk_place(d, path, err);
+
+	if (rc)
+		return rc;
+	if (d->shareable && !direct)
 		return bad(err, path, "shareable needs cache none");
 	if (d->shareable && d->images[0].format != LAUNCH_RAW)
 		return bad(err, path, "shareable needs a raw image");
-	if (d->io == LAUNCH_IO_NATIVE && d->cache != LAUNCH_CACHE_NONE)
+	if (d->io == LAUNCH_IO_NATIVE && !direct)
 		return bad(err, path, "io native needs cache none");
 	if (d->moves && (d->read_only || d->shareable))
 		return bad(err, path, "a disk that moves is neither read-only nor shareable");
@@ -164,7 +180,9 @@ static enum rc check_nic(const struct launch_spec *s, size_t i, struct err *err)
 	if (!rc && n->mtu)
 		rc = check_range(n->mtu, 68, 65535, path, err);
 	if (!rc && n->boot_order)
-		rc = err_set(err, RC_UNSUPPORTED, "nics[%zu].bootOrder: booting from the network is not supported yet", i);
+		rc = err_set(err, RC_UNSUPPORTED,
+			     "nics[%zu].bootOrder: booting from the network is not supported yet",
+			     i);
 	return rc;
 }
 
@@ -195,8 +213,9 @@ static enum rc check_cpu(const struct launch_spec *s, struct err *err)
 	if (!rc)
 		rc = check_range(s->sockets * s->cores * s->threads, 1, 4096, "vCPUs", err);
 	if (!rc && s->sockets * s->cores * s->threads > 255)
-		rc = err_set(err, RC_UNSUPPORTED, "more than 255 vCPUs need an interrupt remapper, which Ferry "
-						  "does not set up yet");
+		rc = err_set(err, RC_UNSUPPORTED,
+			     "more than 255 vCPUs need an interrupt remapper, which Ferry "
+			     "does not set up yet");
 	for (size_t i = 0; !rc && i < s->n_features; i++) {
 		char path[64];
 
@@ -277,7 +296,8 @@ static enum rc check_jail(const struct launch_spec *s, struct err *err)
 
 enum rc launch_spec_check(const struct launch_spec *s, struct err *err)
 {
-	enum rc rc = str_is_empty(s->name) ? bad(err, "name", "is required") : check_text(s->name, "name", 320, err);
+	enum rc rc = str_is_empty(s->name) ? bad(err, "name", "is required")
+					   : check_text(s->name, "name", 320, err);
 
 	if (!rc)
 		rc = check_word(s->vmi_uid, "vmiUid", "-", 64, err);
@@ -288,7 +308,8 @@ enum rc launch_spec_check(const struct launch_spec *s, struct err *err)
 	if (!rc)
 		rc = check_cpu(s, err);
 	if (!rc)
-		rc = check_range(s->memory_bytes, 4 * (int64_t)MIB, (int64_t)1 << 46, "memoryBytes", err);
+		rc = check_range(s->memory_bytes, 4 * (int64_t)MIB, (int64_t)1 << 46, "memoryBytes",
+				 err);
 	if (!rc && s->memory_bytes % (int64_t)MIB)
 		rc = bad(err, "memoryBytes", "must be a multiple of 1 MiB");
 	if (!rc)
@@ -302,7 +323,8 @@ enum rc launch_spec_check(const struct launch_spec *s, struct err *err)
 	if (!rc)
 		rc = check_boot_orders(s, err);
 	if (!rc)
-		rc = check_range(s->clock_offset_seconds, -((int64_t)1 << 33), (int64_t)1 << 33, "clockOffsetSeconds", err);
+		rc = check_range(s->clock_offset_seconds, -((int64_t)1 << 33), (int64_t)1 << 33,
+				 "clockOffsetSeconds", err);
 	if (!rc)
 		rc = check_jail(s, err);
 	return rc;

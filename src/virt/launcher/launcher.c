@@ -13,7 +13,8 @@ static const usec_t NO_TIME = 1; /* realtime 0 would read as "unset" */
 enum rc launcher_new(struct launcher **out, struct loop *loop, const struct launcher_config *config,
 		     struct err *err)
 {
-	CLEANUP(launcher_freep) struct launcher *l = mem_alloc(sizeof(*l));
+	CLEANUP(launcher_freep)
+	struct launcher *l = mem_alloc(sizeof(*l));
 	struct ipc_server_config server = {.name = "ferry-launcher",
 					   .speaks = {LAUNCHER_PROTOCOL, LAUNCHER_PROTOCOL},
 					   .max_clients = 8,
@@ -52,8 +53,9 @@ struct launcher *launcher_free(struct launcher *l)
 	l->qmp = qmp_free(l->qmp);
 	l->jail = jail_start_free(l->jail);
 	console_free(l);
-	struct ev_src **sources[] = {&l->reaper_io,  &l->qmp_retry, &l->start_deadline, &l->grace_timer,
-				     &l->kill_timer, &l->log_timer, &l->exit_defer};
+	struct ev_src **sources[] = {&l->reaper_io,   &l->qmp_retry,  &l->start_deadline,
+				     &l->grace_timer, &l->kill_timer, &l->log_timer,
+				     &l->exit_defer};
 
 	for (size_t i = 0; i < ARRAY_SIZE(sources); i++)
 		*sources[i] = ev_src_free(*sources[i]);

@@ -18,8 +18,8 @@ struct launcher_config {
 };
 
 /* Listens on <dir>/launcher.sock, and adopts the VM whose record is in dir, if there is one. */
-MUST_CHECK enum rc launcher_new(struct launcher **out, struct loop *loop, const struct launcher_config *config,
-				struct err *err);
+MUST_CHECK enum rc launcher_new(struct launcher **out, struct loop *loop,
+				const struct launcher_config *config, struct err *err);
 struct launcher *launcher_free(struct launcher *l); /* the VM goes on */
 DEFINE_CLEANUP(struct launcher *, launcher_free);
 

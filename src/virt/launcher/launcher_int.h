@@ -19,7 +19,7 @@
 
 enum { LAUNCHER_PROTOCOL = 1, MAX_PUT_FDS = 128, PATH_LEN = 200 };
 
-#define QMP_TIMEOUT (10 * USEC_PER_SEC)
+#define QMP_TIMEOUT   (10 * USEC_PER_SEC)
 #define START_TIMEOUT (30 * USEC_PER_SEC)
 
 struct console; /* console.c */
@@ -59,7 +59,7 @@ struct launcher {
 	unsigned qmp_index; /* which socket */
 	struct ev_src *qmp_retry;
 	bool adopting;
-	struct qmp_seq *seq;	  /* query after connecting */
+	struct qmp_seq *seq; /* query after connecting */
 	/* requests that wait */
 	struct ipc_call *start_call, *pause_call, *unpause_call;
 	struct qmp_slot *pause_slot, *unpause_slot;
@@ -81,7 +81,8 @@ struct launcher {
 
 /* vm.c: life of the VM */
 void vm_move(struct launcher *l, enum vm_event e, const char *reason);
-void vm_start(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds);
+void vm_start(struct launcher *l, struct ipc_call *call, const struct json *params,
+	      struct ipc_fds *fds);
 void vm_adopt(struct launcher *l);
 void vm_kill(struct launcher *l, const char *reason, usec_t after); /* SIGTERM now, SIGKILL after */
 void vm_close_fds(struct launcher *l);
@@ -106,8 +107,10 @@ void vm_fail_waiting(struct launcher *l, enum rc rc, const char *why);
 MUST_CHECK enum rc record_save(const struct launcher *l, struct err *err);
 /* RC_NOT_FOUND: no VM was ever started here. */
 MUST_CHECK enum rc record_load(struct launcher *l, struct err *err);
-MUST_CHECK enum rc record_write(const struct launcher *l, const char *name, const struct json *j, struct err *err);
-MUST_CHECK enum rc record_read(const struct launcher *l, const char *name, struct json **out, struct err *err);
+MUST_CHECK enum rc record_write(const struct launcher *l, const char *name, const struct json *j,
+				struct err *err);
+MUST_CHECK enum rc record_read(const struct launcher *l, const char *name, struct json **out,
+			       struct err *err);
 /* Opens the pidfd; RC_NOT_FOUND when the process is gone, or is another one by now. */
 MUST_CHECK enum rc proc_open(struct proc *p, struct err *err);
 void proc_close(struct proc *p);

@@ -14,12 +14,14 @@
 enum { MAX_PARAMS = 8 };
 
 /* Takes the descriptors of this message under the names in params. */
-static enum rc take_fds(struct launcher *l, const struct json *params, struct ipc_fds *fds, struct err *err)
+static enum rc take_fds(struct launcher *l, const struct json *params, struct ipc_fds *fds,
+			struct err *err)
 {
 	const struct json *names = js_get(params, "names");
 
 	if (js_len(names) != fds->n)
-		return err_set(err, RC_INVALID, "names: %zu names for %zu descriptors", js_len(names), fds->n);
+		return err_set(err, RC_INVALID, "names: %zu names for %zu descriptors",
+			       js_len(names), fds->n);
 	if (l->n_fds + fds->n > MAX_PUT_FDS)
 		return err_set(err, RC_TOO_BIG, "more than %d descriptors", MAX_PUT_FDS);
 	for (size_t i = 0; i < fds->n; i++) {
@@ -29,7 +31,8 @@ static enum rc take_fds(struct launcher *l, const struct json *params, struct ip
 		if (str_is_empty(name) || strlen(name) > 300)
 			return err_set(err, RC_INVALID, "names[%zu]: a name of 1 to 300 bytes", i);
 		if (qemu_fd_find(l->fds, l->n_fds, name))
-			return err_set(err, RC_EXISTS, "a descriptor named '%s' was handed over before", name);
+			return err_set(err, RC_EXISTS,
+				       "a descriptor named '%s' was handed over before", name);
 		char *copy = mem_strdup(name);
 
 		if (!copy)
@@ -42,7 +45,8 @@ static enum rc take_fds(struct launcher *l, const struct json *params, struct ip
 	return RC_OK;
 }
 
-static void m_put_fds(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+static void m_put_fds(struct launcher *l, struct ipc_call *call, const struct json *params,
+		      struct ipc_fds *fds)
 {
 	struct err err = {0};
 
@@ -54,7 +58,8 @@ static void m_put_fds(struct launcher *l, struct ipc_call *call, const struct js
 		ipc_call_done(call, js_new_object(), NULL, 0);
 }
 
-static void m_start(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+static void m_start(struct launcher *l, struct ipc_call *call, const struct json *params,
+		    struct ipc_fds *fds)
 {
 	struct err err = {0};
 
@@ -64,7 +69,8 @@ static void m_start(struct launcher *l, struct ipc_call *call, const struct json
 		vm_start(l, call, params, fds);
 }
 
-static void m_query(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+static void m_query(struct launcher *l, struct ipc_call *call, const struct json *params,
+		    struct ipc_fds *fds)
 {
 	ipc_call_done(call, vm_describe(l), NULL, 0);
 }
@@ -77,7 +83,8 @@ static bool need_vm(struct launcher *l, struct ipc_call *call)
 	return false;
 }
 
-static void m_shutdown(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+static void m_shutdown(struct launcher *l, struct ipc_call *call, const struct json *params,
+		       struct ipc_fds *fds)
 {
 	int64_t grace = js_get_int(params, "graceSeconds", -1);
 
@@ -91,7 +98,8 @@ static void m_shutdown(struct launcher *l, struct ipc_call *call, const struct j
 	ipc_call_done(call, js_new_object(), NULL, 0);
 }
 
-static void m_kill(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+static void m_kill(struct launcher *l, struct ipc_call *call, const struct json *params,
+		   struct ipc_fds *fds)
 {
 	if (!need_vm(l, call))
 		return;
@@ -99,31 +107,35 @@ static void m_kill(struct launcher *l, struct ipc_call *call, const struct json 
 	ipc_call_done(call, js_new_object(), NULL, 0);
 }
 
-static void m_pause(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+static void m_pause(struct launcher *l, struct ipc_call *call, const struct json *params,
+		    struct ipc_fds *fds)
 {
 	vm_pause(l, call);
 }
 
-static void m_unpause(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+static void m_unpause(struct launcher *l, struct ipc_call *call, const struct json *params,
+		      struct ipc_fds *fds)
 {
 	vm_unpause(l, call);
 }
 
-static void m_reset(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+static void m_reset(struct launcher *l, struct ipc_call *call, const struct json *params,
+		    struct ipc_fds *fds)
 {
 	vm_reset(l, call);
 }
 
-static void m_console(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+static void m_console(struct launcher *l, struct ipc_call *call, const struct json *params,
+		      struct ipc_fds *fds)
 {
 	console_open(l, call);
 }
 
-#define MOVE_METHOD(name_)                                                                             \
-	static void m_##name_(struct launcher *l, struct ipc_call *call, const struct json *params,   \
-			      struct ipc_fds *fds)                                                     \
-	{                                                                                              \
-		move_##name_(l, call, params);                                                         \
+#define MOVE_METHOD(name_)                                                    \
+	static void m_##name_(struct launcher *l, struct ipc_call *call,      \
+			      const struct json *params, struct ipc_fds *fds) \
+	{                                                                     \
+		move_##name_(l, call, params);                                \
 	}
 MOVE_METHOD(prepare_incoming)
 MOVE_METHOD(start_outgoing)
@@ -134,7 +146,8 @@ MOVE_METHOD(resume_source)
 MOVE_METHOD(resume_incoming)
 MOVE_METHOD(abort_incoming)
 
-static void m_stats(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+static void m_stats(struct launcher *l, struct ipc_call *call, const struct json *params,
+		    struct ipc_fds *fds)
 {
 	struct json *j = move_describe(l);
 
@@ -151,7 +164,8 @@ static void on_exit_deferred(void *arg)
 	loop_quit(l->loop, 0);
 }
 
-static void m_exit(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+static void m_exit(struct launcher *l, struct ipc_call *call, const struct json *params,
+		   struct ipc_fds *fds)
 {
 	struct err err = {0};
 
@@ -160,7 +174,8 @@ static void m_exit(struct launcher *l, struct ipc_call *call, const struct json 
 		return;
 	}
 	/* A moment later: the answer must leave first. */
-	if (!l->exit_defer && ev_timer_after(l->loop, &l->exit_defer, 20 * USEC_PER_MSEC, on_exit_deferred, l, &err))
+	if (!l->exit_defer &&
+	    ev_timer_after(l->loop, &l->exit_defer, 20 * USEC_PER_MSEC, on_exit_deferred, l, &err))
 		ipc_call_fail_err(call, &err);
 	else
 		ipc_call_done(call, js_new_object(), NULL, 0);
@@ -168,7 +183,8 @@ static void m_exit(struct launcher *l, struct ipc_call *call, const struct json 
 
 static const struct method {
 	const char *name;
-	void (*fn)(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds);
+	void (*fn)(struct launcher *l, struct ipc_call *call, const struct json *params,
+		   struct ipc_fds *fds);
 	const char *params[MAX_PARAMS]; /* all that it may have */
 } methods[] = {
 	{"putFds", m_put_fds, {"names"}},
@@ -180,8 +196,12 @@ static const struct method {
 	{"unpause", m_unpause, {0}},
 	{"reset", m_reset, {0}},
 	{"console", m_console, {0}},
-	{"prepareIncoming", m_prepare_incoming, {"migrationUid", "address", "port", "nbdPort", "tls", "options"}},
-	{"startOutgoing", m_start_outgoing, {"migrationUid", "address", "port", "nbdPort", "tls", "options"}},
+	{"prepareIncoming",
+	 m_prepare_incoming,
+	 {"migrationUid", "address", "port", "nbdPort", "tls", "options"}},
+	{"startOutgoing",
+	 m_start_outgoing,
+	 {"migrationUid", "address", "port", "nbdPort", "tls", "options"}},
 	{"continueOutgoing", m_continue, {"migrationUid", "epoch"}},
 	{"cancelOutgoing", m_cancel, {"migrationUid", "reason"}},
 	{"release", m_release, {"migrationUid", "epoch"}},
@@ -205,8 +225,8 @@ static const char *unknown_param(const struct method *m, const struct json *para
 	return NULL;
 }
 
-static void on_request(struct ipc_call *call, const char *name, const struct json *params, struct ipc_fds *fds,
-		       void *arg)
+static void on_request(struct ipc_call *call, const char *name, const struct json *params,
+		       struct ipc_fds *fds, void *arg)
 {
 	const struct method *m = NULL;
 

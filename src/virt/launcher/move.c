@@ -64,7 +64,8 @@ void move_step(struct move *m, enum move_phase next)
 	if (from == next)
 		return;
 	if (!move_phase_next_is_legal(from, next)) {
-		log_warn("move '%s': %s -> %s is no legal step, staying", m->uid, phase_names[from], phase_names[next]);
+		log_warn("move '%s': %s -> %s is no legal step, staying", m->uid, phase_names[from],
+			 phase_names[next]);
 		return;
 	}
 	m->phase = next;
@@ -98,7 +99,8 @@ static struct json *stats_json(const struct move *m)
 	struct json *j = mig_stats_json(&m->stats), *disks = js_new_array();
 
 	for (size_t i = 0; disks && i < m->n_disks; i++)
-		if (js_append(disks, js_pack("{s:s, s:I, s:I}", "name", m->l->spec->disks[m->disks[i].index].name, "total",
+		if (js_append(disks, js_pack("{s:s, s:I, s:I}", "name",
+					     m->l->spec->disks[m->disks[i].index].name, "total",
 					     m->disks[i].total, "done", m->disks[i].copied)))
 			disks = js_unref(disks);
 	if (!j || js_set(j, "disks", disks)) {
@@ -116,13 +118,16 @@ static enum rc set_time(struct json *j, const char *key, usec_t t)
 
 struct json *move_json(const struct move *m)
 {
-	struct json *j = js_pack("{s:s, s:s, s:s, s:I, s:o}", "migrationUid", m->uid, "role",
-				 m->role == MIG_SOURCE ? "source" : "target", "phase", phase_names[m->phase], "at",
-				 (int64_t)m->at, "stats", stats_json(m));
+	struct json *j =
+		js_pack("{s:s, s:s, s:s, s:I, s:o}", "migrationUid", m->uid, "role",
+			m->role == MIG_SOURCE ? "source" : "target", "phase", phase_names[m->phase],
+			"at", (int64_t)m->at, "stats", stats_json(m));
 	enum rc rc = j ? RC_OK : RC_NOMEM;
 
 	if (!rc && m->fail_reason[0])
-		rc = js_set(j, "failure", js_pack("{s:s, s:s}", "reason", m->fail_reason, "message", m->fail_message));
+		rc = js_set(j, "failure",
+			    js_pack("{s:s, s:s}", "reason", m->fail_reason, "message",
+				    m->fail_message));
 	if (!rc)
 		rc = set_time(j, "stopAt", m->stop_at);
 	if (!rc)
@@ -153,18 +158,20 @@ void move_report(struct move *m)
 
 enum rc move_save(const struct move *m, struct err *err)
 {
-	CLEANUP(js_unrefp) struct json *j =
+	CLEANUP(js_unrefp)
+	struct json *j =
 		js_pack("{s:s, s:s, s:s, s:I, s:b, s:b, s:I, s:b}", "migrationUid", m->uid, "role",
-			m->role == MIG_SOURCE ? "source" : "target", "phase", phase_names[m->phase], "epoch", m->epoch,
-			"released", (int)m->released, "resumed", (int)m->resumed, "stopAt", (int64_t)m->stop_at, "wasPaused",
-			(int)m->was_paused);
+			m->role == MIG_SOURCE ? "source" : "target", "phase", phase_names[m->phase],
+			"epoch", m->epoch, "released", (int)m->released, "resumed", (int)m->resumed,
+			"stopAt", (int64_t)m->stop_at, "wasPaused", (int)m->was_paused);
 
 	return record_write(m->l, "migration.json", j, err);
 }
 
 void move_load(struct launcher *l)
 {
-	CLEANUP(js_unrefp) struct json *j = NULL;
+	CLEANUP(js_unrefp)
+	struct json *j = NULL;
 	struct err err = {0};
 	enum rc rc = record_read(l, "migration.json", &j, &err);
 	const char *uid = js_get_str(j, "migrationUid"), *phase = js_get_str(j, "phase");
@@ -172,7 +179,8 @@ void move_load(struct launcher *l)
 	if (rc == RC_NOT_FOUND)
 		return;
 	if (rc || !uid) {
-		log_error("the record of the last move cannot be read: %s", rc ? err.msg : "no migrationUid");
+		log_error("the record of the last move cannot be read: %s",
+			  rc ? err.msg : "no migrationUid");
 		return;
 	}
 	struct move *m = mem_alloc(sizeof(*m));
@@ -197,7 +205,8 @@ void move_load(struct launcher *l)
 	ignore_rc(mig_options_decode(NULL, &m->options, NULL)); /* the defaults: cannot fail */
 	m->downtime_limit_ms = MIN(m->options.initial_downtime_ms, m->options.downtime_limit_ms);
 	for (size_t i = 0; i < l->spec->n_disks; i++)
-		if (l->spec->disks[i].moves) /* memory only starts to move when all copies are in step */
+		if (l->spec->disks[i]
+			    .moves) /* memory only starts to move when all copies are in step */
 			m->disks[m->n_disks++] = (struct move_disk){.index = i, .ready = true};
 	l->move = m;
 }
@@ -206,15 +215,14 @@ void move_load(struct launcher *l)
 
 /* The group ffdhe2048 of RFC 7919.  Without this file QEMU makes a group of its own for each server
  * credential, which took from 0.2 to 2.3 seconds of a move.  TLS 1.3 does not use it. */
-static const char dh_params[] =
-	"-----BEGIN DH PARAMETERS-----\n"
-	"MIIBCAKCAQEA//////////+t+FRYortKmq/cViAnPTzx2LnFg84tNpWp4TZBFGQz\n"
-	"+8yTnc4kmz75fS/jY2MMddj2gbICrsRhetPfHtXV/WVhJDP1H18GbtCFY2VVPe0a\n"
-	"87VXE15/V8k1mE8McODmi3fipona8+/och3xWKE2rec1MKzKT0g6eXq8CrGCsyT7\n"
-	"YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi\n"
-	"7MA0BM0oNC9hkXL+nOmFg/+OTxIy7vKBg8P+OxtMb61zO7X8vC7CIAXFjvGDfRaD\n"
-	"ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==\n"
-	"-----END DH PARAMETERS-----\n";
+static const char dh_params[] = "-----BEGIN DH PARAMETERS-----\n"
+				"MIIBCAKCAQEA//////////+t+FRYortKmq/cViAnPTzx2LnFg84tNpWp4TZBFGQz\n"
+				"+8yTnc4kmz75fS/jY2MMddj2gbICrsRhetPfHtXV/WVhJDP1H18GbtCFY2VVPe0a\n"
+				"87VXE15/V8k1mE8McODmi3fipona8+/och3xWKE2rec1MKzKT0g6eXq8CrGCsyT7\n"
+				"YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi\n"
+				"7MA0BM0oNC9hkXL+nOmFg/+OTxIy7vKBg8P+OxtMb61zO7X8vC7CIAXFjvGDfRaD\n"
+				"ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==\n"
+				"-----END DH PARAMETERS-----\n";
 
 static enum rc write_cred(const struct move *m, const char *file, const char *text, struct err *err)
 {
@@ -266,7 +274,8 @@ void move_remove_key(struct move *m)
 
 static enum rc check_params(const struct json *params, struct err *err)
 {
-	static const char *const known[] = {"migrationUid", "address", "port", "nbdPort", "tls", "options"};
+	static const char *const known[] = {"migrationUid", "address", "port",
+					    "nbdPort",	    "tls",     "options"};
 
 	JS_FOREACH(it, params) {
 		bool found = false;
@@ -282,14 +291,17 @@ static enum rc check_params(const struct json *params, struct err *err)
 static bool is_uid(const char *s)
 {
 	return s && *s && strlen(s) <= 64 && s[0] != '-' &&
-	       strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == strlen(s);
+	       strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") ==
+		       strlen(s);
 }
 
-enum rc move_new(struct launcher *l, enum mig_role role, const struct json *params, struct move **out,
-		 struct err *err)
+enum rc move_new(struct launcher *l, enum mig_role role, const struct json *params,
+		 struct move **out, struct err *err)
 {
-	const char *uid = js_get_str(params, "migrationUid"), *address = js_get_str(params, "address");
-	int64_t port = js_get_int(params, "port", 49152), nbd = js_get_int(params, "nbdPort", 49153);
+	const char *uid = js_get_str(params, "migrationUid"),
+		   *address = js_get_str(params, "address");
+	int64_t port = js_get_int(params, "port", 49152),
+		nbd = js_get_int(params, "nbdPort", 49153);
 	enum rc rc = check_params(params, err);
 
 	if (!rc && !is_uid(uid))
@@ -311,7 +323,8 @@ enum rc move_new(struct launcher *l, enum mig_role role, const struct json *para
 	m->port = (int)port;
 	m->nbd_port = (int)nbd;
 	m->epoch = -1;
-	m->stats.downtime_ms = m->stats.elapsed_ms = m->stats.setup_ms = m->stats.expected_downtime_ms = -1;
+	m->stats.downtime_ms = m->stats.elapsed_ms = m->stats.setup_ms =
+		m->stats.expected_downtime_ms = -1;
 	snprintf(m->uid, sizeof(m->uid), "%s", uid);
 	snprintf(m->address, sizeof(m->address), "%s", address);
 	for (size_t i = 0; i < l->spec->n_disks; i++)
@@ -386,7 +399,8 @@ void move_clean(struct move *m)
 		struct move_names n = move_disk_names(m, &m->disks[i]);
 
 		/* A job that still runs keeps its node: then that goes when the job's end is told. */
-		qmp_seq_add(s, "block-job-cancel", js_pack("{s:s, s:b}", "device", n.job, "force", 1), SEQ_MAY_FAIL);
+		qmp_seq_add(s, "block-job-cancel",
+			    js_pack("{s:s, s:b}", "device", n.job, "force", 1), SEQ_MAY_FAIL);
 		qmp_seq_add(s, "blockdev-del", js_pack("{s:s}", "node-name", n.node), SEQ_MAY_FAIL);
 	}
 	if (m->n_disks && m->role == MIG_TARGET)
@@ -413,7 +427,8 @@ bool move_owns_stop(struct launcher *l)
 {
 	struct move *m = l->move;
 
-	if (!m || m->role != MIG_SOURCE || move_is_over(m) || m->phase == MP_SETUP || m->phase == MP_DISKS)
+	if (!m || m->role != MIG_SOURCE || move_is_over(m) || m->phase == MP_SETUP ||
+	    m->phase == MP_DISKS)
 		return m && m->role == MIG_TARGET && !move_is_over(m);
 	if (l->io_error) { /* not the switch: the guest stands for another reason, and moves standing */
 		m->was_paused = true;
@@ -464,7 +479,8 @@ static void on_adopt_query(const struct qmp_reply *r, void *arg)
 void move_adopt(struct launcher *l, const char *run_state)
 {
 	struct move *m = l->move;
-	struct qmp_call c = {.command = "query-migrate", .timeout = QMP_TIMEOUT, .fn = on_adopt_query, .arg = m};
+	struct qmp_call c = {
+		.command = "query-migrate", .timeout = QMP_TIMEOUT, .fn = on_adopt_query, .arg = m};
 	struct err err = {0};
 
 	if (!m || m->phase == MP_CANCELLED || m->phase == MP_FAILED || m->phase == MP_RESUMED)

@@ -36,8 +36,8 @@ static struct json *prepared(const struct move *m)
 	for (size_t i = 0; disks && i < m->n_disks; i++)
 		if (js_append(disks, js_new_str(m->l->spec->disks[m->disks[i].index].name)))
 			disks = js_unref(disks);
-	return js_pack("{s:s, s:i, s:i, s:o}", "address", m->address, "port", m->port, "nbdPort", m->nbd_port, "disks",
-		       disks);
+	return js_pack("{s:s, s:i, s:i, s:o}", "address", m->address, "port", m->port, "nbdPort",
+		       m->nbd_port, "disks", disks);
 }
 
 static void listens(struct move *m)
@@ -73,7 +73,10 @@ static void on_listening(const struct qmp_reply *r, void *arg)
  * argument, and is asked again without it: cheaper than its schema, whose printing takes 70 ms. */
 static void send_incoming(struct move *m, bool stay)
 {
-	struct qmp_call c = {.command = "migrate-incoming", .timeout = QMP_TIMEOUT, .fn = on_listening, .arg = m,
+	struct qmp_call c = {.command = "migrate-incoming",
+			     .timeout = QMP_TIMEOUT,
+			     .fn = on_listening,
+			     .arg = m,
 			     .args = mig_channels(m->address, m->port)};
 	struct err err = {0};
 
@@ -105,8 +108,9 @@ static void add_exports(struct move *m, struct qmp_seq *s)
 
 	snprintf(port, sizeof(port), "%d", m->nbd_port);
 	qmp_seq_add(s, "nbd-server-start",
-		    js_pack("{s:{s:s, s:{s:s, s:s}}, s:s*, s:i}", "addr", "type", "inet", "data", "host", m->address, "port",
-			    port, "tls-creds", m->tls.on ? MIG_TLS_ID : NULL, "max-connections", (int)m->n_disks),
+		    js_pack("{s:{s:s, s:{s:s, s:s}}, s:s*, s:i}", "addr", "type", "inet", "data",
+			    "host", m->address, "port", port, "tls-creds",
+			    m->tls.on ? MIG_TLS_ID : NULL, "max-connections", (int)m->n_disks),
 		    SEQ_MUST);
 	for (size_t i = 0; i < m->n_disks; i++) {
 		struct move_names n = move_disk_names(m, &m->disks[i]);
@@ -114,8 +118,8 @@ static void add_exports(struct move *m, struct qmp_seq *s)
 
 		qemu_node_name(m->disks[i].index, 0, top);
 		qmp_seq_add(s, "block-export-add",
-			    js_pack("{s:s, s:s, s:s, s:s, s:b}", "type", "nbd", "id", n.export, "node-name", top, "name",
-				    n.export, "writable", 1),
+			    js_pack("{s:s, s:s, s:s, s:s, s:b}", "type", "nbd", "id", n.export,
+				    "node-name", top, "name", n.export, "writable", 1),
 			    SEQ_MUST);
 	}
 }
@@ -134,8 +138,10 @@ static enum rc prepare(struct move *m, struct err *err)
 		return rc;
 	if (m->tls.on)
 		qmp_seq_add(s, "object-add", mig_tls_object(dir, &m->tls, MIG_TARGET), SEQ_MUST);
-	qmp_seq_add(s, "migrate-set-capabilities", mig_capabilities(&m->options, MIG_TARGET), SEQ_MUST);
-	qmp_seq_add(s, "migrate-set-parameters", mig_parameters(&m->options, MIG_TARGET, m->tls.on), SEQ_MUST);
+	qmp_seq_add(s, "migrate-set-capabilities", mig_capabilities(&m->options, MIG_TARGET),
+		    SEQ_MUST);
+	qmp_seq_add(s, "migrate-set-parameters", mig_parameters(&m->options, MIG_TARGET, m->tls.on),
+		    SEQ_MUST);
 	if (m->n_disks)
 		add_exports(m, s);
 	return qmp_seq_run(s, &m->seq, m->l->qmp, on_prepared, m, err);
@@ -152,8 +158,9 @@ void move_prepare_incoming(struct launcher *l, struct ipc_call *call, const stru
 		return;
 	}
 	if (l->state != VM_INCOMING || m)
-		rc = err_set(&err, RC_CONFLICT, m ? "this target belongs to the move '%s'"
-						  : "this VM was not started as the target of a move%s",
+		rc = err_set(&err, RC_CONFLICT,
+			     m ? "this target belongs to the move '%s'"
+			       : "this VM was not started as the target of a move%s",
 			     m ? m->uid : "");
 	else if (!qmp_is_ready(l->qmp))
 		rc = err_set(&err, RC_BUSY, "QEMU's monitor is not connected right now");
@@ -181,8 +188,11 @@ static void on_announced(const struct qmp_reply *r, void *arg)
 
 static void announce(struct move *m)
 {
-	struct qmp_call c = {.command = "announce-self", .timeout = QMP_TIMEOUT, .fn = on_announced,
-			     .args = js_pack("{s:i, s:i, s:i, s:i}", "initial", 50, "max", 550, "rounds", 5, "step", 100)};
+	struct qmp_call c = {.command = "announce-self",
+			     .timeout = QMP_TIMEOUT,
+			     .fn = on_announced,
+			     .args = js_pack("{s:i, s:i, s:i, s:i}", "initial", 50, "max", 550,
+					     "rounds", 5, "step", 100)};
 
 	if (!c.args || qmp_invoke(m->l->qmp, NULL, &c, NULL))
 		log_warn("move '%s': the guest is not announced", m->uid);
@@ -197,7 +207,8 @@ static void on_resumed(const struct qmp_seq_result *r, void *arg)
 	if (r->rc) {
 		log_error("move '%s': the guest does not go on: %s", m->uid, r->desc);
 		if (call)
-			ipc_call_fail(call, r->rc == RC_CLOSED ? RC_CLOSED : RC_IO, "QEMU does not go on: %s", r->desc);
+			ipc_call_fail(call, r->rc == RC_CLOSED ? RC_CLOSED : RC_IO,
+				      "QEMU does not go on: %s", r->desc);
 		return;
 	}
 	if (!m->resume_at)
@@ -219,7 +230,8 @@ static void resume(struct move *m)
 	struct err err = {0};
 	enum rc rc;
 
-	m->resumed = true; /* written before it happens: whoever finds the record knows that it may run */
+	m->resumed =
+		true; /* written before it happens: whoever finds the record knows that it may run */
 	rc = move_save(m, &err);
 	if (!rc)
 		rc = qmp_seq_new(&s, QMP_TIMEOUT, &err);
@@ -248,7 +260,8 @@ static struct move *named(struct launcher *l, struct ipc_call *call, const struc
 
 	if (m && m->role == MIG_TARGET && str_eq(m->uid, uid))
 		return m;
-	ipc_call_fail(call, RC_CONFLICT, "'%s' is not a move that this VM is the target of", uid ? uid : "");
+	ipc_call_fail(call, RC_CONFLICT, "'%s' is not a move that this VM is the target of",
+		      uid ? uid : "");
 	return NULL;
 }
 
@@ -269,7 +282,8 @@ void move_resume_incoming(struct launcher *l, struct ipc_call *call, const struc
 		return;
 	}
 	if (m->resume_call || m->seq || timeout < 1 || timeout > 3600000) {
-		ipc_call_fail(call, RC_CONFLICT, "a permission is being carried out, or timeoutMs is out of range");
+		ipc_call_fail(call, RC_CONFLICT,
+			      "a permission is being carried out, or timeoutMs is out of range");
 		return;
 	}
 	if (js_get_int(params, "epoch", -1) >= 0)
@@ -277,7 +291,8 @@ void move_resume_incoming(struct launcher *l, struct ipc_call *call, const struc
 	m->resume_call = call;
 	if (m->phase == MP_LOADED)
 		resume(m);
-	else if (ev_timer_after(l->loop, &m->resume_deadline, (usec_t)timeout * USEC_PER_MSEC, on_resume_late, m, &err))
+	else if (ev_timer_after(l->loop, &m->resume_deadline, (usec_t)timeout * USEC_PER_MSEC,
+				on_resume_late, m, &err))
 		fail_call(&m->resume_call, err.rc, err.msg);
 }
 
@@ -324,7 +339,8 @@ static void loaded(struct move *m)
 
 void in_event(struct move *m, const char *name, const struct json *data, usec_t at)
 {
-	struct qmp_call c = {.command = "query-migrate", .timeout = QMP_TIMEOUT, .fn = on_error_query, .arg = m};
+	struct qmp_call c = {
+		.command = "query-migrate", .timeout = QMP_TIMEOUT, .fn = on_error_query, .arg = m};
 
 	(void)at;
 	if (!str_eq(name, "MIGRATION") || move_is_over(m))
@@ -353,7 +369,8 @@ void in_adopt(struct move *m, const struct json *query, const char *run_state)
 	if (m->l->state == VM_RUNNING && m->resumed) {
 		if (!m->resume_at)
 			m->resume_at = loop_realtime(m->l->loop);
-		if (m->phase == MP_PREPARING || m->phase == MP_LISTENING || m->phase == MP_LOADING) {
+		if (m->phase == MP_PREPARING || m->phase == MP_LISTENING ||
+		    m->phase == MP_LOADING) {
 			move_step(m, m->phase == MP_PREPARING ? MP_LISTENING : m->phase);
 			move_step(m, MP_LOADED);
 		}
@@ -367,8 +384,10 @@ void in_adopt(struct move *m, const struct json *query, const char *run_state)
 	if (m->stats.status == MIGQ_COMPLETED)
 		loaded(m);
 	else if (m->stats.status == MIGQ_FAILED)
-		fail(m, "LoadFailed", m->stats.error[0] ? m->stats.error : "the state could not be loaded");
+		fail(m, "LoadFailed",
+		     m->stats.error[0] ? m->stats.error : "the state could not be loaded");
 	else if (m->stats.status == MIGQ_ACTIVE && m->phase == MP_LISTENING)
 		move_step(m, MP_LOADING);
-	log_info("move '%s': found in phase %s, the VM is %s", m->uid, move_phase_name(m->phase), run_state);
+	log_info("move '%s': found in phase %s, the VM is %s", m->uid, move_phase_name(m->phase),
+		 run_state);
 }

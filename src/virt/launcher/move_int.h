@@ -10,20 +10,20 @@
 
 #include "virt/launcher/launcher_int.h"
 
-#define MOVE_PHASES(X)                           \
-	X(MP_SETUP, "setup")                     \
-	X(MP_DISKS, "disks")                     \
-	X(MP_MEMORY, "memory")                   \
-	X(MP_PRE_SWITCHOVER, "pre-switchover")   \
-	X(MP_SWITCHING, "switching")             \
-	X(MP_COMPLETED, "completed")             \
-	X(MP_CANCELLING, "cancelling")           \
-	X(MP_CANCELLED, "cancelled")             \
-	X(MP_FAILED, "failed")                   \
-	X(MP_PREPARING, "preparing")             \
-	X(MP_LISTENING, "listening")             \
-	X(MP_LOADING, "loading")                 \
-	X(MP_LOADED, "loaded")                   \
+#define MOVE_PHASES(X)                         \
+	X(MP_SETUP, "setup")                   \
+	X(MP_DISKS, "disks")                   \
+	X(MP_MEMORY, "memory")                 \
+	X(MP_PRE_SWITCHOVER, "pre-switchover") \
+	X(MP_SWITCHING, "switching")           \
+	X(MP_COMPLETED, "completed")           \
+	X(MP_CANCELLING, "cancelling")         \
+	X(MP_CANCELLED, "cancelled")           \
+	X(MP_FAILED, "failed")                 \
+	X(MP_PREPARING, "preparing")           \
+	X(MP_LISTENING, "listening")           \
+	X(MP_LOADING, "loading")               \
+	X(MP_LOADED, "loaded")                 \
 	X(MP_RESUMED, "resumed")
 
 #define MP_ENUM(code, name) code,
@@ -61,10 +61,10 @@ struct move {
 	bool tried_stay;     /* target: `migrate-incoming` was sent without exit-on-error */
 	bool continue_asked; /* continueOutgoing has come; waits for the disks */
 	/* requests and commands under way */
-	struct ipc_call *call;	       /* prepareIncoming or startOutgoing */
-	struct ipc_call *resume_call;  /* resumeIncoming or resumeSource */
+	struct ipc_call *call;	      /* prepareIncoming or startOutgoing */
+	struct ipc_call *resume_call; /* resumeIncoming or resumeSource */
 	struct ipc_call *continue_call;
-	struct qmp_seq *seq;	       /* setting up, or the end */
+	struct qmp_seq *seq; /* setting up, or the end */
 	struct qmp_seq *clean;
 	struct qmp_slot *stats_slot, *migrate_slot;
 	struct ev_src *progress, *deadline, *poll, *resume_deadline;
@@ -77,8 +77,8 @@ const char *move_phase_name(enum move_phase p);
 bool move_phase_next_is_legal(enum move_phase from, enum move_phase to);
 
 /* move.c */
-enum rc move_new(struct launcher *l, enum mig_role role, const struct json *params, struct move **out,
-		 struct err *err);
+enum rc move_new(struct launcher *l, enum mig_role role, const struct json *params,
+		 struct move **out, struct err *err);
 void move_free(struct move *m);
 void move_step(struct move *m, enum move_phase next);
 void move_report(struct move *m); /* the `migration` event */

@@ -61,7 +61,8 @@ static void finish(struct move *m, bool stands)
 	if (!cancelled)
 		move_set_failure(m, "Internal", "the move ended without a reason");
 	else
-		move_set_failure(m, "Cancelled", "%s", m->cancel_reason[0] ? m->cancel_reason : "cancelled");
+		move_set_failure(m, "Cancelled", "%s",
+				 m->cancel_reason[0] ? m->cancel_reason : "cancelled");
 	fail_call(&m->call, RC_IO, m->fail_message);
 	fail_call(&m->continue_call, RC_CONFLICT, m->fail_message);
 	move_step(m, cancelled ? MP_CANCELLED : MP_FAILED);
@@ -91,7 +92,8 @@ static void on_end_status(const struct qmp_reply *r, void *arg)
 	bool stands = !str_eq(s, "running");
 
 	/* It ran before and stands now, though the move has failed: it goes on here. */
-	if (stands && !m->was_paused && (str_eq(s, "paused") || str_eq(s, "postmigrate") || str_eq(s, "finish-migrate")))
+	if (stands && !m->was_paused &&
+	    (str_eq(s, "paused") || str_eq(s, "postmigrate") || str_eq(s, "finish-migrate")))
 		stands = qmp_invoke(m->l->qmp, NULL, &c, NULL) != RC_OK;
 	finish(m, stands);
 }
@@ -107,7 +109,8 @@ static const char *failure_reason(const struct move *m, const char *error)
 static void on_end_stats(const struct qmp_reply *r, void *arg)
 {
 	struct move *m = arg;
-	struct qmp_call c = {.command = "query-status", .timeout = QMP_TIMEOUT, .fn = on_end_status, .arg = m};
+	struct qmp_call c = {
+		.command = "query-status", .timeout = QMP_TIMEOUT, .fn = on_end_status, .arg = m};
 	const char *error = js_get_str(r->value, "error-desc");
 
 	m->stats_slot = qmp_slot_free(m->stats_slot);
@@ -116,14 +119,16 @@ static void on_end_stats(const struct qmp_reply *r, void *arg)
 	if (js_get(r->value, "ram")) /* after a failure QEMU tells none: the last ones stay */
 		mig_stats_parse(r->value, &m->stats);
 	if (m->phase != MP_CANCELLING)
-		move_set_failure(m, failure_reason(m, error), "%s", error ? error : "the target closed the connection");
+		move_set_failure(m, failure_reason(m, error), "%s",
+				 error ? error : "the target closed the connection");
 	if (qmp_invoke(m->l->qmp, &m->stats_slot, &c, NULL))
 		finish(m, m->was_paused);
 }
 
 static void ended_badly(struct move *m)
 {
-	struct qmp_call c = {.command = "query-migrate", .timeout = QMP_TIMEOUT, .fn = on_end_stats, .arg = m};
+	struct qmp_call c = {
+		.command = "query-migrate", .timeout = QMP_TIMEOUT, .fn = on_end_stats, .arg = m};
 
 	if (move_is_over(m))
 		return;
@@ -147,8 +152,9 @@ static void completed(struct move *m)
 		m->released = true;
 		if (move_save(m, &err)) {
 			m->released = false;
-			log_error("move '%s': released(%lld) cannot be made durable, not releasing: %s", m->uid,
-				  (long long)m->epoch, err.msg);
+			log_error("move '%s': released(%lld) cannot be made durable, not "
+				  "releasing: %s",
+				  m->uid, (long long)m->epoch, err.msg);
 		}
 	}
 	fail_call(&m->continue_call, RC_IO, "the move completed before the answer");
@@ -195,14 +201,21 @@ static void on_completed_stats(const struct qmp_reply *r, void *arg)
 static void ask_completed(void *arg)
 {
 	struct move *m = arg;
-	struct qmp_call q = {.command = "query-migrate", .timeout = QMP_TIMEOUT, .fn = on_completed_stats, .arg = m};
-	struct qmp_call s = {.command = "query-status", .timeout = QMP_TIMEOUT, .fn = on_completed_status, .arg = m};
+	struct qmp_call q = {.command = "query-migrate",
+			     .timeout = QMP_TIMEOUT,
+			     .fn = on_completed_stats,
+			     .arg = m};
+	struct qmp_call s = {.command = "query-status",
+			     .timeout = QMP_TIMEOUT,
+			     .fn = on_completed_status,
+			     .arg = m};
 
 	m->stats_slot = qmp_slot_free(m->stats_slot);
 	m->migrate_slot = qmp_slot_free(m->migrate_slot);
 	ignore_rc(qmp_invoke(m->l->qmp, &m->stats_slot, &q, NULL)); /* figures only */
 	if (qmp_invoke(m->l->qmp, &m->migrate_slot, &s, NULL))
-		log_warn("move '%s': cannot ask for the end, asking after the next connection", m->uid);
+		log_warn("move '%s': cannot ask for the end, asking after the next connection",
+			 m->uid);
 }
 
 /* --- deadlines and cancelling --- */
@@ -210,7 +223,9 @@ static void ask_completed(void *arg)
 /* Out of band: answered even when QEMU's main loop waits for the target.  Consumes instance. */
 static void yank_one(struct move *m, struct json *instance)
 {
-	struct qmp_call c = {.command = "yank", .oob = true, .timeout = CANCEL_TIMEOUT,
+	struct qmp_call c = {.command = "yank",
+			     .oob = true,
+			     .timeout = CANCEL_TIMEOUT,
 			     .args = js_pack("{s:[o]}", "instances", instance)};
 	struct err err = {0};
 
@@ -237,14 +252,15 @@ static void cancel_memory(struct move *m)
 {
 	struct qmp_call c = {.command = "migrate_cancel", .timeout = CANCEL_TIMEOUT};
 
-	ignore_rc(qmp_invoke(m->l->qmp, NULL, &c, NULL)); /* the deadline yanks if it does not work */
+	ignore_rc(
+		qmp_invoke(m->l->qmp, NULL, &c, NULL)); /* the deadline yanks if it does not work */
 	arm(m, CANCEL_TIMEOUT);
 }
 
 static void cancel(struct move *m)
 {
-	bool memory = m->phase == MP_MEMORY || m->phase == MP_PRE_SWITCHOVER || m->phase == MP_SWITCHING ||
-		      (m->phase == MP_SETUP && !m->seq);
+	bool memory = m->phase == MP_MEMORY || m->phase == MP_PRE_SWITCHOVER ||
+		      m->phase == MP_SWITCHING || (m->phase == MP_SETUP && !m->seq);
 
 	move_step(m, MP_CANCELLING);
 	yank_disks(m);
@@ -266,8 +282,9 @@ static void on_deadline(void *arg)
 		cancel(m);
 		break;
 	case MP_PRE_SWITCHOVER:
-		move_set_failure(m, "SwitchoverTimeout", "%s", m->continue_asked ? "the copies of the disks did not end in time"
-										 : "nobody allowed the switch in time");
+		move_set_failure(m, "SwitchoverTimeout", "%s",
+				 m->continue_asked ? "the copies of the disks did not end in time"
+						   : "nobody allowed the switch in time");
 		cancel(m);
 		break;
 	case MP_SWITCHING:
@@ -294,19 +311,21 @@ static void judge_pass(struct move *m)
 
 	if (m->phase != MP_MEMORY || m->stats.passes == m->judged_pass)
 		return;
-	next = mig_next_downtime(&m->options, m->downtime_limit_ms, m->stats.passes, m->stats.remaining,
-				 m->remaining_before);
+	next = mig_next_downtime(&m->options, m->downtime_limit_ms, m->stats.passes,
+				 m->stats.remaining, m->remaining_before);
 	m->judged_pass = m->stats.passes;
 	m->remaining_before = m->stats.remaining;
 	if (next == m->downtime_limit_ms)
 		return;
 	c.args = js_pack("{s:I}", "downtime-limit", next);
 	if (!c.args || qmp_invoke(m->l->qmp, NULL, &c, NULL)) {
-		log_warn("move '%s': the limit on the pause stays at %lld ms", m->uid, (long long)m->downtime_limit_ms);
+		log_warn("move '%s': the limit on the pause stays at %lld ms", m->uid,
+			 (long long)m->downtime_limit_ms);
 		return;
 	}
-	log_info("move '%s': pass %lld, %lld MiB left: the pause may take %lld ms", m->uid, (long long)m->stats.passes,
-		 (long long)(m->stats.remaining >> 20), (long long)next);
+	log_info("move '%s': pass %lld, %lld MiB left: the pause may take %lld ms", m->uid,
+		 (long long)m->stats.passes, (long long)(m->stats.remaining >> 20),
+		 (long long)next);
 	m->downtime_limit_ms = next;
 }
 
@@ -347,11 +366,14 @@ static void on_jobs(const struct qmp_reply *r, void *arg)
 static void ask_stats(struct move *m)
 {
 	bool disks = m->phase == MP_DISKS;
-	struct qmp_call c = {.command = disks ? "query-block-jobs" : "query-migrate", .timeout = QMP_TIMEOUT,
-			     .fn = disks ? on_jobs : on_stats, .arg = m};
+	struct qmp_call c = {.command = disks ? "query-block-jobs" : "query-migrate",
+			     .timeout = QMP_TIMEOUT,
+			     .fn = disks ? on_jobs : on_stats,
+			     .arg = m};
 
 	if (!m->stats_slot && qmp_is_ready(m->l->qmp))
-		ignore_rc(qmp_invoke(m->l->qmp, &m->stats_slot, &c, NULL)); /* asked again in a second */
+		ignore_rc(qmp_invoke(m->l->qmp, &m->stats_slot, &c,
+				     NULL)); /* asked again in a second */
 }
 
 static void on_progress(void *arg)
@@ -367,7 +389,8 @@ static void start_progress(struct move *m)
 {
 	struct err err = {0};
 
-	if (!m->progress && ev_timer_after(m->l->loop, &m->progress, PROGRESS, on_progress, m, &err))
+	if (!m->progress &&
+	    ev_timer_after(m->l->loop, &m->progress, PROGRESS, on_progress, m, &err))
 		log_warn("move '%s' shows no progress: %s", m->uid, err.msg);
 }
 
@@ -397,7 +420,10 @@ static void on_migrate(const struct qmp_reply *r, void *arg)
 
 static void send_migrate(struct move *m)
 {
-	struct qmp_call c = {.command = "migrate", .timeout = QMP_TIMEOUT, .fn = on_migrate, .arg = m,
+	struct qmp_call c = {.command = "migrate",
+			     .timeout = QMP_TIMEOUT,
+			     .fn = on_migrate,
+			     .arg = m,
 			     .args = mig_channels(m->address, m->port)};
 	struct err err = {0};
 
@@ -429,7 +455,8 @@ static void disks_in_step(struct move *m)
 		struct move_names n = move_disk_names(m, &m->disks[i]);
 
 		qmp_seq_add(s, "block-job-change",
-			    js_pack("{s:s, s:s, s:s}", "id", n.job, "type", "mirror", "copy-mode", "write-blocking"),
+			    js_pack("{s:s, s:s, s:s}", "id", n.job, "type", "mirror", "copy-mode",
+				    "write-blocking"),
 			    SEQ_MAY_FAIL);
 	}
 	if (!rc)
@@ -456,9 +483,9 @@ static struct json *nbd_node(const struct move *m, const char *node, const char 
 	char port[8];
 
 	snprintf(port, sizeof(port), "%d", m->nbd_port);
-	return js_pack("{s:s, s:s, s:{s:s, s:s, s:s}, s:s, s:s*}", "driver", "nbd", "node-name", node, "server", "type",
-		       "inet", "host", m->address, "port", port, "export", export_, "tls-creds",
-		       m->tls.on ? MIG_TLS_ID : NULL);
+	return js_pack("{s:s, s:s, s:{s:s, s:s, s:s}, s:s, s:s*}", "driver", "nbd", "node-name",
+		       node, "server", "type", "inet", "host", m->address, "port", port, "export",
+		       export_, "tls-creds", m->tls.on ? MIG_TLS_ID : NULL);
 }
 
 static void start_mirrors(struct move *m)
@@ -477,8 +504,9 @@ static void start_mirrors(struct move *m)
 		qmp_seq_add(s, "blockdev-add", nbd_node(m, n.node, n.export), SEQ_MUST);
 		/* "top" copies the overlay only: the base is the same on both nodes. */
 		qmp_seq_add(s, "blockdev-mirror",
-			    js_pack("{s:s, s:s, s:s, s:s, s:b}", "job-id", n.job, "device", top, "target", n.node, "sync",
-				    d->n_images > 1 ? "top" : "full", "auto-dismiss", 1),
+			    js_pack("{s:s, s:s, s:s, s:s, s:b}", "job-id", n.job, "device", top,
+				    "target", n.node, "sync", d->n_images > 1 ? "top" : "full",
+				    "auto-dismiss", 1),
 			    SEQ_MUST);
 	}
 	if (!rc)
@@ -522,8 +550,10 @@ static enum rc set_up(struct move *m, struct err *err)
 		qmp_seq_add(s, "object-del", js_pack("{s:s}", "id", MIG_TLS_ID), SEQ_MAY_FAIL);
 		qmp_seq_add(s, "object-add", mig_tls_object(dir, &m->tls, MIG_SOURCE), SEQ_MUST);
 	}
-	qmp_seq_add(s, "migrate-set-capabilities", mig_capabilities(&m->options, MIG_SOURCE), SEQ_MUST);
-	qmp_seq_add(s, "migrate-set-parameters", mig_parameters(&m->options, MIG_SOURCE, m->tls.on), SEQ_MUST);
+	qmp_seq_add(s, "migrate-set-capabilities", mig_capabilities(&m->options, MIG_SOURCE),
+		    SEQ_MUST);
+	qmp_seq_add(s, "migrate-set-parameters", mig_parameters(&m->options, MIG_SOURCE, m->tls.on),
+		    SEQ_MUST);
 	qmp_seq_add_plain(s, "query-migrate-parameters", SEQ_MUST);
 	return qmp_seq_run(s, &m->seq, m->l->qmp, on_set_up, m, err);
 }
@@ -531,14 +561,16 @@ static enum rc set_up(struct move *m, struct err *err)
 static enum rc may_start(const struct launcher *l, struct err *err)
 {
 	if (l->state != VM_RUNNING && l->state != VM_PAUSED)
-		return err_set(err, RC_CONFLICT, "cannot move a VM that is %s", vm_state_name(l->state));
+		return err_set(err, RC_CONFLICT, "cannot move a VM that is %s",
+			       vm_state_name(l->state));
 	if (l->move && !move_is_over(l->move))
 		return err_set(err, RC_CONFLICT, "the move '%s' is under way", l->move->uid);
 	if (!qmp_is_ready(l->qmp))
 		return err_set(err, RC_BUSY, "QEMU's monitor is not connected right now");
 	if (str_eq(l->accel, "tcg") && l->version[0] < 10)
 		return err_set(err, RC_UNSUPPORTED,
-			       "QEMU %d.%d can corrupt an emulated guest while it moves; QEMU 10 or newer is needed",
+			       "QEMU %d.%d can corrupt an emulated guest while it moves; QEMU 10 "
+			       "or newer is needed",
 			       l->version[0], l->version[1]);
 	return RC_OK;
 }
@@ -584,7 +616,8 @@ static void on_continued(const struct qmp_reply *r, void *arg)
 
 	m->migrate_slot = qmp_slot_free(m->migrate_slot);
 	if (r->rc && r->rc != RC_CLOSED)
-		log_warn("move '%s': migrate-continue: %s", m->uid, r->desc); /* the deadline decides */
+		log_warn("move '%s': migrate-continue: %s", m->uid,
+			 r->desc); /* the deadline decides */
 	if (!call)
 		return;
 	if (r->rc)
@@ -595,7 +628,10 @@ static void on_continued(const struct qmp_reply *r, void *arg)
 
 static void go_on(struct move *m)
 {
-	struct qmp_call c = {.command = "migrate-continue", .timeout = QMP_TIMEOUT, .fn = on_continued, .arg = m,
+	struct qmp_call c = {.command = "migrate-continue",
+			     .timeout = QMP_TIMEOUT,
+			     .fn = on_continued,
+			     .arg = m,
 			     .args = js_pack("{s:s}", "state", "pre-switchover")};
 	struct err err = {0};
 
@@ -642,20 +678,23 @@ static void pre_switchover(struct move *m, usec_t at)
 	vm_move(m->l, VME_SWITCHES, "MigrationSwitch");
 	move_step(m, MP_PRE_SWITCHOVER);
 	arm(m, (usec_t)m->options.switchover_timeout_ms * USEC_PER_MSEC);
-	ipc_server_event(m->l->server, "preSwitchover",
-			 js_pack("{s:s, s:I}", "migrationUid", m->uid, "stopAt", (int64_t)m->stop_at));
+	ipc_server_event(
+		m->l->server, "preSwitchover",
+		js_pack("{s:s, s:I}", "migrationUid", m->uid, "stopAt", (int64_t)m->stop_at));
 	if (m->n_disks)
 		end_mirrors(m);
 }
 
-static struct move *named(struct launcher *l, struct ipc_call *call, const struct json *params, enum mig_role role)
+static struct move *named(struct launcher *l, struct ipc_call *call, const struct json *params,
+			  enum mig_role role)
 {
 	const char *uid = js_get_str(params, "migrationUid");
 	struct move *m = l->move;
 
 	if (m && m->role == role && str_eq(m->uid, uid))
 		return m;
-	ipc_call_fail(call, RC_CONFLICT, "'%s' is not a move that this VM is the source of", uid ? uid : "");
+	ipc_call_fail(call, RC_CONFLICT, "'%s' is not a move that this VM is the source of",
+		      uid ? uid : "");
 	return NULL;
 }
 
@@ -668,13 +707,15 @@ void move_continue(struct launcher *l, struct ipc_call *call, const struct json 
 	if (!m)
 		return;
 	if (m->phase != MP_PRE_SWITCHOVER || m->continue_asked) {
-		ipc_call_fail(call, RC_CONFLICT, "the move is in phase %s%s", move_phase_name(m->phase),
+		ipc_call_fail(call, RC_CONFLICT, "the move is in phase %s%s",
+			      move_phase_name(m->phase),
 			      m->continue_asked ? ", and was told to go on" : "");
 		return;
 	}
 	if (m->options.max_pause_ms && now > m->stop_at &&
 	    now - m->stop_at > (usec_t)m->options.max_pause_ms * USEC_PER_MSEC) {
-		move_set_failure(m, "PauseLimitExceeded", "the guest had stood for %llu ms before the switch",
+		move_set_failure(m, "PauseLimitExceeded",
+				 "the guest had stood for %llu ms before the switch",
 				 (unsigned long long)((now - m->stop_at) / USEC_PER_MSEC));
 		ipc_call_fail(call, RC_CONFLICT, "%s", m->fail_message);
 		cancel(m);
@@ -700,7 +741,8 @@ void move_cancel(struct launcher *l, struct ipc_call *call, const struct json *p
 	if (!m)
 		return;
 	if (move_is_over(m)) {
-		ipc_call_fail(call, RC_CONFLICT, "the move has ended: %s", move_phase_name(m->phase));
+		ipc_call_fail(call, RC_CONFLICT, "the move has ended: %s",
+			      move_phase_name(m->phase));
 		return;
 	}
 	snprintf(m->cancel_reason, sizeof(m->cancel_reason), "%s", reason ? reason : "");
@@ -718,8 +760,9 @@ void move_release(struct launcher *l, struct ipc_call *call, const struct json *
 	if (!m)
 		return;
 	if (m->phase != MP_COMPLETED || epoch < 0 || epoch < m->epoch || m->resume_call) {
-		ipc_call_fail(call, RC_CONFLICT, "cannot release epoch %lld in phase %s (epoch %lld)", (long long)epoch,
-			      move_phase_name(m->phase), (long long)m->epoch);
+		ipc_call_fail(call, RC_CONFLICT,
+			      "cannot release epoch %lld in phase %s (epoch %lld)",
+			      (long long)epoch, move_phase_name(m->phase), (long long)m->epoch);
 		return;
 	}
 	old = m->epoch;
@@ -762,13 +805,14 @@ void move_resume_source(struct launcher *l, struct ipc_call *call, const struct 
 	if (!m)
 		return;
 	if (m->released) {
-		ipc_call_fail(call, RC_CONFLICT, "released with epoch %lld: this copy never runs again",
+		ipc_call_fail(call, RC_CONFLICT,
+			      "released with epoch %lld: this copy never runs again",
 			      (long long)m->epoch);
 		return;
 	}
 	if (m->phase != MP_COMPLETED || l->state != VM_POSTMIGRATE || m->resume_call || m->seq) {
-		ipc_call_fail(call, RC_CONFLICT, "the move is in phase %s, the VM is %s", move_phase_name(m->phase),
-			      vm_state_name(l->state));
+		ipc_call_fail(call, RC_CONFLICT, "the move is in phase %s, the VM is %s",
+			      move_phase_name(m->phase), vm_state_name(l->state));
 		return;
 	}
 	rc = qmp_seq_new(&s, QMP_TIMEOUT, &err);
@@ -829,7 +873,8 @@ static struct move_disk *disk_of_job(struct move *m, const char *device)
 /* The copy's job has ended after the move did: its node can go now. */
 static void drop_node(struct move *m, const struct move_disk *d)
 {
-	struct qmp_call c = {.command = "blockdev-del", .timeout = QMP_TIMEOUT,
+	struct qmp_call c = {.command = "blockdev-del",
+			     .timeout = QMP_TIMEOUT,
 			     .args = js_pack("{s:s}", "node-name", move_disk_names(m, d).node)};
 
 	if (!c.args || qmp_invoke(m->l->qmp, NULL, &c, NULL))
@@ -905,7 +950,8 @@ void out_adopt(struct move *m, const struct json *query, const char *run_state)
 		break;
 	case MIGQ_PRE_SWITCHOVER: /* nobody is left who would let it go on: decided at once */
 		vm_move(m->l, VME_SWITCHES, "MigrationSwitch");
-		move_set_failure(m, "SwitchoverTimeout", "the launcher changed while the guest stood");
+		move_set_failure(m, "SwitchoverTimeout",
+				 "the launcher changed while the guest stood");
 		cancel(m);
 		break;
 	case MIGQ_DEVICE:

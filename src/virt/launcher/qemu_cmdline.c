@@ -113,7 +113,8 @@ static unsigned add_fdset(struct argv *a, unsigned *next_set, int fd)
 
 static void part_machine(struct argv *a, const struct launch_spec *s, const struct qemu_env *env)
 {
-	struct sbuf name = SBUF_INIT(ARG_MAX_BYTES), machine = SBUF_INIT(4096), cpu = SBUF_INIT(16384);
+	struct sbuf name = SBUF_INIT(ARG_MAX_BYTES), machine = SBUF_INIT(4096),
+		    cpu = SBUF_INIT(16384);
 
 	opt(&name, "guest", s->name);
 	opt(&name, "debug-threads", "on");
@@ -155,8 +156,8 @@ static void part_smbios(struct argv *a, const struct launch_smbios *m)
 	opt(&one, "sku", m->sku);
 	opt(&one, "family", m->family);
 	add_opts(a, "-smbios", &one);
-	if (!m->chassis_manufacturer && !m->chassis_version && !m->chassis_serial && !m->chassis_asset &&
-	    !m->chassis_sku)
+	if (!m->chassis_manufacturer && !m->chassis_version && !m->chassis_serial &&
+	    !m->chassis_asset && !m->chassis_sku)
 		return;
 	opt(&three, "type", "3");
 	opt(&three, "manufacturer", m->chassis_manufacturer);
@@ -194,7 +195,8 @@ static void part_monitors(struct argv *a, const struct launch_spec *s, const str
 		unsigned set = add_fdset(a, next_set, env->serial_log_fd);
 
 		addf(a, "-chardev",
-		     "socket,id=serial0,fd=%d,server=on,wait=off,logfile=/dev/fdset/%u,logappend=on",
+		     "socket,id=serial0,fd=%d,server=on,wait=off,logfile=/dev/fdset/"
+		     "%u,logappend=on",
 		     env->serial_fd, set);
 	} else {
 		addf(a, "-chardev", "socket,id=serial0,fd=%d,server=on,wait=off", env->serial_fd);
@@ -209,22 +211,23 @@ void qemu_node_name(size_t disk, size_t layer, char out[16])
 	snprintf(out, 16, "d%zu-%zu", disk % 1000, layer % 1000);
 }
 
-static struct json *file_node(const struct qemu_fd *fd, unsigned set, const char *name, bool read_only,
-			      const struct launch_disk *d)
+static struct json *file_node(const struct qemu_fd *fd, unsigned set, const char *name,
+			      bool read_only, const struct launch_disk *d)
 {
 	bool direct = d->cache == LAUNCH_CACHE_NONE;
 	char filename[32];
 
 	snprintf(filename, sizeof(filename), "/dev/fdset/%u", set);
-	return js_pack("{s:s, s:s, s:s, s:b, s:{s:b, s:b}, s:s, s:s}", "driver", fd->is_block ? "host_device" : "file",
-		       "node-name", name, "filename", filename, "read-only", read_only, "cache", "direct", direct,
-		       "no-flush", 0, "discard", d->discard && !read_only ? "unmap" : "ignore", "aio",
+	return js_pack("{s:s, s:s, s:s, s:b, s:{s:b, s:b}, s:s, s:s}", "driver",
+		       fd->is_block ? "host_device" : "file", "node-name", name, "filename",
+		       filename, "read-only", read_only, "cache", "direct", direct, "no-flush", 0,
+		       "discard", d->discard && !read_only ? "unmap" : "ignore", "aio",
 		       d->io == LAUNCH_IO_NATIVE && !read_only ? "native" : "threads");
 }
 
 /* Base first, since a node must exist before another can name it. */
-static void disk_nodes(struct argv *a, const struct launch_spec *s, size_t i, const struct qemu_env *env,
-		       unsigned *next_set)
+static void disk_nodes(struct argv *a, const struct launch_spec *s, size_t i,
+		       const struct qemu_env *env, unsigned *next_set)
 {
 	const struct launch_disk *d = &s->disks[i];
 
@@ -240,14 +243,15 @@ static void disk_nodes(struct argv *a, const struct launch_spec *s, size_t i, co
 		add_json(a, "-blockdev", file_node(fd, set, file, read_only, d));
 		if (d->images[k].format == LAUNCH_RAW) {
 			add_json(a, "-blockdev",
-				 js_pack("{s:s, s:s, s:b, s:s, s:s}", "driver", "raw", "node-name", name, "read-only",
-					 read_only, "file", file, "discard", d->discard && !read_only ? "unmap" : "ignore"));
+				 js_pack("{s:s, s:s, s:b, s:s, s:s}", "driver", "raw", "node-name",
+					 name, "read-only", read_only, "file", file, "discard",
+					 d->discard && !read_only ? "unmap" : "ignore"));
 			continue;
 		}
 		/* "backing" is always said, so that the image's header is never believed. */
-		struct json *j = js_pack("{s:s, s:s, s:b, s:s, s:s}", "driver", "qcow2", "node-name", name,
-					 "read-only", read_only, "file", file, "discard",
-					 d->discard && !read_only ? "unmap" : "ignore");
+		struct json *j = js_pack("{s:s, s:s, s:b, s:s, s:s}", "driver", "qcow2",
+					 "node-name", name, "read-only", read_only, "file", file,
+					 "discard", d->discard && !read_only ? "unmap" : "ignore");
 
 		put(j, "backing", k + 1 < d->n_images ? js_new_str(backing) : js_new_null(), a);
 		add_json(a, "-blockdev", j);
@@ -265,7 +269,8 @@ static const char *disk_driver(const struct launch_disk *d)
 	return d->kind == LAUNCH_CDROM ? "scsi-cd" : "scsi-hd";
 }
 
-static void disk_place(struct argv *a, struct json *j, const struct launch_disk *d, size_t i, unsigned *sata)
+static void disk_place(struct argv *a, struct json *j, const struct launch_disk *d, size_t i,
+		       unsigned *sata)
 {
 	char text[24];
 
@@ -297,7 +302,8 @@ static void disk_device(struct argv *a, const struct launch_spec *s, size_t i, u
 
 	snprintf(id, sizeof(id), "disk%zu", i);
 	qemu_node_name(i, 0, top);
-	struct json *j = js_pack("{s:s, s:s, s:s}", "driver", disk_driver(d), "id", id, "drive", top);
+	struct json *j =
+		js_pack("{s:s, s:s, s:s}", "driver", disk_driver(d), "id", id, "drive", top);
 
 	if (!j) {
 		a->rc = RC_NOMEM;
@@ -308,7 +314,8 @@ static void disk_device(struct argv *a, const struct launch_spec *s, size_t i, u
 		if (d->serial && d->serial[0])
 			put(j, "serial", js_new_str(d->serial), a);
 		if (d->kind == LAUNCH_DISK)
-			put(j, "write-cache", js_new_str(d->cache == LAUNCH_CACHE_WRITETHROUGH ? "off" : "on"), a);
+			put(j, "write-cache",
+			    js_new_str(d->cache == LAUNCH_CACHE_WRITETHROUGH ? "off" : "on"), a);
 		if (d->logical_block_size)
 			put(j, "logical_block_size", js_new_int(d->logical_block_size), a);
 		if (d->physical_block_size)
@@ -336,8 +343,9 @@ static void part_disks(struct argv *a, const struct launch_spec *s, const struct
 
 		snprintf(addr, sizeof(addr), "0x%x", (unsigned)SLOT_SCSI);
 		add_json(a, "-device",
-			 js_pack("{s:s, s:s, s:s, s:s}", "driver", "virtio-scsi-pci-non-transitional", "id", "scsi0", "bus",
-				 "pcie.0", "addr", addr));
+			 js_pack("{s:s, s:s, s:s, s:s}", "driver",
+				 "virtio-scsi-pci-non-transitional", "id", "scsi0", "bus", "pcie.0",
+				 "addr", addr));
 	}
 	for (size_t i = 0; i < s->n_disks; i++) {
 		disk_nodes(a, s, i, env, next_set);
@@ -345,7 +353,8 @@ static void part_disks(struct argv *a, const struct launch_spec *s, const struct
 	}
 }
 
-static void part_efi(struct argv *a, const struct launch_spec *s, const struct qemu_env *env, unsigned *next_set)
+static void part_efi(struct argv *a, const struct launch_spec *s, const struct qemu_env *env,
+		     unsigned *next_set)
 {
 	const struct {
 		const char *fd, *node;
@@ -357,13 +366,14 @@ static void part_efi(struct argv *a, const struct launch_spec *s, const struct q
 		char file[24], filename[32];
 
 		snprintf(file, sizeof(file), "%s-file", parts[i].node);
-		snprintf(filename, sizeof(filename), "/dev/fdset/%u", add_fdset(a, next_set, fd->fd));
+		snprintf(filename, sizeof(filename), "/dev/fdset/%u",
+			 add_fdset(a, next_set, fd->fd));
 		add_json(a, "-blockdev",
-			 js_pack("{s:s, s:s, s:s, s:b}", "driver", "file", "node-name", file, "filename", filename,
-				 "read-only", parts[i].read_only));
+			 js_pack("{s:s, s:s, s:s, s:b}", "driver", "file", "node-name", file,
+				 "filename", filename, "read-only", parts[i].read_only));
 		add_json(a, "-blockdev",
-			 js_pack("{s:s, s:s, s:s, s:b}", "driver", "raw", "node-name", parts[i].node, "file", file,
-				 "read-only", parts[i].read_only));
+			 js_pack("{s:s, s:s, s:s, s:b}", "driver", "raw", "node-name",
+				 parts[i].node, "file", file, "read-only", parts[i].read_only));
 	}
 }
 
@@ -371,7 +381,8 @@ static void part_efi(struct argv *a, const struct launch_spec *s, const struct q
 
 static void part_nics(struct argv *a, const struct launch_spec *s, const struct qemu_env *env)
 {
-	static const char *const drivers[] = {"virtio-net-pci-non-transitional", "e1000e", "e1000", "rtl8139"};
+	static const char *const drivers[] = {"virtio-net-pci-non-transitional", "e1000e", "e1000",
+					      "rtl8139"};
 
 	for (size_t i = 0; i < s->n_nics; i++) {
 		const struct launch_nic *n = &s->nics[i];
@@ -382,9 +393,11 @@ static void part_nics(struct argv *a, const struct launch_spec *s, const struct 
 		snprintf(addr, sizeof(addr), "0x%zx", SLOT_NICS + i);
 		snprintf(fd, sizeof(fd), "%d", qemu_fd_find(env->fds, env->n_fds, n->fd)->fd);
 		add_json(a, "-netdev",
-			 js_pack("{s:s, s:s, s:s, s:b}", "type", "tap", "id", net, "fd", fd, "vhost", 0));
-		struct json *j = js_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "driver", drivers[n->model], "id", id,
-					 "netdev", net, "mac", n->mac, "bus", "pcie.0", "addr", addr, "romfile", "");
+			 js_pack("{s:s, s:s, s:s, s:b}", "type", "tap", "id", net, "fd", fd,
+				 "vhost", 0));
+		struct json *j = js_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "driver",
+					 drivers[n->model], "id", id, "netdev", net, "mac", n->mac,
+					 "bus", "pcie.0", "addr", addr, "romfile", "");
 
 		if (j && n->mtu && n->model == LAUNCH_NIC_VIRTIO)
 			put(j, "host_mtu", js_new_int(n->mtu), a);
@@ -398,16 +411,19 @@ static void part_small_devices(struct argv *a, const struct launch_spec *s)
 
 	if (s->rng) {
 		snprintf(addr, sizeof(addr), "0x%x", (unsigned)SLOT_RNG);
-		add_json(a, "-object", js_pack("{s:s, s:s}", "qom-type", "rng-builtin", "id", "rng0"));
+		add_json(a, "-object",
+			 js_pack("{s:s, s:s}", "qom-type", "rng-builtin", "id", "rng0"));
 		add_json(a, "-device",
-			 js_pack("{s:s, s:s, s:s, s:s, s:s}", "driver", "virtio-rng-pci-non-transitional", "id", "rng-dev0",
-				 "rng", "rng0", "bus", "pcie.0", "addr", addr));
+			 js_pack("{s:s, s:s, s:s, s:s, s:s}", "driver",
+				 "virtio-rng-pci-non-transitional", "id", "rng-dev0", "rng", "rng0",
+				 "bus", "pcie.0", "addr", addr));
 	}
 	if (s->balloon) {
 		snprintf(addr, sizeof(addr), "0x%x", (unsigned)SLOT_BALLOON);
 		add_json(a, "-device",
-			 js_pack("{s:s, s:s, s:s, s:s, s:b}", "driver", "virtio-balloon-pci-non-transitional", "id",
-				 "balloon0", "bus", "pcie.0", "addr", addr, "free-page-reporting", 1));
+			 js_pack("{s:s, s:s, s:s, s:s, s:b}", "driver",
+				 "virtio-balloon-pci-non-transitional", "id", "balloon0", "bus",
+				 "pcie.0", "addr", addr, "free-page-reporting", 1));
 	}
 	if (s->panic_device)
 		add_json(a, "-device", js_pack("{s:s, s:s}", "driver", "pvpanic", "id", "panic0"));
@@ -427,7 +443,8 @@ static void part_boot(struct argv *a, const struct launch_spec *s)
 
 /* --- the whole --- */
 
-static enum rc need_fd(const struct qemu_env *env, const char *name, const char *what, struct err *err)
+static enum rc need_fd(const struct qemu_env *env, const char *name, const char *what,
+		       struct err *err)
 {
 	if (!name || qemu_fd_find(env->fds, env->n_fds, name))
 		return RC_OK;
@@ -453,11 +470,13 @@ static enum rc need_fds(const struct launch_spec *s, const struct qemu_env *env,
 			rc = need_fd(env, s->disks[i].images[k].fd, s->disks[i].name, err);
 	}
 	if (!rc && sata > SATA_PORTS)
-		rc = err_set(err, RC_UNSUPPORTED, "disks: %u on the bus sata, which has %d ports", sata, SATA_PORTS);
+		rc = err_set(err, RC_UNSUPPORTED, "disks: %u on the bus sata, which has %d ports",
+			     sata, SATA_PORTS);
 	return rc;
 }
 
-enum rc qemu_cmdline(const struct launch_spec *s, const struct qemu_env *env, struct argv *out, struct err *err)
+enum rc qemu_cmdline(const struct launch_spec *s, const struct qemu_env *env, struct argv *out,
+		     struct err *err)
 {
 	enum rc rc = need_fds(s, env, err);
 	unsigned next_set = 0;
@@ -470,7 +489,8 @@ enum rc qemu_cmdline(const struct launch_spec *s, const struct qemu_env *env, st
 	part_clock(out, s, env);
 	add(out, "-display", "none");
 	add(out, "-msg", "timestamp=on");
-	addf(out, "-action", "shutdown=pause,panic=pause,reboot=%s", s->reboot_terminates ? "shutdown" : "reset");
+	addf(out, "-action", "shutdown=pause,panic=pause,reboot=%s",
+	     s->reboot_terminates ? "shutdown" : "reset");
 	part_monitors(out, s, env, &next_set);
 	if (s->firmware == LAUNCH_FIRMWARE_EFI)
 		part_efi(out, s, env, &next_set);
@@ -478,7 +498,8 @@ enum rc qemu_cmdline(const struct launch_spec *s, const struct qemu_env *env, st
 	part_disks(out, s, env, &next_set);
 	part_nics(out, s, env);
 	part_small_devices(out, s);
-	add(out, "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
+	add(out, "-sandbox",
+	    "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
 	if (env->mode != QEMU_RUN)
 		add(out, "-S", NULL);
 	if (env->mode == QEMU_INCOMING)

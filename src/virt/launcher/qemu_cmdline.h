@@ -15,10 +15,17 @@ enum qemu_mode { QEMU_RUN, QEMU_PAUSED, QEMU_INCOMING, QEMU_MODE__MAX };
 /* Where the jail shows what has no descriptor form. */
 #define QEMU_JAIL_KERNEL "/boot/kernel"
 #define QEMU_JAIL_INITRD "/boot/initrd"
-#define QEMU_JAIL_CREDS "/creds"
+#define QEMU_JAIL_CREDS	 "/creds"
 
 /* PCI slots on the root complex; fixed, so that both sides of a move agree. */
-enum { SLOT_RNG = 2, SLOT_BALLOON = 3, SLOT_SCSI = 4, SLOT_NICS = 8, SLOT_DISKS = 16, SATA_PORTS = 6 };
+enum {
+	SLOT_RNG = 2,
+	SLOT_BALLOON = 3,
+	SLOT_SCSI = 4,
+	SLOT_NICS = 8,
+	SLOT_DISKS = 16,
+	SATA_PORTS = 6
+};
 
 /* A descriptor that QEMU inherits. */
 struct qemu_fd {
@@ -30,13 +37,13 @@ struct qemu_fd {
 struct qemu_env {
 	enum qemu_mode mode;
 	bool kvm;
-	const char *qemu;	    /* path of the binary inside the jail */
+	const char *qemu;	   /* path of the binary inside the jail */
 	const struct qemu_fd *fds; /* looked up by the names in the spec */
 	size_t n_fds;
-	int qmp_fd[2];		   /* listening */
-	int serial_fd;		   /* listening; -1: no serial console */
-	int serial_log_fd;	   /* opened for appending; -1: no log */
-	usec_t realtime;	   /* only for clock_offset_seconds */
+	int qmp_fd[2];	   /* listening */
+	int serial_fd;	   /* listening; -1: no serial console */
+	int serial_log_fd; /* opened for appending; -1: no log */
+	usec_t realtime;   /* only for clock_offset_seconds */
 };
 
 struct argv {
@@ -51,8 +58,8 @@ void argv_fini(struct argv *a);
 const struct qemu_fd *qemu_fd_find(const struct qemu_fd *fds, size_t n, const char *name);
 /* out must be zeroed; its owner calls argv_fini(), also on failure.  RC_INVALID when the spec names a
  * descriptor that is not there; RC_UNSUPPORTED for what QEMU cannot do. */
-MUST_CHECK enum rc qemu_cmdline(const struct launch_spec *s, const struct qemu_env *env, struct argv *out,
-				struct err *err);
+MUST_CHECK enum rc qemu_cmdline(const struct launch_spec *s, const struct qemu_env *env,
+				struct argv *out, struct err *err);
 /* Node name of a disk's top image ("d0-0"), as the command line calls it. */
 void qemu_node_name(size_t disk, size_t layer, char out[16]);
 

@@ -44,7 +44,8 @@ struct qmp_seq *qmp_seq_free(struct qmp_seq *s)
 	return mem_free(s);
 }
 
-static void push(struct qmp_seq *s, const char *command, struct json *args, enum qmp_seq_flags flags)
+static void push(struct qmp_seq *s, const char *command, struct json *args,
+		 enum qmp_seq_flags flags)
 {
 	if (s->n == SEQ_MAX || s->rc) {
 		s->rc = s->rc ? s->rc : RC_TOO_BIG;
@@ -56,7 +57,8 @@ static void push(struct qmp_seq *s, const char *command, struct json *args, enum
 	s->step[s->n++].flags = flags;
 }
 
-void qmp_seq_add(struct qmp_seq *s, const char *command, struct json *args, enum qmp_seq_flags flags)
+void qmp_seq_add(struct qmp_seq *s, const char *command, struct json *args,
+		 enum qmp_seq_flags flags)
 {
 	if (!args)
 		s->rc = RC_NOMEM;
@@ -102,7 +104,8 @@ static void on_reply(const struct qmp_reply *r, void *arg)
 	enum rc rc = send_next(s, &err);
 
 	if (rc) {
-		result = (struct qmp_seq_result){.rc = rc, .command = s->step[s->at].command, .desc = err.msg};
+		result = (struct qmp_seq_result){
+			.rc = rc, .command = s->step[s->at].command, .desc = err.msg};
 		seq_done(s, &result);
 	}
 }
@@ -118,10 +121,11 @@ static enum rc send_next(struct qmp_seq *s, struct err *err)
 	return qmp_invoke(s->q, &s->slot, &call, err);
 }
 
-enum rc qmp_seq_run(struct qmp_seq *s, struct qmp_seq **slot, struct qmp *q, qmp_seq_fn done, void *arg,
-		    struct err *err)
+enum rc qmp_seq_run(struct qmp_seq *s, struct qmp_seq **slot, struct qmp *q, qmp_seq_fn done,
+		    void *arg, struct err *err)
 {
-	CLEANUP(qmp_seq_freep) struct qmp_seq *own = s;
+	CLEANUP(qmp_seq_freep)
+	struct qmp_seq *own = s;
 
 	assert(!*slot && s->n);
 	if (s->rc)

@@ -23,11 +23,13 @@ enum qmp_seq_flags { SEQ_MUST = 0, SEQ_MAY_FAIL = 1 };
 MUST_CHECK enum rc qmp_seq_new(struct qmp_seq **out, usec_t timeout_each, struct err *err);
 /* Consumes args (also on failure).  wants_args: NULL args mean that they could not be built.  Errors
  * stick and come out of qmp_seq_run(). */
-void qmp_seq_add(struct qmp_seq *s, const char *command, struct json *args, enum qmp_seq_flags flags);
-void qmp_seq_add_plain(struct qmp_seq *s, const char *command, enum qmp_seq_flags flags); /* no arguments */
+void qmp_seq_add(struct qmp_seq *s, const char *command, struct json *args,
+		 enum qmp_seq_flags flags);
+void qmp_seq_add_plain(struct qmp_seq *s, const char *command,
+		       enum qmp_seq_flags flags); /* no arguments */
 /* *slot holds the sequence while it runs and is NULL again when done() is called.  Consumes s. */
-MUST_CHECK enum rc qmp_seq_run(struct qmp_seq *s, struct qmp_seq **slot, struct qmp *q, qmp_seq_fn done,
-			       void *arg, struct err *err);
+MUST_CHECK enum rc qmp_seq_run(struct qmp_seq *s, struct qmp_seq **slot, struct qmp *q,
+			       qmp_seq_fn done, void *arg, struct err *err);
 struct qmp_seq *qmp_seq_free(struct qmp_seq *s);
 DEFINE_CLEANUP(struct qmp_seq *, qmp_seq_free);
 

@@ -146,7 +146,8 @@ static void bind_read_only(const struct setup *s, const char *source, const char
 		make_file(s, target);
 	}
 	if (mount(source, target, NULL, MS_BIND, NULL) < 0 ||
-	    mount(NULL, target, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV, NULL) < 0)
+	    mount(NULL, target, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV,
+		  NULL) < 0)
 		die(s, "cannot bind '%s' into the jail", source);
 }
 
@@ -204,7 +205,8 @@ static int detached_mount(const struct setup *s, int fd)
 
 	if (fd < 0 || fstat(fd, &st) < 0 || !may_read(s, &st))
 		return -1;
-	return (int)syscall(SYS_open_tree, fd, "", 1 /* OPEN_TREE_CLONE */ | O_CLOEXEC | 0x1000 /* AT_EMPTY_PATH */);
+	return (int)syscall(SYS_open_tree, fd, "",
+			    1 /* OPEN_TREE_CLONE */ | O_CLOEXEC | 0x1000 /* AT_EMPTY_PATH */);
 }
 
 static void place_boot_file(const struct setup *s, int fd, int tree, const char *path)
@@ -213,8 +215,10 @@ static void place_boot_file(const struct setup *s, int fd, int tree, const char 
 		return;
 	if (tree >= 0) {
 		make_file(s, path);
-		if (syscall(SYS_move_mount, tree, "", AT_FDCWD, path, 4 /* MOVE_MOUNT_F_EMPTY_PATH */) == 0 &&
-		    mount(NULL, path, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
+		if (syscall(SYS_move_mount, tree, "", AT_FDCWD, path,
+			    4 /* MOVE_MOUNT_F_EMPTY_PATH */) == 0 &&
+		    mount(NULL, path, NULL,
+			  MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
 			  NULL) == 0)
 			return;
 		umount2(path, MNT_DETACH);
@@ -226,12 +230,16 @@ static void place_boot_file(const struct setup *s, int fd, int tree, const char 
 /* Current directory: the new root. */
 static void fill_view(const struct setup *s)
 {
-	static const char *const trees[] = {"/usr/share/qemu", "/usr/share/seabios", "/usr/lib/ipxe", "/usr/lib64"};
+	static const char *const trees[] = {"/usr/share/qemu", "/usr/share/seabios",
+					    "/usr/lib/ipxe", "/usr/lib64"};
 	struct stat st;
 	char creds[512];
 
-	bind_read_only(s, stat("/usr/lib/x86_64-linux-gnu", &st) == 0 ? "/usr/lib/x86_64-linux-gnu" : "/usr/lib",
-		       stat("/usr/lib/x86_64-linux-gnu", &st) == 0 ? "usr/lib/x86_64-linux-gnu" : "usr/lib");
+	bind_read_only(s,
+		       stat("/usr/lib/x86_64-linux-gnu", &st) == 0 ? "/usr/lib/x86_64-linux-gnu"
+								   : "/usr/lib",
+		       stat("/usr/lib/x86_64-linux-gnu", &st) == 0 ? "usr/lib/x86_64-linux-gnu"
+								   : "usr/lib");
 	for (size_t i = 0; i < ARRAY_SIZE(trees); i++)
 		bind_read_only(s, trees[i], trees[i] + 1);
 	if (symlink("usr/lib", "lib") < 0 || symlink("usr/lib64", "lib64") < 0)
@@ -251,7 +259,8 @@ static void fill_view(const struct setup *s)
 	make_device(s, "/dev/userfaultfd", "dev/userfaultfd", true);
 	if (s->kvm)
 		make_device(s, "/dev/kvm", "dev/kvm", true);
-	if (mount(NULL, "dev", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NOEXEC, NULL) < 0)
+	if (mount(NULL, "dev", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NOEXEC,
+		  NULL) < 0)
 		die(s, "cannot close the jail's /dev");
 }
 
@@ -262,13 +271,15 @@ static void enter_view(const struct setup *s)
 	snprintf(root, sizeof(root), "%s/root", s->dir);
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
 		die(s, "cannot make the mounts private");
-	if (mount("ferry-jail", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=512m") < 0 || chdir(root) < 0)
+	if (mount("ferry-jail", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=512m") < 0 ||
+	    chdir(root) < 0)
 		die(s, "cannot mount the jail's root");
 	fill_view(s);
 	/* The new root is put over the old one, which is then let go. */
 	if (syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
 		die(s, "cannot pivot into the jail");
-	if (mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV, NULL) < 0)
+	if (mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV, NULL) <
+	    0)
 		die(s, "cannot close the jail's root");
 }
 
@@ -339,12 +350,16 @@ static void write_exit(int dir_fd, int status)
 	char text[160];
 
 	clock_gettime(CLOCK_REALTIME, &t);
-	unsigned long long at = (unsigned long long)t.tv_sec * 1000000 + (unsigned long long)t.tv_nsec / 1000;
+	unsigned long long at =
+		(unsigned long long)t.tv_sec * 1000000 + (unsigned long long)t.tv_nsec / 1000;
 	int n = WIFSIGNALED(status)
-			? snprintf(text, sizeof(text), "{\"signal\": %d, \"at\": %llu}\n", WTERMSIG(status), at)
-			: snprintf(text, sizeof(text), "{\"exited\": true, \"code\": %d, \"at\": %llu}\n",
+			? snprintf(text, sizeof(text), "{\"signal\": %d, \"at\": %llu}\n",
+				   WTERMSIG(status), at)
+			: snprintf(text, sizeof(text),
+				   "{\"exited\": true, \"code\": %d, \"at\": %llu}\n",
 				   WEXITSTATUS(status), at);
-	int fd = openat(dir_fd, "exit.json.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+	int fd = openat(dir_fd, "exit.json.new",
+			O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
 
 	if (fd < 0)
 		return; /* the folder is gone: nobody wants to know any more */
@@ -375,7 +390,8 @@ static void write_pid(const struct setup *s)
 {
 	char pid[24];
 	ssize_t n = readlink("/proc/self", pid, sizeof(pid));
-	int fd = openat(s->dir_fd, "reaper.pid", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int fd = openat(s->dir_fd, "reaper.pid",
+			O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 	if (n <= 0 || fd < 0 || write(fd, pid, (size_t)n) != n)
 		die(s, "cannot write reaper.pid");

@@ -21,9 +21,11 @@ void path_in(const struct launcher *l, const char *name, char out[PATH_LEN])
 	snprintf(out, PATH_LEN, "%s/%s", l->config.dir, name);
 }
 
-enum rc record_write(const struct launcher *l, const char *name, const struct json *j, struct err *err)
+enum rc record_write(const struct launcher *l, const char *name, const struct json *j,
+		     struct err *err)
 {
-	CLEANUP(mem_freep) char *text = j ? js_to_text(j) : NULL;
+	CLEANUP(mem_freep)
+	char *text = j ? js_to_text(j) : NULL;
 	char path[PATH_LEN];
 
 	if (!text)
@@ -34,7 +36,8 @@ enum rc record_write(const struct launcher *l, const char *name, const struct js
 
 enum rc record_read(const struct launcher *l, const char *name, struct json **out, struct err *err)
 {
-	CLEANUP(mem_freep) char *text = NULL;
+	CLEANUP(mem_freep)
+	char *text = NULL;
 	char path[PATH_LEN];
 	size_t n;
 
@@ -46,7 +49,8 @@ enum rc record_read(const struct launcher *l, const char *name, struct json **ou
 
 static void boot_id(char out[40])
 {
-	CLEANUP(mem_freep) char *text = NULL;
+	CLEANUP(mem_freep)
+	char *text = NULL;
 	size_t n;
 
 	out[0] = '\0';
@@ -58,7 +62,8 @@ static void boot_id(char out[40])
 
 static bool start_of(pid_t pid, uint64_t *start)
 {
-	CLEANUP(mem_freep) char *text = NULL;
+	CLEANUP(mem_freep)
+	char *text = NULL;
 	char path[40];
 	size_t n;
 
@@ -92,11 +97,13 @@ enum rc proc_open(struct proc *p, struct err *err)
 
 	if (p->pid <= 0)
 		return err_set(err, RC_NOT_FOUND, "no process");
-	CLEANUP(fd_closep) int fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+	CLEANUP(fd_closep)
+	int fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
 
 	if (fd < 0)
-		return errno == ESRCH ? err_set(err, RC_NOT_FOUND, "process %d has ended", (int)p->pid)
-				      : err_set_sys(err, errno, "cannot open process %d", (int)p->pid);
+		return errno == ESRCH
+			       ? err_set(err, RC_NOT_FOUND, "process %d has ended", (int)p->pid)
+			       : err_set_sys(err, errno, "cannot open process %d", (int)p->pid);
 	/* The descriptor pins the pid; only now does its start time prove that it is the same process. */
 	if (!start_of(p->pid, &start) || start != p->start)
 		return err_set(err, RC_NOT_FOUND, "process %d is another one by now", (int)p->pid);
@@ -121,13 +128,15 @@ static struct json *proc_json(const struct proc *p)
 
 enum rc record_save(const struct launcher *l, struct err *err)
 {
-	CLEANUP(js_unrefp) struct json *j = NULL;
+	CLEANUP(js_unrefp)
+	struct json *j = NULL;
 	char boot[40];
 
 	boot_id(boot);
-	j = js_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:b, s:o, s:o, s:o}", "version", 1, "bootId", boot, "mode",
-		    mode_names[l->mode], "accel", l->accel, "accelReason", l->accel_reason, "machine", l->machine,
-		    "cgroup", l->cgroup, "reaper", proc_json(&l->reaper), "qemu", proc_json(&l->qemu), "spec",
+	j = js_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:b, s:o, s:o, s:o}", "version", 1, "bootId",
+		    boot, "mode", mode_names[l->mode], "accel", l->accel, "accelReason",
+		    l->accel_reason, "machine", l->machine, "cgroup", l->cgroup, "reaper",
+		    proc_json(&l->reaper), "qemu", proc_json(&l->qemu), "spec",
 		    launch_spec_encode(l->spec));
 	return record_write(l, "vm.json", j, err);
 }
@@ -147,7 +156,8 @@ static void load_proc(struct proc *p, const struct json *j)
 
 static bool is_reaper(pid_t pid)
 {
-	CLEANUP(mem_freep) char *name = NULL;
+	CLEANUP(mem_freep)
+	char *name = NULL;
 	char path[40];
 	size_t n;
 
@@ -157,7 +167,8 @@ static bool is_reaper(pid_t pid)
 
 static pid_t read_pid(const char *path)
 {
-	CLEANUP(mem_freep) char *text = NULL;
+	CLEANUP(mem_freep)
+	char *text = NULL;
 	uint64_t pid = 0;
 	size_t n;
 
@@ -179,7 +190,8 @@ static void find_unrecorded(struct launcher *l)
 		l->reaper.pid = 0;
 		return;
 	}
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)l->reaper.pid, (int)l->reaper.pid);
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)l->reaper.pid,
+		 (int)l->reaper.pid);
 	l->qemu.pid = read_pid(path);
 	if (!proc_identify(&l->qemu))
 		l->qemu.pid = 0;
@@ -187,7 +199,8 @@ static void find_unrecorded(struct launcher *l)
 
 enum rc record_load(struct launcher *l, struct err *err)
 {
-	CLEANUP(js_unrefp) struct json *j = NULL;
+	CLEANUP(js_unrefp)
+	struct json *j = NULL;
 	char boot[40];
 	enum rc rc = record_read(l, "vm.json", &j, err);
 

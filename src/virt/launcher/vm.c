@@ -25,7 +25,8 @@ void vm_move(struct launcher *l, enum vm_event e, const char *reason)
 	enum vm_state from = l->state, next;
 
 	if (!vm_state_next(from, e, &next)) {
-		log_debug("vm: '%s' is not allowed in state %s", vm_event_name(e), vm_state_name(from));
+		log_debug("vm: '%s' is not allowed in state %s", vm_event_name(e),
+			  vm_state_name(from));
 		return;
 	}
 	if (next == from)
@@ -37,14 +38,15 @@ void vm_move(struct launcher *l, enum vm_event e, const char *reason)
 		 vm_state_name(next), vm_event_name(e), reason);
 	assert((l->state == VM_GONE) == (e == VME_EXITS));
 	ipc_server_event(l->server, "state",
-			 js_pack("{s:s, s:s, s:I, s:O*}", "state", vm_state_name(next), "reason", l->reason, "since",
-				 (int64_t)l->since, "exit", l->exit));
+			 js_pack("{s:s, s:s, s:I, s:O*}", "state", vm_state_name(next), "reason",
+				 l->reason, "since", (int64_t)l->since, "exit", l->exit));
 }
 
 void vm_guest_event(struct launcher *l, const char *what, const char *detail)
 {
 	log_info("vm: guest event '%s'%s%s", what, detail ? ": " : "", detail ? detail : "");
-	ipc_server_event(l->server, "guest", js_pack("{s:s, s:s*}", "what", what, "detail", detail));
+	ipc_server_event(l->server, "guest",
+			 js_pack("{s:s, s:s*}", "what", what, "detail", detail));
 }
 
 void vm_close_fds(struct launcher *l)
@@ -61,7 +63,8 @@ void vm_close_fds(struct launcher *l)
 
 static void send_signal(struct launcher *l, int signo)
 {
-	if (l->qemu.pidfd >= 0 && syscall(SYS_pidfd_send_signal, l->qemu.pidfd, signo, NULL, 0) < 0 && errno != ESRCH)
+	if (l->qemu.pidfd >= 0 &&
+	    syscall(SYS_pidfd_send_signal, l->qemu.pidfd, signo, NULL, 0) < 0 && errno != ESRCH)
 		log_error("vm: cannot signal QEMU: %s", strerror(errno));
 }
 
@@ -179,17 +182,21 @@ struct json *vm_describe(const struct launcher *l)
 	const struct launch_spec *s = l->spec;
 
 	if (l->version[0])
-		snprintf(version, sizeof(version), "%d.%d.%d", l->version[0], l->version[1], l->version[2]);
-	struct json *j = js_pack("{s:s, s:s, s:I, s:i, s:i, s:O*, s:o*}", "state", vm_state_name(l->state), "reason",
-				 l->reason, "since", (int64_t)l->since, "pid", (int)l->qemu.pid, "reaperPid",
-				 (int)l->reaper.pid, "exit", l->exit, "migration", move_describe(l));
+		snprintf(version, sizeof(version), "%d.%d.%d", l->version[0], l->version[1],
+			 l->version[2]);
+	struct json *j = js_pack(
+		"{s:s, s:s, s:I, s:i, s:i, s:O*, s:o*}", "state", vm_state_name(l->state), "reason",
+		l->reason, "since", (int64_t)l->since, "pid", (int)l->qemu.pid, "reaperPid",
+		(int)l->reaper.pid, "exit", l->exit, "migration", move_describe(l));
 
 	if (!j || !s)
 		return j;
-	if (js_set(j, "mode", js_new_str(modes[l->mode])) || js_set(j, "accel", js_new_str(l->accel)) ||
-	    js_set(j, "accelReason", js_new_str(l->accel_reason)) || js_set(j, "machine", js_new_str(l->machine)) ||
-	    js_set(j, "qemuVersion", js_new_str(version)) || js_set(j, "vmiUid", js_new_str(s->vmi_uid)) ||
-	    js_set(j, "name", js_new_str(s->name)) ||
+	if (js_set(j, "mode", js_new_str(modes[l->mode])) ||
+	    js_set(j, "accel", js_new_str(l->accel)) ||
+	    js_set(j, "accelReason", js_new_str(l->accel_reason)) ||
+	    js_set(j, "machine", js_new_str(l->machine)) ||
+	    js_set(j, "qemuVersion", js_new_str(version)) ||
+	    js_set(j, "vmiUid", js_new_str(s->vmi_uid)) || js_set(j, "name", js_new_str(s->name)) ||
 	    js_set(j, "cgroup", js_new_str(l->cgroup && s->cgroup.path ? s->cgroup.path : "none")))
 		return js_unref(j);
 	return j;

@@ -23,8 +23,9 @@ static void answer_start(struct launcher *l)
 		return;
 	snprintf(version, sizeof(version), "%d.%d.%d", l->version[0], l->version[1], l->version[2]);
 	ipc_call_done(call,
-		      js_pack("{s:s, s:s, s:s, s:i, s:s}", "accel", l->accel, "accelReason", l->accel_reason,
-			      "qemuVersion", version, "pid", (int)l->qemu.pid, "state", vm_state_name(l->state)),
+		      js_pack("{s:s, s:s, s:s, s:i, s:s}", "accel", l->accel, "accelReason",
+			      l->accel_reason, "qemuVersion", version, "pid", (int)l->qemu.pid,
+			      "state", vm_state_name(l->state)),
 		      NULL, 0);
 }
 
@@ -38,11 +39,16 @@ static void take_run_state(struct launcher *l, const char *s)
 		enum vm_event event;
 		const char *reason;
 	} map[] = {
-		{"running", VME_RUNS, "Started"},	    {"prelaunch", VME_HOLDS, "StartedPaused"},
-		{"inmigrate", VME_WAITS, "MigrationIncoming"}, {"paused", VME_STOPS, "PausedByUser"},
-		{"io-error", VME_STOPS, "PausedIOError"},	    {"postmigrate", VME_MIGRATED, "MigrationCompleted"},
-		{"finish-migrate", VME_SWITCHES, "MigrationSwitch"}, {"shutdown", VME_POWEROFF, "GuestShutdown"},
-		{"guest-panicked", VME_CRASHES, "GuestPanicked"}, {"internal-error", VME_CRASHES, "InternalError"},
+		{"running", VME_RUNS, "Started"},
+		{"prelaunch", VME_HOLDS, "StartedPaused"},
+		{"inmigrate", VME_WAITS, "MigrationIncoming"},
+		{"paused", VME_STOPS, "PausedByUser"},
+		{"io-error", VME_STOPS, "PausedIOError"},
+		{"postmigrate", VME_MIGRATED, "MigrationCompleted"},
+		{"finish-migrate", VME_SWITCHES, "MigrationSwitch"},
+		{"shutdown", VME_POWEROFF, "GuestShutdown"},
+		{"guest-panicked", VME_CRASHES, "GuestPanicked"},
+		{"internal-error", VME_CRASHES, "InternalError"},
 		{"watchdog", VME_STOPS, "PausedIOError"},
 	};
 
@@ -110,7 +116,8 @@ static void on_resume(struct launcher *l, usec_t at)
 	l->last_resume = at ? at : loop_realtime(l->loop);
 	if (move_owns_resume(l))
 		return;
-	vm_move(l, VME_RUNS, l->state == VM_STARTING || l->state == VM_PRELAUNCH ? "Started" : "Unpaused");
+	vm_move(l, VME_RUNS,
+		l->state == VM_STARTING || l->state == VM_PRELAUNCH ? "Started" : "Unpaused");
 }
 
 static void on_shutdown(struct launcher *l, const struct json *data)
@@ -120,9 +127,10 @@ static void on_shutdown(struct launcher *l, const struct json *data)
 	/* Our own SIGTERM and quit are met as QEMU's end. */
 	if (l->killed || str_eq(reason, "host-qmp-quit") || str_eq(reason, "host-signal"))
 		return;
-	vm_move(l, VME_POWEROFF, str_eq(reason, "guest-reset") ? "GuestReset"
-				  : l->grace_end	       ? "HostShutdown"
-							       : "GuestShutdown");
+	vm_move(l, VME_POWEROFF,
+		str_eq(reason, "guest-reset") ? "GuestReset"
+		: l->grace_end		      ? "HostShutdown"
+					      : "GuestShutdown");
 	vm_kill(l, "GuestShutdown", 5 * USEC_PER_SEC);
 	snprintf(l->kill_reason, sizeof(l->kill_reason), "%s", l->reason);
 }
@@ -133,8 +141,8 @@ static void on_io_error(struct launcher *l, const struct json *data)
 	const char *device = js_get_str(data, "node-name"), *op = js_get_str(data, "operation"),
 		   *action = js_get_str(data, "action"), *why = js_get_str(data, "reason");
 
-	snprintf(detail, sizeof(detail), "%s on %s, %s: %s", op ? op : "?", device ? device : "?", action ? action : "?",
-		 why ? why : "?");
+	snprintf(detail, sizeof(detail), "%s on %s, %s: %s", op ? op : "?", device ? device : "?",
+		 action ? action : "?", why ? why : "?");
 	l->io_error |= str_eq(action, "stop");
 	vm_guest_event(l, "ioError", detail);
 }
@@ -241,8 +249,8 @@ static void on_unpaused(const struct qmp_reply *r, void *arg)
 }
 
 /* Sends a plain command whose answer is a call's answer; consumes call. */
-static void simple(struct launcher *l, const char *command, struct qmp_slot **slot, struct ipc_call **call_slot,
-		   qmp_reply_fn fn, struct ipc_call *call)
+static void simple(struct launcher *l, const char *command, struct qmp_slot **slot,
+		   struct ipc_call **call_slot, qmp_reply_fn fn, struct ipc_call *call)
 {
 	struct qmp_call c = {.command = command, .timeout = QMP_TIMEOUT, .fn = fn, .arg = l};
 	struct err err = {0};
@@ -263,7 +271,8 @@ static void simple(struct launcher *l, const char *command, struct qmp_slot **sl
 
 static void refuse(struct ipc_call *call, const struct launcher *l, const char *what)
 {
-	ipc_call_fail(call, RC_CONFLICT, "cannot %s a VM that is %s", what, vm_state_name(l->state));
+	ipc_call_fail(call, RC_CONFLICT, "cannot %s a VM that is %s", what,
+		      vm_state_name(l->state));
 }
 
 void vm_pause(struct launcher *l, struct ipc_call *call)
@@ -280,7 +289,8 @@ void vm_unpause(struct launcher *l, struct ipc_call *call)
 {
 	/* The target of a move waits for its permission, which is another method. */
 	if (move_is_waiting_target(l))
-		ipc_call_fail(call, RC_CONFLICT, "this VM came by migration and waits for its permission");
+		ipc_call_fail(call, RC_CONFLICT,
+			      "this VM came by migration and waits for its permission");
 	else if (l->state == VM_PAUSED || l->state == VM_PRELAUNCH)
 		simple(l, "cont", &l->unpause_slot, &l->unpause_call, on_unpaused, call);
 	else if (l->state == VM_RUNNING)
@@ -316,7 +326,8 @@ static void on_grace(void *arg)
 		return;
 	}
 	if (qmp_is_ready(l->qmp))
-		ignore_rc(qmp_invoke(l->qmp, NULL, &c, NULL)); /* tried again in five seconds, then killed */
+		ignore_rc(qmp_invoke(l->qmp, NULL, &c,
+				     NULL)); /* tried again in five seconds, then killed */
 	ev_timer_rearm(l->grace_timer, MIN(5 * USEC_PER_SEC, l->grace_end - now));
 }
 

@@ -38,7 +38,8 @@ struct proof {
 
 static void tail_of_log(const struct launcher *l, char *out, size_t n)
 {
-	CLEANUP(mem_freep) char *text = NULL;
+	CLEANUP(mem_freep)
+	char *text = NULL;
 	char path[PATH_LEN];
 	size_t len = 0;
 
@@ -91,9 +92,11 @@ static enum rc listen_at(const struct launcher *l, const char *name, int *out, s
 		return err_set(err, RC_INVALID, "socket path '%s' is too long", path);
 	memcpy(addr.sun_path, path, strlen(path));
 	unlink(path);
-	CLEANUP(fd_closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	CLEANUP(fd_closep)
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	if (fd < 0 || fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 || listen(fd, 4) < 0)
+	if (fd < 0 || fchmod(fd, 0600) < 0 ||
+	    bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 || listen(fd, 4) < 0)
 		return err_set_sys(err, errno, "cannot listen at '%s'", path);
 	*out = STEAL_FD(fd);
 	return RC_OK;
@@ -129,7 +132,8 @@ static enum rc make_folders(const struct launcher *l, struct err *err)
 
 /* QEMU takes an inherited descriptor only when access mode and O_DIRECT are what it would have opened
  * the file with. */
-static enum rc set_mode(const struct launcher *l, const struct launch_disk *d, size_t layer, struct err *err)
+static enum rc set_mode(const struct launcher *l, const struct launch_disk *d, size_t layer,
+			struct err *err)
 {
 	const struct qemu_fd *f = qemu_fd_find(l->fds, l->n_fds, d->images[layer].fd);
 	int want = d->read_only || layer > 0 ? O_RDONLY : O_RDWR;
@@ -141,11 +145,12 @@ static enum rc set_mode(const struct launcher *l, const struct launch_disk *d, s
 	if (flags < 0)
 		return err_set_sys(err, errno, "disk '%s'", d->name);
 	if ((flags & O_ACCMODE) != want)
-		return err_set(err, RC_INVALID, "disk '%s': '%s' must be opened for %s", d->name, f->name,
-			       want == O_RDONLY ? "reading" : "reading and writing");
+		return err_set(err, RC_INVALID, "disk '%s': '%s' must be opened for %s", d->name,
+			       f->name, want == O_RDONLY ? "reading" : "reading and writing");
 	if ((flags & O_DIRECT) != direct && fcntl(f->fd, F_SETFL, (flags & ~O_DIRECT) | direct) < 0)
-		return err_set(err, RC_UNSUPPORTED, "disk '%s': its storage cannot do direct I/O, so cache none is not "
-						    "possible",
+		return err_set(err, RC_UNSUPPORTED,
+			       "disk '%s': its storage cannot do direct I/O, so cache none is not "
+			       "possible",
 			       d->name);
 	return RC_OK;
 }
@@ -172,8 +177,12 @@ static void prepared_fini(struct prepared *p)
 
 static enum rc prepare(struct launcher *l, struct prepared *p, struct err *err)
 {
-	struct qemu_env env = {.mode = l->mode, .kvm = str_eq(l->accel, "kvm"), .qemu = l->config.qemu,
-			       .fds = l->fds, .n_fds = l->n_fds, .realtime = loop_realtime(l->loop)};
+	struct qemu_env env = {.mode = l->mode,
+			       .kvm = str_eq(l->accel, "kvm"),
+			       .qemu = l->config.qemu,
+			       .fds = l->fds,
+			       .n_fds = l->n_fds,
+			       .realtime = loop_realtime(l->loop)};
 	enum rc rc = make_folders(l, err);
 
 	if (!rc)
@@ -223,7 +232,8 @@ static void on_jailed(const struct jail_result *r, void *arg)
 		rc = record_save(l, &err);
 	if (rc) {
 		if (r->reaper > 0 && l->qemu.pidfd < 0)
-			kill(r->reaper, SIGKILL); /* as pid 1 of its namespace it takes QEMU along */
+			kill(r->reaper,
+			     SIGKILL); /* as pid 1 of its namespace it takes QEMU along */
 		vm_start_failed(l, rc, err.msg);
 		return;
 	}
@@ -245,7 +255,8 @@ static size_t keep_list(const struct launcher *l, const struct prepared *p, int 
 	for (size_t i = 0; i < l->n_fds; i++) {
 		const char *name = l->fds[i].name;
 		bool jails = str_eq(name, s->netns_fd) ||
-			     (s->kernel && (str_eq(name, s->kernel->kernel_fd) || str_eq(name, s->kernel->initrd_fd)));
+			     (s->kernel && (str_eq(name, s->kernel->kernel_fd) ||
+					    str_eq(name, s->kernel->initrd_fd)));
 
 		if (!jails)
 			keep[n++] = l->fds[i].fd;
@@ -275,8 +286,10 @@ static enum rc launch(struct launcher *l, struct err *err)
 			.gid = l->spec->gid,
 			.netns_fd = fd_named(l, l->spec->netns_fd),
 			.kvm = str_eq(l->accel, "kvm"),
-			.kernel_fd = fd_named(l, l->spec->kernel ? l->spec->kernel->kernel_fd : NULL),
-			.initrd_fd = fd_named(l, l->spec->kernel ? l->spec->kernel->initrd_fd : NULL),
+			.kernel_fd =
+				fd_named(l, l->spec->kernel ? l->spec->kernel->kernel_fd : NULL),
+			.initrd_fd =
+				fd_named(l, l->spec->kernel ? l->spec->kernel->initrd_fd : NULL),
 			.cgroup_fd = l->cgroup_fd,
 			.stderr_fd = p.stderr_fd,
 			.oom_score_adj = l->spec->oom_score_adj,
@@ -301,7 +314,8 @@ static void choose_accel(struct launcher *l, const struct kvm_verdict *v)
 	enum rc rc;
 
 	if (l->spec->accel == LAUNCH_ACCEL_KVM && !v->works) {
-		snprintf(err.msg, sizeof(err.msg), "KVM is demanded but not proven here: %s", v->reason);
+		snprintf(err.msg, sizeof(err.msg), "KVM is demanded but not proven here: %s",
+			 v->reason);
 		vm_start_failed(l, RC_UNSUPPORTED, err.msg);
 		return;
 	}
@@ -371,14 +385,17 @@ static enum rc take_spec(struct launcher *l, const struct json *params, struct e
 	if (rc)
 		return err_prepend(err, "spec");
 	if (l->mode == QEMU_INCOMING && str_eq(l->spec->machine, "q35"))
-		return err_set(err, RC_INVALID, "spec: machine: the target of a move needs the versioned type");
+		return err_set(err, RC_INVALID,
+			       "spec: machine: the target of a move needs the versioned type");
 	if (fd_named(l, l->spec->netns_fd) < 0)
-		return err_set(err, RC_INVALID, "netnsFd: no descriptor named '%s' was handed over", l->spec->netns_fd);
+		return err_set(err, RC_INVALID, "netnsFd: no descriptor named '%s' was handed over",
+			       l->spec->netns_fd);
 	snprintf(l->machine, sizeof(l->machine), "%s", l->spec->machine);
 	return RC_OK;
 }
 
-void vm_start(struct launcher *l, struct ipc_call *call, const struct json *params, struct ipc_fds *fds)
+void vm_start(struct launcher *l, struct ipc_call *call, const struct json *params,
+	      struct ipc_fds *fds)
 {
 	struct err err = {0};
 	enum rc rc;
@@ -389,7 +406,8 @@ void vm_start(struct launcher *l, struct ipc_call *call, const struct json *para
 	}
 	rc = take_spec(l, params, &err);
 	if (!rc)
-		rc = ev_timer_after(l->loop, &l->start_deadline, START_TIMEOUT, on_start_late, l, &err);
+		rc = ev_timer_after(l->loop, &l->start_deadline, START_TIMEOUT, on_start_late, l,
+				    &err);
 	if (rc) {
 		ipc_call_fail_err(call, &err);
 		return;

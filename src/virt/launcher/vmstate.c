@@ -18,7 +18,8 @@ static const unsigned char edges[VM_STATE__MAX][VM_EVENT__MAX] = {
 			 [VME_CRASHES] = TO(CRASHED),
 			 [VME_EXITS] = TO(GONE)},
 	[VM_PRELAUNCH] = {[VME_RUNS] = TO(RUNNING), [VME_EXITS] = TO(GONE)},
-	[VM_INCOMING] = {[VME_LOADED] = TO(PAUSED), [VME_RUNS] = TO(RUNNING), [VME_EXITS] = TO(GONE)},
+	[VM_INCOMING] =
+		{[VME_LOADED] = TO(PAUSED), [VME_RUNS] = TO(RUNNING), [VME_EXITS] = TO(GONE)},
 	[VM_RUNNING] = {[VME_STOPS] = TO(PAUSED),
 			[VME_MIGRATES] = TO(MIGRATING),
 			[VME_POWEROFF] = TO(SHUTDOWN),
@@ -44,7 +45,8 @@ static const unsigned char edges[VM_STATE__MAX][VM_EVENT__MAX] = {
 	/* The guest may have been off when it was moved: then the copy here is only good for quitting. */
 	[VM_POSTMIGRATE] = {[VME_RUNS] = TO(RUNNING), [VME_EXITS] = TO(GONE)},
 	[VM_SHUTDOWN] = {[VME_EXITS] = TO(GONE)},
-	[VM_CRASHED] = {[VME_RUNS] = TO(RUNNING), [VME_POWEROFF] = TO(SHUTDOWN), [VME_EXITS] = TO(GONE)},
+	[VM_CRASHED] =
+		{[VME_RUNS] = TO(RUNNING), [VME_POWEROFF] = TO(SHUTDOWN), [VME_EXITS] = TO(GONE)},
 };
 #undef TO
 

@@ -6,7 +6,7 @@
 
 #define VM_STATES(X)                           \
 	X(VM_NONE, "none")                     \
-	X(VM_STARTING, "starting")	     \
+	X(VM_STARTING, "starting")             \
 	X(VM_PRELAUNCH, "prelaunch")           \
 	X(VM_INCOMING, "incoming")             \
 	X(VM_RUNNING, "running")               \
@@ -18,18 +18,18 @@
 	X(VM_CRASHED, "crashed")               \
 	X(VM_GONE, "gone")
 
-#define VM_EVENTS(X)              \
-	X(VME_LAUNCH, "launch")   \
-	X(VME_HOLDS, "holds")     \
-	X(VME_WAITS, "waits")     \
-	X(VME_RUNS, "runs")       \
-	X(VME_STOPS, "stops")     \
-	X(VME_LOADED, "loaded")   \
+#define VM_EVENTS(X)                \
+	X(VME_LAUNCH, "launch")     \
+	X(VME_HOLDS, "holds")       \
+	X(VME_WAITS, "waits")       \
+	X(VME_RUNS, "runs")         \
+	X(VME_STOPS, "stops")       \
+	X(VME_LOADED, "loaded")     \
 	X(VME_MIGRATES, "migrates") \
 	X(VME_SWITCHES, "switches") \
 	X(VME_MIGRATED, "migrated") \
 	X(VME_POWEROFF, "poweroff") \
-	X(VME_CRASHES, "crashes") \
+	X(VME_CRASHES, "crashes")   \
 	X(VME_EXITS, "exits")
 
 #define VM_ENUM(code, name) code,

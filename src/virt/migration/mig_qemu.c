@@ -23,7 +23,8 @@ static const struct {
 	{"multifdChannels", offsetof(struct mig_options, multifd_channels), 0, 64},
 };
 
-static enum rc decode_option(const char *key, const struct json *v, struct mig_options *o, struct err *err)
+static enum rc decode_option(const char *key, const struct json *v, struct mig_options *o,
+			     struct err *err)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(number_options); i++) {
 		if (!str_eq(key, number_options[i].name))
@@ -31,8 +32,8 @@ static enum rc decode_option(const char *key, const struct json *v, struct mig_o
 		int64_t n = js_int(v, INT64_MIN);
 
 		if (n < number_options[i].min || n > number_options[i].max)
-			return err_set(err, RC_INVALID, "options.%s: not in %" PRId64 "..%" PRId64, key,
-				       number_options[i].min, number_options[i].max);
+			return err_set(err, RC_INVALID, "options.%s: not in %" PRId64 "..%" PRId64,
+				       key, number_options[i].min, number_options[i].max);
 		*(int64_t *)(void *)((char *)o + number_options[i].offset) = n;
 		return RC_OK;
 	}
@@ -50,7 +51,9 @@ static enum rc decode_option(const char *key, const struct json *v, struct mig_o
 
 enum rc mig_options_decode(const struct json *j, struct mig_options *out, struct err *err)
 {
-	struct mig_options o = {.downtime_limit_ms = 300, .initial_downtime_ms = 20, .switchover_timeout_ms = 10000};
+	struct mig_options o = {.downtime_limit_ms = 300,
+				.initial_downtime_ms = 20,
+				.switchover_timeout_ms = 10000};
 
 	if (j && !js_is_object(j))
 		return err_set(err, RC_INVALID, "options: must be an object");
@@ -72,7 +75,8 @@ enum rc mig_tls_decode(const struct json *j, struct mig_tls *out, struct err *er
 	if (!j || js_is_null(j))
 		return RC_OK;
 	if (js_len(j) != 2 || !user || !*user || strlen(user) >= sizeof(out->user) ||
-	    strspn(user, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != strlen(user))
+	    strspn(user, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") !=
+		    strlen(user))
 		return err_set(err, RC_INVALID, "tls.user: letters, digits, '-' and '_' only");
 	if (!key || strlen(key) < 32 || strlen(key) >= sizeof(out->key) || strlen(key) % 2 ||
 	    strspn(key, "0123456789abcdefABCDEF") != strlen(key))
@@ -105,9 +109,15 @@ static const struct {
 	const char *name;
 	bool source, target;
 } fixed_capabilities[] = {
-	{"events", true, true},	       {"return-path", true, true},	{"pause-before-switchover", true, true},
-	{"late-block-activate", true, true}, {"validate-uuid", true, true}, {"xbzrle", false, false},
-	{"rdma-pin-all", false, false},    {"release-ram", false, false},   {"postcopy-ram", false, false},
+	{"events", true, true},
+	{"return-path", true, true},
+	{"pause-before-switchover", true, true},
+	{"late-block-activate", true, true},
+	{"validate-uuid", true, true},
+	{"xbzrle", false, false},
+	{"rdma-pin-all", false, false},
+	{"release-ram", false, false},
+	{"postcopy-ram", false, false},
 };
 
 static enum rc add_capability(struct json *list, const char *name, bool on)
@@ -122,7 +132,8 @@ struct json *mig_capabilities(const struct mig_options *o, enum mig_role role)
 
 	for (size_t i = 0; !rc && i < ARRAY_SIZE(fixed_capabilities); i++)
 		rc = add_capability(list, fixed_capabilities[i].name,
-				    role == MIG_SOURCE ? fixed_capabilities[i].source : fixed_capabilities[i].target);
+				    role == MIG_SOURCE ? fixed_capabilities[i].source
+						       : fixed_capabilities[i].target);
 	if (!rc)
 		rc = add_capability(list, "multifd", o->multifd_channels > 0);
 	if (!rc)
@@ -136,13 +147,15 @@ struct json *mig_capabilities(const struct mig_options *o, enum mig_role role)
 
 struct json *mig_parameters(const struct mig_options *o, enum mig_role role, bool tls)
 {
-	struct json *j = js_pack("{s:s, s:s}", "tls-creds", tls ? MIG_TLS_ID : "", "tls-hostname", "");
+	struct json *j =
+		js_pack("{s:s, s:s}", "tls-creds", tls ? MIG_TLS_ID : "", "tls-hostname", "");
 	enum rc rc = j ? RC_OK : RC_NOMEM;
 
 	if (!rc && o->multifd_channels)
 		rc = js_set(j, "multifd-channels", js_new_int(o->multifd_channels));
 	if (!rc && role == MIG_SOURCE)
-		rc = js_set(j, "downtime-limit", js_new_int(MIN(o->initial_downtime_ms, o->downtime_limit_ms)));
+		rc = js_set(j, "downtime-limit",
+			    js_new_int(MIN(o->initial_downtime_ms, o->downtime_limit_ms)));
 	if (!rc && role == MIG_SOURCE)
 		rc = js_set(j, "max-bandwidth", js_new_int(o->max_bandwidth));
 	/* The launcher announces after `cont`; QEMU would do it when the state is loaded. */
@@ -155,8 +168,8 @@ struct json *mig_parameters(const struct mig_options *o, enum mig_role role, boo
  * guest a long pause for nothing.  It starts low, and is doubled after each pass as long as the passes
  * shrink; when they do not, waiting buys nothing and the whole limit is used.  The first two passes (the
  * whole memory, and what was written meanwhile) say nothing yet. */
-int64_t mig_next_downtime(const struct mig_options *o, int64_t limit_now, int64_t passes, int64_t remaining,
-			  int64_t remaining_before)
+int64_t mig_next_downtime(const struct mig_options *o, int64_t limit_now, int64_t passes,
+			  int64_t remaining, int64_t remaining_before)
 {
 	bool shrinks = remaining < remaining_before / 10 * 7;
 
@@ -170,14 +183,15 @@ struct json *mig_channels(const char *address, int port)
 	char text[8];
 
 	snprintf(text, sizeof(text), "%d", port);
-	return js_pack("{s:[{s:s, s:{s:s, s:s, s:s, s:s}}]}", "channels", "channel-type", "main", "addr",
-		       "transport", "socket", "type", "inet", "host", address, "port", text);
+	return js_pack("{s:[{s:s, s:{s:s, s:s, s:s, s:s}}]}", "channels", "channel-type", "main",
+		       "addr", "transport", "socket", "type", "inet", "host", address, "port",
+		       text);
 }
 
 struct json *mig_tls_object(const char *dir, const struct mig_tls *tls, enum mig_role role)
 {
-	return js_pack("{s:s, s:s, s:s, s:s, s:s*}", "qom-type", "tls-creds-psk", "id", MIG_TLS_ID, "dir", dir,
-		       "endpoint", role == MIG_SOURCE ? "client" : "server", "username",
+	return js_pack("{s:s, s:s, s:s, s:s, s:s*}", "qom-type", "tls-creds-psk", "id", MIG_TLS_ID,
+		       "dir", dir, "endpoint", role == MIG_SOURCE ? "client" : "server", "username",
 		       role == MIG_SOURCE ? tls->user : NULL);
 }
 
@@ -186,9 +200,14 @@ struct json *mig_tls_object(const char *dir, const struct mig_tls *tls, enum mig
 enum mig_status mig_status_parse(const char *s)
 {
 	static const char *const names[MIGQ__MAX] = {
-		[MIGQ_NONE] = "none",	   [MIGQ_SETUP] = "setup",	     [MIGQ_ACTIVE] = "active",
-		[MIGQ_DEVICE] = "device",  [MIGQ_COMPLETED] = "completed",   [MIGQ_FAILED] = "failed",
-		[MIGQ_CANCELLED] = "cancelled", [MIGQ_CANCELLING] = "cancelling",
+		[MIGQ_NONE] = "none",
+		[MIGQ_SETUP] = "setup",
+		[MIGQ_ACTIVE] = "active",
+		[MIGQ_DEVICE] = "device",
+		[MIGQ_COMPLETED] = "completed",
+		[MIGQ_FAILED] = "failed",
+		[MIGQ_CANCELLED] = "cancelled",
+		[MIGQ_CANCELLING] = "cancelling",
 		[MIGQ_PRE_SWITCHOVER] = "pre-switchover",
 	};
 
@@ -226,9 +245,10 @@ void mig_stats_parse(const struct json *q, struct mig_stats *out)
 
 struct json *mig_stats_json(const struct mig_stats *s)
 {
-	return js_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:I, s:I}", "memory", "total", s->total,
-		       "transferred", s->transferred, "remaining", s->remaining, "dirtyBytesPerSecond", s->dirty_rate,
-		       "bytesPerSecond", s->rate, "passes", s->passes, "zeroPages", s->zero_pages, "normalPages",
-		       s->normal_pages, "elapsedMs", s->elapsed_ms, "setupMs", s->setup_ms, "expectedDowntimeMs",
+	return js_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:I, s:I}", "memory",
+		       "total", s->total, "transferred", s->transferred, "remaining", s->remaining,
+		       "dirtyBytesPerSecond", s->dirty_rate, "bytesPerSecond", s->rate, "passes",
+		       s->passes, "zeroPages", s->zero_pages, "normalPages", s->normal_pages,
+		       "elapsedMs", s->elapsed_ms, "setupMs", s->setup_ms, "expectedDowntimeMs",
 		       s->expected_downtime_ms);
 }

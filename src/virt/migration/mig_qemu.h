@@ -30,7 +30,8 @@ struct mig_tls {
 };
 
 /* j may be NULL: defaults.  RC_INVALID with the member; RC_UNSUPPORTED for what is not there yet. */
-MUST_CHECK enum rc mig_options_decode(const struct json *j, struct mig_options *out, struct err *err);
+MUST_CHECK enum rc mig_options_decode(const struct json *j, struct mig_options *out,
+				      struct err *err);
 /* j may be NULL: no TLS. */
 MUST_CHECK enum rc mig_tls_decode(const struct json *j, struct mig_tls *out, struct err *err);
 /* A literal IPv4 or IPv6 address, never a name: nothing is resolved on the way. */
@@ -40,14 +41,23 @@ bool mig_is_address(const char *s);
 struct json *mig_capabilities(const struct mig_options *o, enum mig_role role);
 struct json *mig_parameters(const struct mig_options *o, enum mig_role role, bool tls);
 /* What QEMU's downtime-limit should be after a pass, given what was left after the one before it. */
-int64_t mig_next_downtime(const struct mig_options *o, int64_t limit_now, int64_t passes, int64_t remaining,
-			  int64_t remaining_before);
+int64_t mig_next_downtime(const struct mig_options *o, int64_t limit_now, int64_t passes,
+			  int64_t remaining, int64_t remaining_before);
 struct json *mig_channels(const char *address, int port);
 struct json *mig_tls_object(const char *dir, const struct mig_tls *tls, enum mig_role role);
 
 enum mig_status {
-	MIGQ_NONE, MIGQ_SETUP, MIGQ_ACTIVE, MIGQ_PRE_SWITCHOVER, MIGQ_DEVICE, MIGQ_COMPLETED, MIGQ_FAILED,
-	MIGQ_CANCELLING, MIGQ_CANCELLED, MIGQ_OTHER, MIGQ__MAX
+	MIGQ_NONE,
+	MIGQ_SETUP,
+	MIGQ_ACTIVE,
+	MIGQ_PRE_SWITCHOVER,
+	MIGQ_DEVICE,
+	MIGQ_COMPLETED,
+	MIGQ_FAILED,
+	MIGQ_CANCELLING,
+	MIGQ_CANCELLED,
+	MIGQ_OTHER,
+	MIGQ__MAX
 };
 enum mig_status mig_status_parse(const char *s);
 

@@ -76,7 +76,8 @@ static void on_request(struct ipc_call *call, const char *method, const struct j
 	if (p->free_server_in_request)
 		p->server = ipc_server_free(p->server);
 	if (str_eq(method, "echo"))
-		ipc_call_done(call, js_pack("{s:I}", "n", js_get_int(params, "n", -1)), &fd, fd >= 0);
+		ipc_call_done(call, js_pack("{s:I}", "n", js_get_int(params, "n", -1)), &fd,
+			      fd >= 0);
 	else if (str_eq(method, "fail"))
 		ipc_call_fail(call, RC_CONFLICT, "it is %s", "so");
 	else
@@ -101,7 +102,8 @@ static void on_reply(const struct ipc_reply *r, void *arg)
 
 static enum rc server_start(struct pair *p, struct ipc_version speaks)
 {
-	struct ipc_server_config config = {.name = "test", .speaks = speaks, .max_clients = 2, .mode = 0600};
+	struct ipc_server_config config = {
+		.name = "test", .speaks = speaks, .max_clients = 2, .mode = 0600};
 
 	p->fd = -1;
 	snprintf(p->dir, sizeof(p->dir), "/tmp/test_ipc.XXXXXX");
@@ -116,7 +118,8 @@ static enum rc server_start(struct pair *p, struct ipc_version speaks)
 
 static enum rc client_start(struct pair *p, struct ipc_version speaks, usec_t handshake)
 {
-	return ipc_client_open(&p->client, p->loop, p->path, "me", speaks, handshake, &client_ops, p, NULL);
+	return ipc_client_open(&p->client, p->loop, p->path, "me", speaks, handshake, &client_ops,
+			       p, NULL);
 }
 
 static void pair_stop(struct pair *p)
@@ -156,13 +159,15 @@ static void connected(struct pair *p)
 	assert_int_equal(p->ready, 1);
 }
 
-static enum rc call(struct pair *p, const char *method, int n, const int *fds, size_t n_fds, usec_t timeout)
+static enum rc call(struct pair *p, const char *method, int n, const int *fds, size_t n_fds,
+		    usec_t timeout)
 {
 	struct json *params = js_pack("{s:i}", "n", n);
 
 	if (!params)
 		return RC_NOMEM;
-	return ipc_call(p->client, &p->slot, method, params, fds, n_fds, timeout, on_reply, p, NULL);
+	return ipc_call(p->client, &p->slot, method, params, fds, n_fds, timeout, on_reply, p,
+			NULL);
 }
 
 static void the_highest_common_version_is_picked(void **state)
@@ -244,7 +249,8 @@ static void descriptors_that_nobody_takes_are_closed(void **state)
 	assert_int_equal(pipe2(pipefd, O_CLOEXEC), 0);
 	both[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	both[1] = pipefd[1];
-	assert_int_equal(call(&p, "echo", 1, both, 2, USEC_PER_SEC), RC_OK); /* gives the first one back */
+	assert_int_equal(call(&p, "echo", 1, both, 2, USEC_PER_SEC),
+			 RC_OK); /* gives the first one back */
 	turn(&p);
 	assert_int_equal(p.replies, 1);
 	assert_int_equal(read(pipefd[0], &c, 1), 0);
@@ -346,10 +352,12 @@ static void a_live_socket_is_not_replaced_and_a_stale_one_is(void **state)
 {
 	struct pair p = {0};
 	struct ipc_server *second = NULL;
-	struct ipc_server_config config = {.name = "b", .speaks = {1, 1}, .max_clients = 1, .mode = 0600};
+	struct ipc_server_config config = {
+		.name = "b", .speaks = {1, 1}, .max_clients = 1, .mode = 0600};
 
 	assert_int_equal(server_start(&p, (struct ipc_version){1, 1}), RC_OK);
-	assert_int_equal(ipc_server_new(&second, p.loop, p.path, &config, &server_ops, &p, NULL), RC_EXISTS);
+	assert_int_equal(ipc_server_new(&second, p.loop, p.path, &config, &server_ops, &p, NULL),
+			 RC_EXISTS);
 	p.server = ipc_server_free(p.server);
 	/* a file left by a dead process */
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -358,7 +366,8 @@ static void a_live_socket_is_not_replaced_and_a_stale_one_is(void **state)
 	memcpy(a.sun_path, p.path, strlen(p.path));
 	assert_int_equal(bind(s, (struct sockaddr *)&a, sizeof(a)), 0);
 	close(s);
-	assert_int_equal(ipc_server_new(&p.server, p.loop, p.path, &config, &server_ops, &p, NULL), RC_OK);
+	assert_int_equal(ipc_server_new(&p.server, p.loop, p.path, &config, &server_ops, &p, NULL),
+			 RC_OK);
 	struct stat st;
 
 	assert_int_equal(stat(p.path, &st), 0);
@@ -387,8 +396,11 @@ static void raw_frame(int fd, const char *text)
 static void peers_that_break_the_rules_are_disconnected(void **state)
 {
 	static const char *const bad[] = {
-		"{\"id\": 1, \"method\": \"echo\"}",	       /* before hello */
-		"{\"id\": 1}", "[]", "{", "",
+		"{\"id\": 1, \"method\": \"echo\"}", /* before hello */
+		"{\"id\": 1}",
+		"[]",
+		"{",
+		"",
 		"{\"id\": 1, \"method\": \"hello\", \"fds\": 3}", /* descriptors that did not come */
 		"{\"id\": -1, \"method\": \"hello\"}",
 		"{\"id\": 1, \"method\": \"hello\", \"params\": 3}",
@@ -442,7 +454,9 @@ static void a_client_that_never_reads_is_dropped(void **state)
 
 	assert_int_equal(server_start(&p, (struct ipc_version){1, 1}), RC_OK);
 	fd = raw_connect(&p);
-	raw_frame(fd, "{\"id\":0,\"method\":\"hello\",\"params\":{\"versions\":{\"min\":1,\"max\":1}}}");
+	raw_frame(
+		fd,
+		"{\"id\":0,\"method\":\"hello\",\"params\":{\"versions\":{\"min\":1,\"max\":1}}}");
 	turn(&p);
 	assert_int_equal(ipc_server_clients(p.server), 1);
 	memset(big, 'x', 500000);

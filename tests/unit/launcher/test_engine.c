@@ -72,8 +72,10 @@ static void qsay(struct rig *r, const char *fmt, ...)
 
 static void qevent(struct rig *r, const char *name, const char *data)
 {
-	qsay(r, "{\"event\": \"%s\", \"data\": %s, \"timestamp\": {\"seconds\": 1700000000, \"microseconds\": 5}}", name,
-	     data);
+	qsay(r,
+	     "{\"event\": \"%s\", \"data\": %s, \"timestamp\": {\"seconds\": 1700000000, "
+	     "\"microseconds\": 5}}",
+	     name, data);
 }
 
 static void qstatus(struct rig *r, const char *status)
@@ -97,12 +99,16 @@ static void qanswer(struct rig *r, const struct json *msg)
 		return;
 	if (str_eq(r->fails, cmd) && r->fail_times) {
 		r->fail_times--;
-		qsay(r, "{\"id\": %lld, \"error\": {\"class\": \"GenericError\", \"desc\": \"refused by script\"}}", id);
+		qsay(r,
+		     "{\"id\": %lld, \"error\": {\"class\": \"GenericError\", \"desc\": \"refused "
+		     "by script\"}}",
+		     id);
 	} else if (str_eq(cmd, "query-status")) {
 		const char *s = r->run_state_delay > 0 ? "finish-migrate" : r->run_state;
 
 		r->run_state_delay--;
-		qsay(r, "{\"id\": %lld, \"return\": {\"status\": \"%s\", \"running\": true}}", id, s);
+		qsay(r, "{\"id\": %lld, \"return\": {\"status\": \"%s\", \"running\": true}}", id,
+		     s);
 	} else if (str_eq(cmd, "query-migrate")) {
 		qsay(r, "{\"id\": %lld, \"return\": %s}", id, r->mig);
 	} else {
@@ -122,8 +128,10 @@ static void qaccept(struct rig *r)
 			continue;
 		r->socket_used = i;
 		sbuf_reset(&r->in);
-		qsay(r, "{\"QMP\": {\"version\": {\"qemu\": {\"major\": %d, \"minor\": 0, \"micro\": 2}}, "
-			"\"capabilities\": [\"oob\"]}}",
+		qsay(r,
+		     "{\"QMP\": {\"version\": {\"qemu\": {\"major\": %d, \"minor\": 0, \"micro\": "
+		     "2}}, "
+		     "\"capabilities\": [\"oob\"]}}",
 		     r->major);
 	}
 }
@@ -152,7 +160,8 @@ static void on_event(const char *name, const struct json *data, void *arg)
 {
 	struct rig *r = arg;
 
-	assert_int_equal(js_append(r->events, js_pack("{s:s, s:O}", "event", name, "data", data)), RC_OK);
+	assert_int_equal(js_append(r->events, js_pack("{s:s, s:O}", "event", name, "data", data)),
+			 RC_OK);
 }
 
 static const struct ipc_client_ops client_ops = {.on_event = on_event};
@@ -199,7 +208,9 @@ static void on_answer(const struct ipc_reply *reply, void *arg)
 static void ask(struct rig *r, struct answer *a, const char *method, struct json *params)
 {
 	*a = (struct answer){.done = false};
-	assert_int_equal(ipc_call(r->c, NULL, method, params, NULL, 0, 20 * USEC_PER_SEC, on_answer, a, NULL), RC_OK);
+	assert_int_equal(ipc_call(r->c, NULL, method, params, NULL, 0, 20 * USEC_PER_SEC, on_answer,
+				  a, NULL),
+			 RC_OK);
 }
 
 static enum rc call(struct rig *r, const char *method, struct json *params)
@@ -213,12 +224,14 @@ static enum rc call(struct rig *r, const char *method, struct json *params)
 }
 
 /* The last event of this name with data.key == value; borrowed. */
-static const struct json *heard(const struct rig *r, const char *name, const char *key, const char *value)
+static const struct json *heard(const struct rig *r, const char *name, const char *key,
+				const char *value)
 {
 	for (size_t i = js_len(r->events); i-- > 0;) {
 		const struct json *e = js_item(r->events, i);
 
-		if (str_eq(js_get_str(e, "event"), name) && str_eq(js_get_str(js_get(e, "data"), key), value))
+		if (str_eq(js_get_str(e, "event"), name) &&
+		    str_eq(js_get_str(js_get(e, "data"), key), value))
 			return js_get(e, "data");
 	}
 	return NULL;
@@ -255,9 +268,11 @@ static int listen_at(const struct rig *r, const char *name)
 static void write_record(const struct rig *r, const char *accel)
 {
 	static const char spec[] =
-		"{\"name\": \"default/vm\", \"vmiUid\": \"u\", \"machine\": \"pc-q35-10.0\", \"cpuModel\": \"max\", "
+		"{\"name\": \"default/vm\", \"vmiUid\": \"u\", \"machine\": \"pc-q35-10.0\", "
+		"\"cpuModel\": \"max\", "
 		"\"memoryBytes\": 1048576, \"uid\": 65534, \"gid\": 65534, \"netnsFd\": \"n\"}";
-	CLEANUP(mem_freep) char *boot = NULL;
+	CLEANUP(mem_freep)
+	char *boot = NULL;
 	struct proc p = {.pid = r->child, .pidfd = -1};
 	char text[1024], path[100];
 	size_t n;
@@ -265,24 +280,27 @@ static void write_record(const struct rig *r, const char *accel)
 	assert_true(proc_identify(&p));
 	assert_int_equal(file_read("/proc/sys/kernel/random/boot_id", 64, &boot, &n, NULL), RC_OK);
 	n = (size_t)snprintf(text, sizeof(text),
-			     "{\"version\": 1, \"bootId\": \"%.36s\", \"mode\": \"run\", \"accel\": \"%s\", \"accelReason\": "
-			     "\"\", \"machine\": \"m\", \"cgroup\": false, \"reaper\": {\"pid\": %d, \"start\": %llu}, "
+			     "{\"version\": 1, \"bootId\": \"%.36s\", \"mode\": \"run\", "
+			     "\"accel\": \"%s\", \"accelReason\": "
+			     "\"\", \"machine\": \"m\", \"cgroup\": false, \"reaper\": {\"pid\": "
+			     "%d, \"start\": %llu}, "
 			     "\"qemu\": {\"pid\": %d, \"start\": %llu}, \"spec\": %s}",
-			     boot, accel, (int)p.pid, (unsigned long long)p.start, (int)p.pid, (unsigned long long)p.start,
-			     spec);
+			     boot, accel, (int)p.pid, (unsigned long long)p.start, (int)p.pid,
+			     (unsigned long long)p.start, spec);
 	snprintf(path, sizeof(path), "%s/vm.json", r->dir);
 	assert_int_equal(file_write_durable(path, text, n, 0600, NULL), RC_OK);
 }
 
 static void start_launcher(struct rig *r)
 {
-	struct launcher_config config = {.dir = r->dir, .qemu = "/nonexistent", .kvm_cache = "/nonexistent"};
+	struct launcher_config config = {
+		.dir = r->dir, .qemu = "/nonexistent", .kvm_cache = "/nonexistent"};
 	char path[100];
 
 	assert_int_equal(launcher_new(&r->l, r->loop, &config, NULL), RC_OK);
 	snprintf(path, sizeof(path), "%s/launcher.sock", r->dir);
-	assert_int_equal(ipc_client_open(&r->c, r->loop, path, "test", (struct ipc_version){1, 1}, USEC_PER_SEC,
-					 &client_ops, r, NULL),
+	assert_int_equal(ipc_client_open(&r->c, r->loop, path, "test", (struct ipc_version){1, 1},
+					 USEC_PER_SEC, &client_ops, r, NULL),
 			 RC_OK);
 }
 
@@ -348,7 +366,8 @@ static void expect_state(struct rig *r, const char *state, const char *reason)
 
 static struct json *record(const struct rig *r)
 {
-	CLEANUP(mem_freep) char *text = NULL;
+	CLEANUP(mem_freep)
+	char *text = NULL;
 	struct json *j = NULL;
 	char path[100];
 	size_t n;
@@ -366,9 +385,10 @@ static struct json *uid_params(void)
 
 static struct json *out_params(int switch_ms, int max_pause_ms)
 {
-	return js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:i, s:i}}", "migrationUid", "m1", "address", "10.0.0.2", "tls", "user",
-		       "ferry", "key", "00112233445566778899aabbccddeeff", "options", "switchoverTimeoutMs", switch_ms,
-		       "maxPauseMs", max_pause_ms);
+	return js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:i, s:i}}", "migrationUid", "m1", "address",
+		       "10.0.0.2", "tls", "user", "ferry", "key",
+		       "00112233445566778899aabbccddeeff", "options", "switchoverTimeoutMs",
+		       switch_ms, "maxPauseMs", max_pause_ms);
 }
 
 static void to_pre_switchover(struct rig *r, int switch_ms, int max_pause_ms)
@@ -394,7 +414,8 @@ static void a_running_vm_is_adopted_and_paused(void **state)
 	expect_state(&r, "paused", "PausedByUser");
 	assert_int_equal(call(&r, "unpause", NULL), RC_OK);
 	expect_state(&r, "running", "Unpaused");
-	assert_int_equal(call(&r, "start", js_pack("{s:s, s:{}}", "mode", "run", "spec")), RC_CONFLICT);
+	assert_int_equal(call(&r, "start", js_pack("{s:s, s:{}}", "mode", "run", "spec")),
+			 RC_CONFLICT);
 	assert_int_equal(call(&r, "exit", NULL), RC_CONFLICT);
 	assert_int_equal(call(&r, "nothing", NULL), RC_METHOD);
 	assert_int_equal(call(&r, "pause", js_pack("{s:i}", "surprise", 1)), RC_INVALID);
@@ -475,15 +496,21 @@ static void released_is_durable_before_completed_is_told(void **state)
 				       "query-migrate-parameters migrate "));
 	expect_state(&r, "pre-switchover", NULL);
 	assert_int_equal(call(&r, "pause", NULL), RC_CONFLICT);
-	assert_int_equal(call(&r, "release", js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)), RC_CONFLICT);
-	assert_int_equal(call(&r, "continueOutgoing", js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)), RC_OK);
+	assert_int_equal(
+		call(&r, "release", js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)),
+		RC_CONFLICT);
+	assert_int_equal(call(&r, "continueOutgoing",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)),
+			 RC_OK);
 	assert_non_null(strstr(r.sent, "migrate-continue "));
 	snprintf(r.run_state, sizeof(r.run_state), "postmigrate");
-	snprintf(r.mig, sizeof(r.mig), "{\"status\": \"completed\", \"downtime\": 7, \"ram\": {\"transferred\": 42}}");
+	snprintf(r.mig, sizeof(r.mig),
+		 "{\"status\": \"completed\", \"downtime\": 7, \"ram\": {\"transferred\": 42}}");
 	r.run_state_delay = 3;
 	qstatus(&r, "completed");
 	const struct json *e = await(&r, "migration", "phase", "completed");
-	CLEANUP(js_unrefp) struct json *rec = record(&r);
+	CLEANUP(js_unrefp)
+	struct json *rec = record(&r);
 
 	assert_true(js_get_bool(rec, "released", false));
 	assert_int_equal(js_get_int(rec, "epoch", -1), 4);
@@ -514,7 +541,9 @@ static void a_record_that_cannot_be_written_releases_nothing(void **state)
 
 	rig_up(&r, "running");
 	to_pre_switchover(&r, 10000, 0);
-	assert_int_equal(call(&r, "continueOutgoing", js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)), RC_OK);
+	assert_int_equal(call(&r, "continueOutgoing",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)),
+			 RC_OK);
 	snprintf(path, sizeof(path), "%s/migration.json", r.dir);
 	unlink(path);
 	assert_int_equal(mkdir(path, 0700), 0); /* a folder cannot be replaced by a file */
@@ -562,7 +591,9 @@ static void a_completion_that_overtakes_the_cancel_counts(void **state)
 
 	rig_up(&r, "running");
 	to_pre_switchover(&r, 10000, 0);
-	assert_int_equal(call(&r, "continueOutgoing", js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 2)), RC_OK);
+	assert_int_equal(call(&r, "continueOutgoing",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 2)),
+			 RC_OK);
 	assert_int_equal(call(&r, "cancelOutgoing", uid_params()), RC_OK);
 	snprintf(r.run_state, sizeof(r.run_state), "postmigrate");
 	qstatus(&r, "completed");
@@ -671,18 +702,23 @@ static void bad_parameters_are_refused(void **state)
 	struct rig r;
 
 	rig_up(&r, "running");
-	assert_int_equal(call(&r, "startOutgoing", js_pack("{s:s, s:s}", "migrationUid", "../x", "address", "10.0.0.1")),
-			 RC_INVALID);
-	assert_int_equal(call(&r, "startOutgoing", js_pack("{s:s, s:s}", "migrationUid", "a", "address", "host,x=y")),
+	assert_int_equal(call(&r, "startOutgoing",
+			      js_pack("{s:s, s:s}", "migrationUid", "../x", "address", "10.0.0.1")),
 			 RC_INVALID);
 	assert_int_equal(call(&r, "startOutgoing",
-			      js_pack("{s:s, s:s, s:{s:b}}", "migrationUid", "a", "address", "::1", "options", "postCopy", 1)),
+			      js_pack("{s:s, s:s}", "migrationUid", "a", "address", "host,x=y")),
+			 RC_INVALID);
+	assert_int_equal(call(&r, "startOutgoing",
+			      js_pack("{s:s, s:s, s:{s:b}}", "migrationUid", "a", "address", "::1",
+				      "options", "postCopy", 1)),
 			 RC_UNSUPPORTED);
-	assert_int_equal(call(&r, "startOutgoing",
-			      js_pack("{s:s, s:s, s:{s:s, s:s}}", "migrationUid", "a", "address", "::1", "tls", "user", "f\n",
-				      "key", "00112233445566778899aabbccddeeff")),
-			 RC_INVALID);
-	assert_int_equal(call(&r, "prepareIncoming", js_pack("{s:s, s:s}", "migrationUid", "a", "address", "::1")),
+	assert_int_equal(
+		call(&r, "startOutgoing",
+		     js_pack("{s:s, s:s, s:{s:s, s:s}}", "migrationUid", "a", "address", "::1",
+			     "tls", "user", "f\n", "key", "00112233445566778899aabbccddeeff")),
+		RC_INVALID);
+	assert_int_equal(call(&r, "prepareIncoming",
+			      js_pack("{s:s, s:s}", "migrationUid", "a", "address", "::1")),
 			 RC_CONFLICT);
 	expect_state(&r, "running", NULL);
 	rig_down(&r);
@@ -716,14 +752,16 @@ static void the_target_stands_until_it_is_permitted(void **state)
 	assert_int_equal(a.rc, RC_OK);
 	assert_int_equal(js_get_int(a.result, "resumeAt", 0), 1700000000000005);
 	js_unref(a.result);
-	CLEANUP(js_unrefp) struct json *rec = record(&r);
+	CLEANUP(js_unrefp)
+	struct json *rec = record(&r);
 
 	assert_true(js_get_bool(rec, "resumed", false));
 	expect_state(&r, "running", "MigrationResumed");
 	turn(&r, 30);
 	assert_non_null(strstr(r.sent, "cont announce-self "));
 	assert_int_equal(call(&r, "abortIncoming", uid_params()), RC_CONFLICT);
-	assert_int_equal(call(&r, "resumeIncoming", uid_params()), RC_OK); /* said again, answered again */
+	assert_int_equal(call(&r, "resumeIncoming", uid_params()),
+			 RC_OK); /* said again, answered again */
 	rig_down(&r);
 }
 
@@ -736,7 +774,8 @@ static void loaded_is_no_permission(void **state)
 	qstatus(&r, "completed");
 	await(&r, "migration", "phase", "loaded");
 	assert_int_equal(call(&r, "unpause", NULL), RC_CONFLICT);
-	assert_int_equal(call(&r, "resumeIncoming", js_pack("{s:s}", "migrationUid", "another")), RC_CONFLICT);
+	assert_int_equal(call(&r, "resumeIncoming", js_pack("{s:s}", "migrationUid", "another")),
+			 RC_CONFLICT);
 	assert_null(strstr(r.sent, "cont "));
 	assert_int_equal(call(&r, "abortIncoming", uid_params()), RC_OK);
 	const struct json *e = await(&r, "state", "state", "gone");
@@ -751,7 +790,8 @@ static void a_failed_load_is_told_with_qemus_reason(void **state)
 
 	rig_up(&r, "inmigrate");
 	assert_int_equal(call(&r, "prepareIncoming", in_params()), RC_OK);
-	snprintf(r.mig, sizeof(r.mig), "{\"status\": \"failed\", \"error-desc\": \"no such section\"}");
+	snprintf(r.mig, sizeof(r.mig),
+		 "{\"status\": \"failed\", \"error-desc\": \"no such section\"}");
 	qstatus(&r, "failed");
 	const struct json *e = await(&r, "migration", "phase", "failed");
 
@@ -766,7 +806,8 @@ static void a_permission_that_waits_too_long_is_a_timeout(void **state)
 
 	rig_up(&r, "inmigrate");
 	assert_int_equal(call(&r, "prepareIncoming", in_params()), RC_OK);
-	assert_int_equal(call(&r, "resumeIncoming", js_pack("{s:s, s:i}", "migrationUid", "m1", "timeoutMs", 50)),
+	assert_int_equal(call(&r, "resumeIncoming",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "timeoutMs", 50)),
 			 RC_TIMEOUT);
 	assert_null(strstr(r.sent, "cont "));
 	rig_down(&r);

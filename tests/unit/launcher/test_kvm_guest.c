@@ -21,7 +21,7 @@ enum { ROM = 65536, CODE_AT = 0x100 };
 
 /* Enables A20, copies the program from the ROM to 0x1000 and jumps there. */
 static const unsigned char copier[] = {
-	0xfa,			    /* cli */
+	0xfa,				    /* cli */
 	0xe4, 0x92, 0x0c, 0x02, 0xe6, 0x92, /* in al,92h; or al,2; out 92h,al */
 	0xb8, 0x00, 0xf0, 0x8e, 0xd8,	    /* ds = f000h */
 	0x31, 0xc0, 0x8e, 0xc0,		    /* es = 0 */
@@ -65,8 +65,9 @@ static void an_emulated_cpu_passes_every_stage(void **state)
 
 	if (pid == 0) {
 		alarm(60);
-		execl(qemu, qemu, "-accel", "tcg", "-cpu", "max", "-machine", "pc", "-m", "16", "-nodefaults", "-display",
-		      "none", "-bios", rom, "-chardev", debug, "-device", "isa-debugcon,iobase=0xf4,chardev=d", NULL);
+		execl(qemu, qemu, "-accel", "tcg", "-cpu", "max", "-machine", "pc", "-m", "16",
+		      "-nodefaults", "-display", "none", "-bios", rom, "-chardev", debug, "-device",
+		      "isa-debugcon,iobase=0xf4,chardev=d", NULL);
 		_exit(127);
 	}
 	close(out[1]);
@@ -95,7 +96,8 @@ static void the_verdict_is_remembered_until_the_next_boot(void **state)
 
 	close(fd);
 	assert_int_equal(file_read("/proc/sys/kernel/random/boot_id", 64, &boot, &n, NULL), RC_OK);
-	snprintf(line, sizeof(line), "{\"bootId\": \"%.36s\", \"works\": true, \"reason\": \"as remembered\"}", boot);
+	snprintf(line, sizeof(line),
+		 "{\"bootId\": \"%.36s\", \"works\": true, \"reason\": \"as remembered\"}", boot);
 	assert_int_equal(file_write_durable(path, line, strlen(line), 0600, NULL), RC_OK);
 	kvm_probe_cached(path, &v);
 	assert_true(v.works);

@@ -37,8 +37,9 @@ static void gone_is_final_and_every_living_state_can_end(void **state)
 static void only_a_standing_vm_becomes_running(void **state)
 {
 	static const bool may[VM_STATE__MAX] = {
-		[VM_STARTING] = true, [VM_PRELAUNCH] = true,	 [VM_INCOMING] = true,	  [VM_PAUSED] = true,
-		[VM_MIGRATING] = true, [VM_PRE_SWITCHOVER] = true, [VM_POSTMIGRATE] = true, [VM_CRASHED] = true,
+		[VM_STARTING] = true,	 [VM_PRELAUNCH] = true, [VM_INCOMING] = true,
+		[VM_PAUSED] = true,	 [VM_MIGRATING] = true, [VM_PRE_SWITCHOVER] = true,
+		[VM_POSTMIGRATE] = true, [VM_CRASHED] = true,
 	};
 	enum vm_state next;
 
@@ -49,7 +50,8 @@ static void only_a_standing_vm_becomes_running(void **state)
 /* The page must show each edge, and no other: lines "from -> to: event" of its tables. */
 static void the_page_draws_the_tables(void **state)
 {
-	CLEANUP(mem_freep) char *page = NULL;
+	CLEANUP(mem_freep)
+	char *page = NULL;
 	size_t n, edges = 0, drawn = 0;
 	char line[96];
 
@@ -61,7 +63,8 @@ static void the_page_draws_the_tables(void **state)
 			if (!vm_state_next((enum vm_state)s, (enum vm_event)e, &next))
 				continue;
 			edges++;
-			snprintf(line, sizeof(line), "\n    %s -> %s: %s\n", vm_state_name((enum vm_state)s), vm_state_name(next),
+			snprintf(line, sizeof(line), "\n    %s -> %s: %s\n",
+				 vm_state_name((enum vm_state)s), vm_state_name(next),
 				 vm_event_name((enum vm_event)e));
 			if (!strstr(page, line))
 				fail_msg("docs/internals/launcher.md lacks '%s'", line + 1);
@@ -71,7 +74,8 @@ static void the_page_draws_the_tables(void **state)
 			if (!move_phase_next_is_legal((enum move_phase)a, (enum move_phase)b))
 				continue;
 			edges++;
-			snprintf(line, sizeof(line), "\n    %s -> %s\n", move_phase_name((enum move_phase)a),
+			snprintf(line, sizeof(line), "\n    %s -> %s\n",
+				 move_phase_name((enum move_phase)a),
 				 move_phase_name((enum move_phase)b));
 			if (!strstr(page, line))
 				fail_msg("docs/internals/launcher.md lacks '%s'", line + 1);
@@ -90,7 +94,8 @@ static void options_have_defaults_and_limits(void **state)
 		enum rc rc;
 	} cases[] = {
 		{"{}", RC_OK},
-		{"{\"downtimeLimitMs\": 900, \"maxBandwidthBytes\": 0, \"multifdChannels\": 8}", RC_OK},
+		{"{\"downtimeLimitMs\": 900, \"maxBandwidthBytes\": 0, \"multifdChannels\": 8}",
+		 RC_OK},
 		{"{\"downtimeLimitMs\": 0}", RC_INVALID},
 		{"{\"downtimeLimitMs\": \"1\"}", RC_INVALID},
 		{"{\"maxBandwidthBytes\": -1}", RC_INVALID},
@@ -114,7 +119,8 @@ static void options_have_defaults_and_limits(void **state)
 
 static void expect_json(struct json *j, const char *want)
 {
-	CLEANUP(mem_freep) char *text = js_to_text(j);
+	CLEANUP(mem_freep)
+	char *text = js_to_text(j);
 
 	assert_string_equal(text, want);
 	js_unref(j);
@@ -131,22 +137,29 @@ static void arguments_are_as_recorded(void **state)
 		    "{\"capability\":\"return-path\",\"state\":true},"
 		    "{\"capability\":\"pause-before-switchover\",\"state\":true},"
 		    "{\"capability\":\"late-block-activate\",\"state\":true},"
-		    "{\"capability\":\"validate-uuid\",\"state\":true},{\"capability\":\"xbzrle\",\"state\":false},"
-		    "{\"capability\":\"rdma-pin-all\",\"state\":false},{\"capability\":\"release-ram\",\"state\":false},"
-		    "{\"capability\":\"postcopy-ram\",\"state\":false},{\"capability\":\"multifd\",\"state\":false},"
+		    "{\"capability\":\"validate-uuid\",\"state\":true},{\"capability\":\"xbzrle\","
+		    "\"state\":false},"
+		    "{\"capability\":\"rdma-pin-all\",\"state\":false},{\"capability\":\"release-"
+		    "ram\",\"state\":false},"
+		    "{\"capability\":\"postcopy-ram\",\"state\":false},{\"capability\":\"multifd\","
+		    "\"state\":false},"
 		    "{\"capability\":\"auto-converge\",\"state\":false}]}");
 	expect_json(mig_parameters(&o, MIG_SOURCE, true),
-		    "{\"tls-creds\":\"ferry-tls\",\"tls-hostname\":\"\",\"downtime-limit\":20,\"max-bandwidth\":0}");
+		    "{\"tls-creds\":\"ferry-tls\",\"tls-hostname\":\"\",\"downtime-limit\":20,"
+		    "\"max-bandwidth\":0}");
 	expect_json(mig_parameters(&o, MIG_TARGET, false),
 		    "{\"tls-creds\":\"\",\"tls-hostname\":\"\",\"announce-rounds\":0}");
 	expect_json(mig_channels("fd00::1", 49152),
-		    "{\"channels\":[{\"channel-type\":\"main\",\"addr\":{\"transport\":\"socket\",\"type\":\"inet\","
+		    "{\"channels\":[{\"channel-type\":\"main\",\"addr\":{\"transport\":\"socket\","
+		    "\"type\":\"inet\","
 		    "\"host\":\"fd00::1\",\"port\":\"49152\"}}]}");
 	expect_json(mig_tls_object("/creds/u", &tls, MIG_SOURCE),
-		    "{\"qom-type\":\"tls-creds-psk\",\"id\":\"ferry-tls\",\"dir\":\"/creds/u\",\"endpoint\":\"client\","
+		    "{\"qom-type\":\"tls-creds-psk\",\"id\":\"ferry-tls\",\"dir\":\"/creds/"
+		    "u\",\"endpoint\":\"client\","
 		    "\"username\":\"ferry\"}");
 	expect_json(mig_tls_object("/creds/u", &tls, MIG_TARGET),
-		    "{\"qom-type\":\"tls-creds-psk\",\"id\":\"ferry-tls\",\"dir\":\"/creds/u\",\"endpoint\":\"server\"}");
+		    "{\"qom-type\":\"tls-creds-psk\",\"id\":\"ferry-tls\",\"dir\":\"/creds/"
+		    "u\",\"endpoint\":\"server\"}");
 }
 
 static void the_pause_limit_follows_the_passes(void **state)
@@ -157,17 +170,20 @@ static void the_pause_limit_follows_the_passes(void **state)
 	assert_int_equal(mig_next_downtime(&o, 20, 1, 1000, 0), 20);
 	assert_int_equal(mig_next_downtime(&o, 20, 2, 1000, 1000), 20);
 	assert_int_equal(mig_next_downtime(&o, 20, 3, 100, 1000), 40);
-	assert_int_equal(mig_next_downtime(&o, 160, 6, 10, 100), 300); /* never above the declared one */
+	assert_int_equal(mig_next_downtime(&o, 160, 6, 10, 100),
+			 300); /* never above the declared one */
 	assert_int_equal(mig_next_downtime(&o, 20, 3, 900, 1000), 300); /* shrinks no more */
 	assert_int_equal(mig_next_downtime(&o, 300, 9, 10, 1000), 300);
 }
 
 static void statistics_are_read(void **state)
 {
-	static const char text[] = "{\"status\": \"active\", \"total-time\": 5, \"expected-downtime\": 9, \"ram\": "
-				   "{\"total\": 100, \"transferred\": 7, \"remaining\": 3, \"page-size\": 4096, "
-				   "\"dirty-pages-rate\": 2, \"mbps\": 8.0, \"dirty-sync-count\": 4}}";
-	CLEANUP(js_unrefp) struct json *j = NULL;
+	static const char text[] =
+		"{\"status\": \"active\", \"total-time\": 5, \"expected-downtime\": 9, \"ram\": "
+		"{\"total\": 100, \"transferred\": 7, \"remaining\": 3, \"page-size\": 4096, "
+		"\"dirty-pages-rate\": 2, \"mbps\": 8.0, \"dirty-sync-count\": 4}}";
+	CLEANUP(js_unrefp)
+	struct json *j = NULL;
 	struct mig_stats s;
 
 	assert_int_equal(js_parse(text, strlen(text), &j, NULL), RC_OK);
@@ -203,7 +219,8 @@ static void put_file(const char *root, const char *name, const char *text)
 
 static void expect_file(const char *root, const char *name, const char *want)
 {
-	CLEANUP(mem_freep) char *text = NULL;
+	CLEANUP(mem_freep)
+	char *text = NULL;
 	char path[256];
 	size_t n;
 
@@ -215,7 +232,8 @@ static void expect_file(const char *root, const char *name, const char *want)
 static void limits_are_written_where_the_kernel_offers_them(void **state)
 {
 	char root[] = "/tmp/test_cgroup.XXXXXX", dir[128], path[] = "ferry.slice/vm-1.scope";
-	struct launch_cgroup c = {.path = path, .memory_max = 1000, .cpu_weight = 50, .cpu_quota_us = 20000};
+	struct launch_cgroup c = {
+		.path = path, .memory_max = 1000, .cpu_weight = 50, .cpu_quota_us = 20000};
 	struct err err = {0};
 	int fd = -1;
 
@@ -276,10 +294,18 @@ static void records_survive_and_pids_of_another_boot_do_not(void **state)
 {
 	char dir[] = "/tmp/test_record.XXXXXX", path[64];
 	char name[] = "default/vm", uid[] = "u", machine[] = "pc-q35-10.0";
-	struct launch_spec spec = {.name = name, .vmi_uid = uid, .machine = machine, .sockets = 1, .cores = 2,
+	struct launch_spec spec = {.name = name,
+				   .vmi_uid = uid,
+				   .machine = machine,
+				   .sockets = 1,
+				   .cores = 2,
 				   .threads = 1};
-	struct launcher a = {.config.dir = dir, .spec = &spec, .mode = QEMU_INCOMING, .accel = "tcg",
-			     .reaper = {11, 12, -1}, .qemu = {13, 14, -1}};
+	struct launcher a = {.config.dir = dir,
+			     .spec = &spec,
+			     .mode = QEMU_INCOMING,
+			     .accel = "tcg",
+			     .reaper = {11, 12, -1},
+			     .qemu = {13, 14, -1}};
 	struct launcher b = {.config.dir = dir}, c = {.config.dir = dir};
 	char *text = NULL, *boot;
 	size_t n;

@@ -22,7 +22,8 @@
 
 static struct json *read_json(const char *name)
 {
-	CLEANUP(mem_freep) char *text = NULL;
+	CLEANUP(mem_freep)
+	char *text = NULL;
 	struct json *j = NULL;
 	char path[512];
 	size_t n;
@@ -35,7 +36,8 @@ static struct json *read_json(const char *name)
 
 static struct launch_spec *read_spec(const char *name)
 {
-	CLEANUP(js_unrefp) struct json *j = read_json(name);
+	CLEANUP(js_unrefp)
+	struct json *j = read_json(name);
 	struct launch_spec *s = NULL;
 	struct err err = {0};
 
@@ -44,23 +46,33 @@ static struct launch_spec *read_spec(const char *name)
 	return s;
 }
 
-static char fd_names[][16] = {"kernel", "initrd", "tap:default", "code", "vars", "root:0", "root:1",
-			      "data:0", "seed:0", "more:0", "lun:0", "tap:a", "tap:b"};
+static char fd_names[][16] = {"kernel", "initrd", "tap:default", "code",   "vars",
+			      "root:0", "root:1", "data:0",	 "seed:0", "more:0",
+			      "lun:0",	"tap:a",  "tap:b"};
 
 static void make_env(struct qemu_env *env, struct qemu_fd *fds, enum qemu_mode mode, bool kvm)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(fd_names); i++)
 		fds[i] = (struct qemu_fd){fd_names[i], 20 + (int)i,
-					  str_eq(fd_names[i], "lun:0") || str_eq(fd_names[i], "data:0")};
-	*env = (struct qemu_env){.mode = mode, .kvm = kvm, .qemu = "/usr/bin/qemu-system-x86_64", .fds = fds,
-				 .n_fds = ARRAY_SIZE(fd_names), .qmp_fd = {10, 11}, .serial_fd = 12,
-				 .serial_log_fd = 13, .realtime = (usec_t)1767225600 * USEC_PER_SEC};
+					  str_eq(fd_names[i], "lun:0") ||
+						  str_eq(fd_names[i], "data:0")};
+	*env = (struct qemu_env){.mode = mode,
+				 .kvm = kvm,
+				 .qemu = "/usr/bin/qemu-system-x86_64",
+				 .fds = fds,
+				 .n_fds = ARRAY_SIZE(fd_names),
+				 .qmp_fd = {10, 11},
+				 .serial_fd = 12,
+				 .serial_log_fd = 13,
+				 .realtime = (usec_t)1767225600 * USEC_PER_SEC};
 }
 
 static void golden(const char *name, enum qemu_mode mode, const char *mode_name, bool kvm)
 {
-	CLEANUP(launch_spec_freep) struct launch_spec *s = read_spec(name);
-	CLEANUP(mem_freep) char *want = NULL;
+	CLEANUP(launch_spec_freep)
+	struct launch_spec *s = read_spec(name);
+	CLEANUP(mem_freep)
+	char *want = NULL;
 	struct qemu_fd fds[ARRAY_SIZE(fd_names)];
 	struct qemu_env env;
 	struct argv argv = {0};
@@ -97,8 +109,10 @@ static void a_spec_survives_encoding_and_decoding(void **state)
 	static const char *const names[] = {"tiny", "full"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		CLEANUP(launch_spec_freep) struct launch_spec *a = read_spec(names[i]), *b = NULL;
-		CLEANUP(js_unrefp) struct json *ja = launch_spec_encode(a), *jb = NULL;
+		CLEANUP(launch_spec_freep)
+		struct launch_spec *a = read_spec(names[i]), *b = NULL;
+		CLEANUP(js_unrefp)
+		struct json *ja = launch_spec_encode(a), *jb = NULL;
 
 		assert_int_equal(launch_spec_decode(ja, &b, NULL), RC_OK);
 		jb = launch_spec_encode(b);
@@ -107,16 +121,20 @@ static void a_spec_survives_encoding_and_decoding(void **state)
 }
 
 /* Replaces the value at one pointer-like path of the full spec, and tells what the checks say. */
-static enum rc check_with(const char *a, int index, const char *b, struct json *value, struct err *err)
+static enum rc check_with(const char *a, int index, const char *b, struct json *value,
+			  struct err *err)
 {
-	CLEANUP(js_unrefp) struct json *j = read_json("full");
-	CLEANUP(launch_spec_freep) struct launch_spec *s = NULL;
+	CLEANUP(js_unrefp)
+	struct json *j = read_json("full");
+	CLEANUP(launch_spec_freep)
+	struct launch_spec *s = NULL;
 	struct json *at = js_get(j, a);
 
 	if (!b)
 		ignore_rc(js_set(j, a, value));
 	else
-		ignore_rc(js_set(index < 0 ? at : js_item(at, (size_t)index), b, value)); /* out of memory: the test fails */
+		ignore_rc(js_set(index < 0 ? at : js_item(at, (size_t)index), b,
+				 value)); /* out of memory: the test fails */
 	enum rc rc = launch_spec_decode(j, &s, err);
 
 	return rc ? rc : launch_spec_check(s, err);
@@ -147,7 +165,8 @@ static void bad_values_are_refused_with_their_path(void **state)
 		{"firmware", -1, NULL, js_new_str("coreboot"), "firmware"},
 		{"surprise", -1, NULL, js_new_int(1), "surprise"},
 		{"features", 0, "name", js_new_str("x=on,y"), "features[0].name"},
-		{"smbios", -1, "uuid", js_new_str("5d307ca9-b3ef-428c-8861-06e72d69f22,"), "smbios.uuid"},
+		{"smbios", -1, "uuid", js_new_str("5d307ca9-b3ef-428c-8861-06e72d69f22,"),
+		 "smbios.uuid"},
 		{"smbios", -1, "family", js_new_str("a\tb"), "smbios.family"},
 		{"cgroup", -1, "path", js_new_str("../../x"), "cgroup.path"},
 		{"cgroup", -1, "path", js_new_str("/x"), "cgroup.path"},
@@ -175,16 +194,20 @@ static void bad_values_are_refused_with_their_path(void **state)
 
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		struct err err = {0};
-		enum rc rc = check_with(cases[i].a, cases[i].index, cases[i].b, cases[i].value, &err);
+		enum rc rc =
+			check_with(cases[i].a, cases[i].index, cases[i].b, cases[i].value, &err);
 
-		if ((rc != RC_INVALID && rc != RC_UNSUPPORTED) || !str_has_prefix(err.msg, cases[i].path))
-			fail_msg("case %zu: %s '%s' (expected %s)", i, rc_name(rc), err.msg, cases[i].path);
+		if ((rc != RC_INVALID && rc != RC_UNSUPPORTED) ||
+		    !str_has_prefix(err.msg, cases[i].path))
+			fail_msg("case %zu: %s '%s' (expected %s)", i, rc_name(rc), err.msg,
+				 cases[i].path);
 	}
 }
 
 static void a_missing_descriptor_is_named(void **state)
 {
-	CLEANUP(launch_spec_freep) struct launch_spec *s = read_spec("tiny");
+	CLEANUP(launch_spec_freep)
+	struct launch_spec *s = read_spec("tiny");
 	struct qemu_fd fds[ARRAY_SIZE(fd_names)];
 	struct qemu_env env;
 	struct argv argv = {0};
@@ -201,7 +224,8 @@ static struct json *torture_json;
 
 static enum rc whole_way(void)
 {
-	CLEANUP(launch_spec_freep) struct launch_spec *s = NULL;
+	CLEANUP(launch_spec_freep)
+	struct launch_spec *s = NULL;
 	struct qemu_fd fds[ARRAY_SIZE(fd_names)];
 	struct argv argv = {0};
 	struct qemu_env env;

@@ -20,8 +20,8 @@
 #include "lib/torture.h"
 
 /* A scripted QEMU at the other end of a socket pair, driven by the same thread. */
-#define GREETING                                                                                   \
-	"{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 2, \"minor\": 0, \"major\": 10}, "          \
+#define GREETING                                                                           \
+	"{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 2, \"minor\": 0, \"major\": 10}, " \
 	"\"package\": \"\"}, \"capabilities\": [\"oob\"]}}\r\n"
 
 struct fake {
@@ -110,7 +110,9 @@ static const char *hear(struct fake *f)
 {
 	char control[CMSG_SPACE(sizeof(int))];
 	struct iovec iov = {f->read, sizeof(f->read) - 1};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control,
 			     .msg_controllen = sizeof(control)};
 
 	turn(f);
@@ -155,9 +157,11 @@ static void on_reply(const struct qmp_reply *r, void *arg)
 		a->free_client->q = qmp_free(a->free_client->q);
 }
 
-static enum rc invoke(struct fake *f, struct answer *a, const char *command, bool oob, usec_t timeout)
+static enum rc invoke(struct fake *f, struct answer *a, const char *command, bool oob,
+		      usec_t timeout)
 {
-	struct qmp_call call = {.command = command, .oob = oob, .timeout = timeout, .fn = on_reply, .arg = a};
+	struct qmp_call call = {
+		.command = command, .oob = oob, .timeout = timeout, .fn = on_reply, .arg = a};
 
 	return qmp_invoke(f->q, &a->slot, &call, NULL);
 }
@@ -259,7 +263,8 @@ static void end_of_stream_fails_all_pending_and_then_tells_the_owner(void **stat
 
 static void garbage_ends_the_connection(void **state)
 {
-	static const char *const bad[] = {"hello\r\n", "[1]\r\n", "{\"a\": \r\n", "{} {}\r\n", "\xff\xfe\r\n"};
+	static const char *const bad[] = {"hello\r\n", "[1]\r\n", "{\"a\": \r\n", "{} {}\r\n",
+					  "\xff\xfe\r\n"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
 		struct fake f = {0};
@@ -294,7 +299,8 @@ static void an_endless_message_is_cut(void **state)
 	memset(block, ' ', sizeof(block));
 	fcntl(f.fd, F_SETFL, O_NONBLOCK);
 	for (int i = 0; i < 1000 && !f.closed; i++) {
-		ignore_rc((enum rc)(send(f.fd, block, sizeof(block), MSG_NOSIGNAL) < 0)); /* full: turn first */
+		ignore_rc((enum rc)(send(f.fd, block, sizeof(block), MSG_NOSIGNAL) <
+				    0)); /* full: turn first */
 		turn(&f);
 	}
 	assert_int_equal(f.close_rc, RC_TOO_BIG);
@@ -426,7 +432,9 @@ static void a_descriptor_travels_with_its_command_and_is_closed_here(void **stat
 
 	handshake(&f);
 	assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
-	struct qmp_call call = {.command = "getfd", .timeout = USEC_PER_SEC, .fd = pair[1],
+	struct qmp_call call = {.command = "getfd",
+				.timeout = USEC_PER_SEC,
+				.fd = pair[1],
 				.args = js_pack("{s:s}", "fdname", "x")};
 
 	assert_int_equal(qmp_invoke(f.q, NULL, &call, NULL), RC_OK);
@@ -458,13 +466,17 @@ static void too_many_waiting_commands_are_refused(void **state)
 static void schema_is_asked_by_name(void **state)
 {
 	static const char text[] =
-		"[{\"name\":\"migrate-set\",\"meta-type\":\"command\",\"arg-type\":\"1\",\"ret-type\":\"0\"},"
-		"{\"name\":\"1\",\"meta-type\":\"object\",\"members\":[{\"name\":\"caps\",\"type\":\"[2]\"}]},"
+		"[{\"name\":\"migrate-set\",\"meta-type\":\"command\",\"arg-type\":\"1\",\"ret-"
+		"type\":\"0\"},"
+		"{\"name\":\"1\",\"meta-type\":\"object\",\"members\":[{\"name\":\"caps\",\"type\":"
+		"\"[2]\"}]},"
 		"{\"name\":\"[2]\",\"meta-type\":\"array\",\"element-type\":\"2\"},"
-		"{\"name\":\"2\",\"meta-type\":\"object\",\"members\":[{\"name\":\"capability\",\"type\":\"3\"}]},"
+		"{\"name\":\"2\",\"meta-type\":\"object\",\"members\":[{\"name\":\"capability\","
+		"\"type\":\"3\"}]},"
 		"{\"name\":\"3\",\"meta-type\":\"enum\",\"values\":[\"events\",\"xbzrle\"]},"
 		"{\"name\":\"STOP\",\"meta-type\":\"event\",\"arg-type\":\"0\"}]";
-	CLEANUP(js_unrefp) struct json *j = NULL;
+	CLEANUP(js_unrefp)
+	struct json *j = NULL;
 
 	assert_int_equal(js_parse(text, strlen(text), &j, NULL), RC_OK);
 	assert_true(qmp_schema_has(j, "migrate-set", NULL));
