@@ -255,7 +255,9 @@ enum rc http_client_new(struct http_client **out, struct loop *loop,
 	curl_multi_setopt(c->multi, CURLMOPT_SOCKETDATA, c);
 	curl_multi_setopt(c->multi, CURLMOPT_TIMERFUNCTION, on_timeout);
 	curl_multi_setopt(c->multi, CURLMOPT_TIMERDATA, c);
-	curl_multi_setopt(c->multi, CURLMOPT_MAXCONNECTS, 32L);
+	curl_multi_setopt(c->multi, CURLMOPT_MAXCONNECTS,
+			  config->max_connections ? (long)config->max_connections : 256L);
+	curl_multi_setopt(c->multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)config->max_connections);
 	*out = STEAL(c);
 	return RC_OK;
 }

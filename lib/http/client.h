@@ -27,6 +27,9 @@ struct http_client_config {
 	const char *user_agent; /* NULL: "ferry/<version>" */
 	bool insecure;		/* do not verify the server (a person's explicit choice only) */
 	usec_t connect_timeout; /* 0: 5 s */
+	/* At most so many connections to one host; further calls wait their turn (their deadlines run).  0:
+	 * no limit, for streams.  A handshake costs more than most requests: a burst must not pay for many. */
+	unsigned max_connections;
 };
 
 /* Text is copied. */

@@ -10,8 +10,13 @@
 
 static const usec_t SLACK = 5 * USEC_PER_SEC;
 
+/* Requests share few connections, streams have one each: with one pool for both, a burst of requests would
+ * open and close connections beside the streams, and handshakes would be most of its cost. */
+enum { MAX_CONNECTIONS = 8 };
+
 struct http_ctx {
-	struct http_client *client;
+	struct http_client *client;  /* requests */
+	struct http_client *streams; /* watches */
 	char *server; /* without a trailing slash */
 	struct list ops;
 };
@@ -89,7 +94,7 @@ static enum rc start(struct http_ctx *ctx, const struct kube_request *rq, struct
 	if (!op)
 		return err_set(err, RC_NOMEM, "cannot allocate a request");
 	list_push_tail(&ctx->ops, &op->link);
-	rc = http_call(ctx->client, &op->slot, &call, err);
+	rc = http_call(proto.data ? ctx->streams : ctx->client, &op->slot, &call, err);
 	if (rc) {
 		op_destroy(op);
 		return rc;
@@ -120,6 +125,7 @@ static void http_ctx_free(void *p)
 	LIST_FOREACH_SAFE(l, tmp, &ctx->ops)
 		op_destroy(LIST_ENTRY(l, struct http_op, link));
 	http_client_free(ctx->client);
+	http_client_free(ctx->streams);
 	mem_free(ctx->server);
 	mem_free(ctx);
 }
@@ -148,8 +154,11 @@ enum rc kube_http_new(void **out, struct loop *loop, const struct kube_config *c
 	while (n && cfg->server[n - 1] == '/')
 		n--;
 	ctx->server = mem_strndup(cfg->server, n);
-	rc = ctx->server ? http_client_new(&ctx->client, loop, &hc, err)
+	rc = ctx->server ? http_client_new(&ctx->streams, loop, &hc, err)
 			 : err_set(err, RC_NOMEM, "cannot allocate an API client");
+	hc.max_connections = MAX_CONNECTIONS;
+	if (!rc)
+		rc = http_client_new(&ctx->client, loop, &hc, err);
 	if (rc) {
 		http_ctx_free(ctx);
 		return rc;
