@@ -113,6 +113,7 @@ static unsigned char *give_memory(int vm)
 
 	report(STEP_MEMORY);
 	need(mem != MAP_FAILED);
+	/* Both are symbols of one object. cppcheck-suppress comparePointers */
 	memcpy(mem + LOAD_AT, kvm_guest_start, (size_t)(kvm_guest_end - kvm_guest_start));
 	region.userspace_addr = (uintptr_t)mem;
 	need(ioctl(vm, KVM_SET_USER_MEMORY_REGION, &region) == 0);
@@ -139,8 +140,10 @@ static bool set_cpuid(int kvm, int vcpu)
 	return has;
 }
 
+/* As struct kvm_msrs, with room. */
 struct msrs {
-	struct kvm_msrs head;
+	__u32 nmsrs;
+	__u32 pad;
 	struct kvm_msr_entry entry[12];
 };
 
@@ -150,9 +153,8 @@ static void set_msrs(int kvm, int vcpu, bool has_capabilities)
 	static const unsigned ordinary[] = {0xc0000080, 0xc0000081, 0xc0000082, 0xc0000083,
 					    0xc0000084, 0xc0000102, 0x174,	0x175,
 					    0x176,	0x277,	    0x10};
-	struct msrs feature = {.head.nmsrs = 1,
-			       .entry[0].index = 0x10a /* IA32_ARCH_CAPABILITIES */};
-	struct msrs m = {.head.nmsrs = ARRAY_SIZE(ordinary)};
+	struct msrs feature = {.nmsrs = 1, .entry[0].index = 0x10a /* IA32_ARCH_CAPABILITIES */};
+	struct msrs m = {.nmsrs = ARRAY_SIZE(ordinary)};
 
 	report(STEP_MSRS);
 	if (has_capabilities && ioctl(kvm, KVM_GET_MSRS, &feature) == 1)

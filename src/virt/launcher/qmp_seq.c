@@ -112,12 +112,10 @@ static void on_reply(const struct qmp_reply *r, void *arg)
 
 static enum rc send_next(struct qmp_seq *s, struct err *err)
 {
-	struct qmp_call call = {.command = s->step[s->at].command,
-				.args = STEAL(s->step[s->at].args),
-				.timeout = s->timeout,
-				.fn = on_reply,
-				.arg = s};
+	struct qmp_call call = {
+		.command = s->step[s->at].command, .timeout = s->timeout, .fn = on_reply, .arg = s};
 
+	call.args = STEAL(s->step[s->at].args);
 	return qmp_invoke(s->q, &s->slot, &call, err);
 }
 
