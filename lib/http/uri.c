@@ -44,12 +44,14 @@ static size_t utf8_len(const unsigned char *p, size_t n)
 	return 0;
 }
 
-static bool is_clean_text(const char *s, size_t n)
+static bool is_clean_text(const char *s, size_t n, bool controls)
 {
 	for (size_t i = 0; i < n;) {
 		size_t len = utf8_len((const unsigned char *)s + i, n - i);
 
-		if (len == 0 || (len == 1 && ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)))
+		if (len == 0)
+			return false;
+		if (!controls && len == 1 && ((unsigned char)s[i] < 0x20 || s[i] == 0x7f))
 			return false;
 		i += len;
 	}
@@ -87,8 +89,9 @@ static enum rc decode(struct str in, bool is_query, char **out, struct err *err)
 	}
 	text[n] = '\0';
 	/* Selectors and messages in a query may hold tabs and newlines; nothing in a path may. */
-	if (!is_query && !is_clean_text(text, n))
-		return err_set(err, RC_BAD_REQUEST, "the path has control characters or bad UTF-8");
+	if (!is_clean_text(text, n, is_query))
+		return err_set(err, RC_BAD_REQUEST, "the %s has %sbad UTF-8", is_query ? "query" : "path",
+			       is_query ? "" : "control characters or ");
 	*out = STEAL(text);
 	return RC_OK;
 }

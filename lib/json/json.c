@@ -388,8 +388,10 @@ struct json *js_pack(const char *fmt, ...)
 		json_decref(j);
 		return NULL;
 	}
+	/* What remains is a wrong format: a bug of the caller's. */
 	assert(j || alloc_failed || json_error_code(&e) == json_error_out_of_memory ||
-	       json_error_code(&e) == json_error_null_value);
+	       json_error_code(&e) == json_error_null_value ||
+	       json_error_code(&e) == json_error_invalid_utf8);
 	return W(j);
 }
 

@@ -87,8 +87,8 @@ struct json *js_ensure_object(struct json *obj, const char *key);
 
 /* Build a whole value from a format (jansson's json_pack letters): "{s:s, s:i, s:b, s:[s,s], s:o}".
  * 'o' consumes a struct json *; 'O' references it; "s*" leaves out the key of a NULL string;
- * "o*" that of a NULL value.  'I' takes int64_t.  NULL when out of memory or when the format is wrong
- * (asserts in debug builds). */
+ * "o*" that of a NULL value.  'I' takes int64_t.  NULL when out of memory, when a string is not UTF-8,
+ * or when the format is wrong (asserts in debug builds). */
 struct json *js_pack(const char *fmt, ...);
 
 /* RFC 6901 pointer lookup ("" is the root). RC_NOT_FOUND / RC_INVALID. */

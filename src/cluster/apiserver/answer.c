@@ -219,6 +219,7 @@ void call_fail(struct apisrv_call *c, int code, const char *reason, struct json 
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	text_clean(text);
 	CLEANUP(js_unrefp) struct json *st = status_new(code, reason, text, details);
 	struct apisrv_answer a = {.status = code};
 

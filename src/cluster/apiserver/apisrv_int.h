@@ -295,6 +295,8 @@ MUST_CHECK enum rc proto_decode(const char *body, size_t n, struct json **out, s
 /* util */
 char *b64_encode(const void *p, size_t n, bool url); /* NULL when out of memory */
 MUST_CHECK enum rc b64_decode(const char *s, bool url, char **out, size_t *n);
+/* Puts '?' in place of what is not UTF-8: text that a stranger sent, or that was cut. */
+void text_clean(char *text);
 /* The value of a member of a compact JSON object as it stands in the text; false: absent.  For texts
  * that the store wrote. */
 bool text_member(const char *text, size_t n, const char *key, const char **value, size_t *n_value);

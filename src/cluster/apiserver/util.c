@@ -69,6 +69,28 @@ enum rc b64_decode(const char *s, bool url, char **out, size_t *n)
 	return RC_OK;
 }
 
+void text_clean(char *text)
+{
+	unsigned char *p = (unsigned char *)text;
+
+	while (*p) {
+		size_t n = *p < 0x80 ? 1 : *p >= 0xc2 && *p < 0xe0 ? 2 : *p >= 0xe0 && *p < 0xf0 ? 3
+			   : *p >= 0xf0 && *p < 0xf5				       ? 4
+										       : 0;
+		bool ok = n > 0;
+
+		for (size_t i = 1; i < n && ok; i++)
+			ok = p[i] >= 0x80 && p[i] < 0xc0;
+		/* Overlong forms, surrogates, beyond the last plane. */
+		if (ok && ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0) ||
+			   (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90)))
+			ok = false;
+		if (!ok)
+			*p = '?';
+		p += ok ? n : 1;
+	}
+}
+
 /* Depth is bounded by the parser (LIMIT_JSON_DEPTH). */
 void json_drop_nulls(struct json *j)
 {
