@@ -452,6 +452,31 @@ static void what_cannot_move_is_told_why(void **state)
 	world_fini(&w);
 }
 
+static void a_quota_makes_it_wait_and_say_so(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	w.refuses = KPOD;
+	w.refusal = "pods \"x\" is forbidden: exceeded quota: small";
+	add_move(&w, "m1", "tiny", "");
+	world_settle(&w);
+	assert_at(&w, KVMIM, "m1", PHASE, "Pending");
+	assert_string_equal(world_cond(&w, KVMIM, NS, "m1", "migrationRejectedByResourceQuota"),
+			    "True: pods \"x\" is forbidden: exceeded quota: small");
+	w.refusal = "admission webhook \"y\" denied the request: no";
+	world_settle(&w);
+	assert_true(
+		world_saw(&w, "FailedCreate: Error creating pod: admission webhook \"y\" denied"));
+	w.refuses = NULL;
+	world_settle(&w);
+	assert_at(&w, KVMIM, "m1", PHASE, "Scheduling");
+	assert_string_equal(world_cond(&w, KVMIM, NS, "m1", "migrationRejectedByResourceQuota"),
+			    "(none)");
+	world_fini(&w);
+}
+
 static void a_second_migration_of_one_vmi_is_refused(void **state)
 {
 	struct world w;
@@ -725,6 +750,7 @@ int main(void)
 		cmocka_unit_test(room_that_appears_is_taken),
 		cmocka_unit_test(a_pod_that_stays_pending_has_its_own_timeout),
 		cmocka_unit_test(what_cannot_move_is_told_why),
+		cmocka_unit_test(a_quota_makes_it_wait_and_say_so),
 		cmocka_unit_test(a_second_migration_of_one_vmi_is_refused),
 		cmocka_unit_test(a_guest_that_ends_during_the_move_ends_it),
 		cmocka_unit_test(exactly_the_configured_number_runs_at_once),

@@ -330,7 +330,7 @@ static const struct err *refusal_for(const struct world *w, const struct ctl_def
 				     struct err *buf)
 {
 	bool concerns =
-		(w->refuses == &api_kind_Pod && str_eq(def->name, "virtualmachineinstance")) ||
+		(w->refuses == &api_kind_Pod && str_has_prefix(def->name, "virtualmachineinstance")) ||
 		(w->refuses == &api_kind_VirtualMachineInstance &&
 		 str_eq(def->name, "virtualmachine"));
 

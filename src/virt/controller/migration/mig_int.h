@@ -33,9 +33,10 @@ struct mig {
 	const char *failure;	/* text of the MIG_EV_FAIL that was observed */
 	char failure_text[512]; /* storage for failure when it is composed */
 	const char *reason;	/* status.ferry.reason with it; NULL: none */
-	bool keeps_target;	/* the target pod may hold the guest: leave it alone */
-	bool has_waited;	/* progress is about to be made: the write may be shared */
-	usec_t may_wait;	/* then: for how long */
+	Pod *again;	   /* a target pod that the server refused, to be tried once more; owned */
+	bool keeps_target; /* the target pod may hold the guest: leave it alone */
+	bool has_waited;   /* progress is about to be made: the write may be shared */
+	usec_t may_wait;   /* then: for how long */
 	struct plan *plan;
 	struct err *err;
 };

@@ -136,6 +136,8 @@ static enum rc run(struct mig *m)
 			break; /* what was just planned must be seen first */
 	}
 	TRY(write_status(m));
+	if (m->again)
+		return plan_create(m->plan, &api_kind_Pod, STEAL(m->again));
 	return mig_is_final(m->state) ? drop_finalizer(m) : RC_OK;
 }
 
@@ -188,6 +190,7 @@ enum rc mig_reconcile(const struct view *v, const char *ns, const char *name, st
 
 	next = m.next;
 	mem_free(m.target_name);
+	Pod_free(m.again);
 	return kit_fail(err, rc, "cannot reconcile the migration");
 }
 

@@ -119,12 +119,42 @@ static enum rc consider_placement(struct mig *m, const Pod *pod, enum mig_event 
 	return RC_OK;
 }
 
+/* The server refused the pod (a quota, an admission rule): the migration stays Pending and says why, and
+ * the pod is tried again behind that. */
+static enum rc wait_refused(struct mig *m, Pod *pod, enum mig_event *out)
+{
+	const char *why = m->v->refused->msg;
+	struct api_cond old;
+	bool known = API_COND_GET(&m->old->status, VirtualMachineInstanceMigrationCondition,
+				  "migrationRejectedByResourceQuota", &old);
+
+	*out = MIG_EV_NONE;
+	m->again = pod;
+	if (strstr(why, "exceeded quota"))
+		return API_COND_SET(&m->next->status, VirtualMachineInstanceMigrationCondition,
+				    m->v->now, .type = "migrationRejectedByResourceQuota",
+				    .status = "True", .message = why);
+	FerryMigrationStatus *f =
+		api_ensure(&api_type_FerryMigrationStatus, &m->next->status.ferry);
+
+	if (!f)
+		return RC_NOMEM;
+	known = m->old->status.ferry && str_eq(m->old->status.ferry->message, why);
+	TRY(api_set_str(&f->message, why));
+	if (known)
+		return RC_OK;
+	return plan_event(m->plan, &api_kind_VirtualMachineInstance, m->vmi, "Warning",
+			  "FailedCreate", "Error creating pod: %s", why);
+}
+
 static enum rc observe_pending(struct mig *m, enum mig_event *out)
 {
 	CLEANUP(Pod_freep)
 	Pod *pod = NULL;
 
 	if (m->target) { /* made, but its record got lost */
+		API_COND_DEL(&m->next->status, VirtualMachineInstanceMigrationCondition,
+			     "migrationRejectedByResourceQuota");
 		*out = MIG_EV_SLOT;
 		return RC_OK;
 	}
@@ -132,7 +162,10 @@ static enum rc observe_pending(struct mig *m, enum mig_event *out)
 	if (*out != MIG_EV_SLOT)
 		return RC_OK;
 	TRY(mig_target_pod(m, &pod));
-	return consider_placement(m, pod, out);
+	TRY(consider_placement(m, pod, out));
+	if (*out == MIG_EV_SLOT && m->v->refused)
+		return wait_refused(m, STEAL(pod), out);
+	return RC_OK;
 }
 
 /* ---- the target pod ---- */
