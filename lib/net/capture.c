@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -48,7 +49,8 @@ struct capture {
 	bool is_ending;
 	bool must_resend; /* the ring's frames from `since` on, before any newer ones */
 	enum mode mode;
-	usec_t since; /* forwarding: frames from here on */
+	usec_t since;	 /* forwarding: frames from here on ... */
+	size_t n_newest; /* ... and at least so many */
 	uint8_t *ring;
 	size_t size;
 	size_t head, tail, wrap;
@@ -250,14 +252,14 @@ static bool take_one(struct capture *c, bool may_send)
 }
 
 /* Lock held. */
-static void send_since(struct capture *c, int fd, usec_t since)
+static void send_since(struct capture *c, int fd, usec_t since, size_t n_newest)
 {
 	size_t at = c->head;
 
 	for (size_t i = 0; i < c->n_frames; i++, at = frame_next(c, at)) {
 		const struct frame *f = frame_at(c, at);
 
-		if (f->when >= since)
+		if (f->when >= since || c->n_frames - i <= n_newest)
 			send_frame(c, fd, f->bytes, f->n);
 	}
 }
@@ -267,7 +269,7 @@ static void resend(struct capture *c)
 {
 	while (take_one(c, false))
 		;
-	send_since(c, c->out, c->since);
+	send_since(c, c->out, c->since, c->n_newest);
 	c->must_resend = false;
 }
 
@@ -370,11 +372,12 @@ static void wake(struct capture *c)
 		return;
 }
 
-enum rc net_capture_forward(struct capture *c, usec_t since, struct err *err)
+enum rc net_capture_forward(struct capture *c, usec_t since, size_t n_newest, struct err *err)
 {
 	pthread_mutex_lock(&c->lock);
 	c->mode = MODE_FORWARD;
 	c->since = since;
+	c->n_newest = n_newest;
 	c->must_resend = true;
 
 	enum rc rc = reached_back(c, since, err);
@@ -394,7 +397,7 @@ enum rc net_capture_replay(struct capture *c, usec_t since, struct err *err)
 
 	enum rc rc = reached_back(c, since, err);
 
-	send_since(c, c->back, since);
+	send_since(c, c->back, since, c->n_newest);
 	pthread_mutex_unlock(&c->lock);
 	return rc;
 }
@@ -430,6 +433,96 @@ struct capture *net_capture_free(struct capture *c)
 	pthread_mutex_destroy(&c->lock);
 	mem_free(c->ring);
 	return mem_free(c);
+}
+
+/* ---- a tap's queue ---- */
+
+struct backlog {
+	struct net *net;
+	int fd; /* sees every frame that goes into the tap, keeps none */
+	char tap[NET_IFNAME];
+	uint64_t n_in;
+	uint64_t n_out_before;
+};
+
+static enum rc counting_socket(const char *dev, int index, int *out, struct err *err)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(SKF_AD_OFF + SKF_AD_PKTTYPE)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, 1),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	struct sock_fprog prog = {ARRAY_SIZE(code), code};
+	struct sockaddr_ll a = {
+		.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = index};
+	int bytes = 0; /* the least that the kernel allows: a full queue is counted all the same */
+	CLEANUP(fd_closep)
+	int s = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (s < 0)
+		return err_set_sys(err, errno, "cannot open a packet socket");
+	if (setsockopt(s, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog)) < 0 ||
+	    setsockopt(s, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)) < 0 ||
+	    bind(s, (struct sockaddr *)&a, sizeof(a)) < 0)
+		return err_set_sys(err, errno, "cannot count frames on '%s'", dev);
+	*out = STEAL_FD(s);
+	return RC_OK;
+}
+
+enum rc net_backlog_open(struct backlog **out, int ns_fd, const char *tap, struct err *err)
+{
+	CLEANUP(net_ns_leave)
+	int old = -1;
+	CLEANUP(net_backlog_freep)
+	struct backlog *b = mem_alloc(sizeof(*b));
+	struct net_link l;
+	enum rc rc;
+
+	if (!b)
+		return err_set(err, RC_NOMEM, "no memory for counting frames");
+	b->fd = -1;
+	snprintf(b->tap, sizeof(b->tap), "%s", tap);
+	rc = net_ns_enter(ns_fd, &old, err);
+	if (!rc)
+		rc = net_open(&b->net, -1, err);
+	if (!rc)
+		rc = net_link_get(b->net, tap, &l, err);
+	if (!rc)
+		rc = counting_socket(tap, l.index, &b->fd, err);
+	if (rc)
+		return rc;
+	b->n_out_before = l.n_sent;
+	*out = STEAL(b);
+	return RC_OK;
+}
+
+enum rc net_backlog_now(struct backlog *b, uint64_t *n, struct err *err)
+{
+	struct tpacket_stats s = {0};
+	socklen_t len = sizeof(s);
+	struct net_link l;
+	enum rc rc = net_link_get(b->net, b->tap, &l, err);
+
+	if (rc)
+		return rc;
+	if (getsockopt(b->fd, SOL_PACKET, PACKET_STATISTICS, &s, &len) < 0)
+		return err_set_sys(err, errno, "cannot count frames on '%s'", b->tap);
+	b->n_in += s.tp_packets; /* dropped ones included; reading resets it */
+
+	uint64_t out = l.n_sent - b->n_out_before;
+
+	*n = b->n_in > out ? b->n_in - out : 0;
+	return RC_OK;
+}
+
+struct backlog *net_backlog_free(struct backlog *b)
+{
+	if (!b)
+		return NULL;
+	net_free(b->net);
+	fd_close(b->fd);
+	return mem_free(b);
 }
 
 enum rc net_frame_send(int ns_fd, const char *dev, const void *frame, size_t len, unsigned n,

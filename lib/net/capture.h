@@ -34,16 +34,27 @@ struct net_capture_stats {
 
 MUST_CHECK enum rc net_capture_start(struct capture **out, const struct net_capture_config *cfg,
 				     struct err *err);
-/* Sends on what was captured at or after `since` (realtime, microseconds), in order, and from
- * now on everything at once.  The thread does it: this call does not wait.  RC_EXPIRED (after
- * doing it all the same) when the ring no longer reached back that far. */
-MUST_CHECK enum rc net_capture_forward(struct capture *c, usec_t since, struct err *err);
+/* Sends on what was captured at or after `since` (realtime, microseconds), and the newest `n_newest`
+ * frames whatever their age, in order, and from now on everything at once.  The thread does it: this
+ * call does not wait.  RC_EXPIRED (after doing it all the same) when the ring no longer reached back
+ * that far. */
+MUST_CHECK enum rc net_capture_forward(struct capture *c, usec_t since, size_t n_newest,
+				       struct err *err);
 /* The same frames back out of the device itself (a hand-over that was given up): those since
  * `since`. Stops forwarding. */
 MUST_CHECK enum rc net_capture_replay(struct capture *c, usec_t since, struct err *err);
 void net_capture_stats(struct capture *c, struct net_capture_stats *out);
 struct capture *net_capture_free(struct capture *c); /* joins the thread */
 DEFINE_CLEANUP(struct capture *, net_capture_free);
+
+/* How many frames wait in a tap's queue: what was put in less what its reader took out, both as the
+ * kernel counts them.  Counting starts when it is opened; what waited then is not seen. */
+struct backlog;
+MUST_CHECK enum rc net_backlog_open(struct backlog **out, int ns_fd, const char *tap,
+				    struct err *err);
+MUST_CHECK enum rc net_backlog_now(struct backlog *b, uint64_t *n, struct err *err);
+struct backlog *net_backlog_free(struct backlog *b);
+DEFINE_CLEANUP(struct backlog *, net_backlog_free);
 
 /* One whole Ethernet frame, out of dev, n times. */
 MUST_CHECK enum rc net_frame_send(int ns_fd, const char *dev, const void *frame, size_t len,

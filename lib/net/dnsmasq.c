@@ -238,8 +238,8 @@ static void dnsmasq_end(const struct files *f)
 /* Not durable: after a crash of the machine the process is gone as well, and the text is made anew. */
 static enum rc conf_write(const char *path, const char *text, struct err *err)
 {
-	CLEANUP(fd_closep) int fd =
-		open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+	CLEANUP(fd_closep)
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
 
 	if (fd < 0)
 		return err_set_sys(err, errno, "cannot write '%s'", path);

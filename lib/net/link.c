@@ -61,6 +61,13 @@ static void link_from_msg(const struct nlmsghdr *h, struct net_link *l)
 		case IFLA_CARRIER:
 			l->has_carrier = mnl_attr_get_u8(a);
 			break;
+		case IFLA_STATS64:
+			/* Aligned to four bytes only. */
+			memcpy(&l->n_sent,
+			       (const char *)mnl_attr_get_payload(a) +
+				       offsetof(struct rtnl_link_stats64, tx_packets),
+			       sizeof(l->n_sent));
+			break;
 		case IFLA_LINKINFO:
 			link_from_info(a, l);
 			break;

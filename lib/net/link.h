@@ -33,6 +33,7 @@ struct net_link {
 	int master; /* index of the bridge, 0: none */
 	bool is_up;
 	bool has_carrier;
+	uint64_t n_sent; /* frames sent; of a tap: taken by its reader */
 };
 
 MUST_CHECK enum rc net_link_get(struct net *n, const char *name, struct net_link *out,
@@ -139,7 +140,7 @@ MUST_CHECK enum rc net_neigh_del(struct net *n, const char *dev, struct in_addr 
 enum net_fdb_kind {
 	NET_FDB_PORT,	/* a bridge sends frames for mac out of port dev (static) */
 	NET_FDB_REMOTE, /* a VXLAN device sends frames for mac to the node at dst */
-	NET_FDB_FLOOD, /* a VXLAN device sends broadcasts to dst, among others (mac is zero) */
+	NET_FDB_FLOOD,	/* a VXLAN device sends broadcasts to dst, among others (mac is zero) */
 };
 struct net_fdb {
 	enum net_fdb_kind kind;

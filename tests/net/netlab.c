@@ -403,14 +403,13 @@ static enum rc do_flows(char **a, struct err *err)
 
 static struct vmnet_handover_config ho_config(const struct vm *v, const char *peer)
 {
-	return (struct vmnet_handover_config){
-		.node_ns_fd = v->node->ns_fd,
-		.host_if = v->att.host_if,
-		.bridge = PODNET_BRIDGE,
-		.vxlan = PODNET_VXLAN,
-		.mac = v->pod.mac,
-		.peer = ip(peer),
-		.slack = getenv("NETLAB_SLACK") ? strtoull(getenv("NETLAB_SLACK"), NULL, 10) : 0};
+	return (struct vmnet_handover_config){.node_ns_fd = v->node->ns_fd,
+					      .host_if = v->att.host_if,
+					      .bridge = PODNET_BRIDGE,
+					      .vxlan = PODNET_VXLAN,
+					      .mac = v->pod.mac,
+					      .peer = ip(peer),
+					      .pod_ns_fd = getenv("NETLAB_BLIND") ? -1 : v->ns_fd};
 }
 
 /* srcopen VM PEER */
@@ -431,8 +430,9 @@ static enum rc do_srcswitch(char **a, struct err *err)
 
 	if (rc)
 		return rc;
-	printf("ok %llu %llu %llu\n", (unsigned long long)s.n_resent,
-	       (unsigned long long)s.n_overrun, (unsigned long long)s.took);
+	printf("ok %llu %llu %llu %llu\n", (unsigned long long)s.n_resent,
+	       (unsigned long long)s.n_overrun, (unsigned long long)s.took,
+	       (unsigned long long)s.n_unread);
 	return RC_EXISTS;
 }
 

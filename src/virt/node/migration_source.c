@@ -307,6 +307,7 @@ static enum rc open_work(struct src_job *j)
 
 	if (m->net.ns_fd < 0)
 		TRY(net_ns_open(j->netns_dir, j->ns_name, &m->net.ns_fd, &j->err));
+	m->net.cfg.pod_ns_fd = m->net.ns_fd;
 	if (m->net.has_net && !m->net.handover)
 		TRY(vmnet_source_open(&m->net.handover, &m->net.cfg, &j->err));
 	TRY(net->mig_connect(m->net.pod, m->net.peer, m->net.ports, 2, net->arg, &j->err));

@@ -7,7 +7,9 @@
 #include "net/steer.h"
 #include "vmnet_int.h"
 
-#define SLACK_DEFAULT (20 * USEC_PER_MSEC)
+#define SLACK_BLIND    (20 * USEC_PER_MSEC) /* what QEMU has not read is not known */
+#define SLACK_SEEING   (5 * USEC_PER_MSEC)
+#define BACKLOG_MARGIN 16 /* frames that come while it is counted, or do not come by the link */
 #define SOURCE_TTL \
 	(3600 * USEC_PER_SEC) /* an agent that never comes back: frames stop being sent on */
 #define TARGET_TTL (86400 * USEC_PER_SEC) /* must outlast any move; vmnet_target_close() ends it */
@@ -16,12 +18,14 @@ struct vmnet_handover {
 	struct net *net;
 	struct steer *steer;
 	struct capture *capture;   /* source */
+	struct backlog *backlog;   /* source: what QEMU has not read; NULL: not known */
 	struct net_batch *change;  /* source: away; target: here */
 	struct net_batch *restore; /* source: back here */
 	usec_t slack;
 	usec_t stop; /* 0: not switched */
 	usec_t took;
 	bool has_gap;
+	uint64_t n_unread;
 };
 
 struct vmnet_handover *vmnet_handover_free(struct vmnet_handover *h)
@@ -29,6 +33,7 @@ struct vmnet_handover *vmnet_handover_free(struct vmnet_handover *h)
 	if (!h)
 		return NULL;
 	net_capture_free(h->capture);
+	net_backlog_free(h->backlog);
 	net_steer_free(h->steer);
 	net_batch_free(h->change);
 	net_batch_free(h->restore);
@@ -45,7 +50,7 @@ static enum rc handover_new(struct vmnet_handover **out, const struct vmnet_hand
 
 	if (!h)
 		return err_set(err, RC_NOMEM, "no memory for a hand-over");
-	h->slack = c->slack ? c->slack : SLACK_DEFAULT;
+	h->slack = c->slack ? c->slack : c->pod_ns_fd > 0 ? SLACK_SEEING : SLACK_BLIND;
 	rc = net_open(&h->net, c->node_ns_fd, err);
 	if (!rc)
 		rc = net_steer_init(c->node_ns_fd, c->vxlan, false, err);
@@ -98,12 +103,26 @@ enum rc vmnet_source_open(struct vmnet_handover **out, const struct vmnet_handov
 				   err);
 	if (!rc)
 		rc = net_capture_start(&h->capture, &cap, err);
+	if (!rc && c->pod_ns_fd > 0)
+		rc = net_backlog_open(&h->backlog, c->pod_ns_fd, VMNET_TAP, err);
 	if (rc) {
 		err_prepend(err, "hand-over at the source");
 		return rc;
 	}
 	*out = STEAL(h);
 	return RC_OK;
+}
+
+/* Frames in the tap that QEMU will not take any more, be they older than the stop: a busy machine's main
+ * loop is behind. */
+static size_t unread(struct vmnet_handover *h)
+{
+	uint64_t n = 0;
+
+	if (!h->backlog || net_backlog_now(h->backlog, &n, NULL) || n == 0)
+		return 0;
+	h->n_unread = n;
+	return n + BACKLOG_MARGIN;
 }
 
 enum rc vmnet_source_switch(struct vmnet_handover *h, usec_t stop, struct vmnet_switch_stats *stats,
@@ -124,7 +143,8 @@ enum rc vmnet_source_switch(struct vmnet_handover *h, usec_t stop, struct vmnet_
 	}
 	h->stop = stop;
 	if (h->capture) {
-		rc = net_capture_forward(h->capture, stop > h->slack ? stop - h->slack : 0, &e);
+		rc = net_capture_forward(h->capture, stop > h->slack ? stop - h->slack : 0,
+					 unread(h), &e);
 		h->has_gap = rc == RC_EXPIRED;
 		if (h->has_gap)
 			rc = RC_OK; /* a gap is no reason to stop: it is counted */
@@ -143,6 +163,7 @@ void vmnet_source_stats(struct vmnet_handover *h, struct vmnet_switch_stats *sta
 		net_capture_stats(h->capture, &cs);
 	*stats = (struct vmnet_switch_stats){.n_resent = cs.n_forwarded,
 					     .n_overrun = cs.n_overrun + h->has_gap,
+					     .n_unread = h->n_unread,
 					     .took = h->took};
 }
 
@@ -174,6 +195,7 @@ enum rc vmnet_source_finish(struct vmnet_handover *h, struct err *err)
 {
 	(void)err;
 	h->capture = net_capture_free(h->capture);
+	h->backlog = net_backlog_free(h->backlog);
 	return RC_OK;
 }
 
