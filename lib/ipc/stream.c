@@ -198,7 +198,8 @@ static bool deliver(struct ipc_stream *st, const char *text, size_t n)
 	memcpy(fds.fd, st->got, fds.n * sizeof(int));
 	st->n_got -= fds.n;
 	memmove(st->got, st->got + fds.n, st->n_got * sizeof(int));
-	/* Cleared below, or by stream_fini(). cppcheck-suppress autoVariables */
+	/* Cleared below, or by stream_fini(). */
+	/* cppcheck-suppress autoVariables */
 	st->gone = &gone;
 	st->on_frame(msg, &fds, st->arg);
 	ipc_fds_close(&fds);

@@ -113,7 +113,8 @@ static unsigned char *give_memory(int vm)
 
 	report(STEP_MEMORY);
 	need(mem != MAP_FAILED);
-	/* Both are symbols of one object. cppcheck-suppress comparePointers */
+	/* Both are symbols of one object. */
+	/* cppcheck-suppress comparePointers */
 	memcpy(mem + LOAD_AT, kvm_guest_start, (size_t)(kvm_guest_end - kvm_guest_start));
 	region.userspace_addr = (uintptr_t)mem;
 	need(ioctl(vm, KVM_SET_USER_MEMORY_REGION, &region) == 0);

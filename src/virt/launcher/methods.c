@@ -206,7 +206,7 @@ static const struct method {
 	{"cancelOutgoing", m_cancel, {"migrationUid", "reason"}},
 	{"release", m_release, {"migrationUid", "epoch"}},
 	{"resumeSource", m_resume_source, {"migrationUid"}},
-	{"resumeIncoming", m_resume_incoming, {"migrationUid", "epoch", "timeoutMs"}},
+	{"resumeIncoming", m_resume_incoming, {"migrationUid", "epoch", "timeoutMs", "paused"}},
 	{"abortIncoming", m_abort_incoming, {"migrationUid", "reason"}},
 	{"migrationStats", m_stats, {0}},
 	{"exit", m_exit, {0}},

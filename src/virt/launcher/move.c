@@ -63,7 +63,7 @@ void move_step(struct move *m, enum move_phase next)
 
 	if (from == next)
 		return;
-	if (!move_phase_next_is_legal(from, next)) {
+	if (!move_phase_next_is_legal(from, next) && !m->adopting) {
 		log_warn("move '%s': %s -> %s is no legal step, staying", m->uid, phase_names[from],
 			 phase_names[next]);
 		return;
@@ -134,6 +134,8 @@ struct json *move_json(const struct move *m)
 		rc = set_time(j, "resumeAt", m->resume_at);
 	if (!rc && m->phase == MP_COMPLETED && m->stats.downtime_ms >= 0)
 		rc = js_set(j, "downtimeMs", js_new_int(m->stats.downtime_ms));
+	if (!rc && m->was_paused)
+		rc = js_set(j, "guestPaused", js_new_bool(true));
 	if (!rc && m->downtime_limit_ms)
 		rc = js_set(j, "downtimeLimitMs", js_new_int(m->downtime_limit_ms));
 	if (!rc && m->epoch >= 0)
@@ -470,6 +472,7 @@ static void on_adopt_query(const struct qmp_reply *r, void *arg)
 	if (r->rc)
 		return; /* the monitor is gone again: asked again after the next connection */
 	mig_stats_parse(r->value, &m->stats);
+	m->adopting = true;
 	if (m->role == MIG_SOURCE)
 		out_adopt(m, r->value, vm_state_name(m->l->state));
 	else

@@ -215,7 +215,8 @@ static void on_resumed(const struct qmp_seq_result *r, void *arg)
 		m->resume_at = loop_realtime(m->l->loop);
 	if (call)
 		ipc_call_done(call, js_pack("{s:I}", "resumeAt", (int64_t)m->resume_at), NULL, 0);
-	announce(m);
+	if (!m->stay_paused)
+		announce(m);
 	move_step(m, MP_RESUMED);
 	move_clean(m);
 	struct err err = {0};
@@ -238,7 +239,8 @@ static void resume(struct move *m)
 	if (!rc) {
 		if (m->n_disks)
 			qmp_seq_add_plain(s, "nbd-server-stop", SEQ_MAY_FAIL);
-		qmp_seq_add_plain(s, "cont", SEQ_MUST);
+		/* A guest that stood stands on: it takes its images when it is unpaused. */
+		qmp_seq_add_plain(s, m->stay_paused ? "query-status" : "cont", SEQ_MUST);
 		rc = qmp_seq_run(s, &m->seq, m->l->qmp, on_resumed, m, &err);
 	}
 	if (rc)
@@ -288,6 +290,7 @@ void move_resume_incoming(struct launcher *l, struct ipc_call *call, const struc
 	}
 	if (js_get_int(params, "epoch", -1) >= 0)
 		m->epoch = js_get_int(params, "epoch", -1);
+	m->stay_paused = js_get_bool(params, "paused", false);
 	m->resume_call = call;
 	if (m->phase == MP_LOADED)
 		resume(m);

@@ -58,6 +58,9 @@ struct move {
 	usec_t stop_at, resume_at;
 	int64_t epoch; /* -1: none */
 	bool released, resumed;
+	bool migrate_sent;   /* source: QEMU has been told to migrate */
+	bool adopting;	     /* the recorded phase may lag behind: any step is believed */
+	bool stay_paused;    /* target: the guest stood before the move, and stands on */
 	bool tried_stay;     /* target: `migrate-incoming` was sent without exit-on-error */
 	bool continue_asked; /* continueOutgoing has come; waits for the disks */
 	/* requests and commands under way */

@@ -259,8 +259,7 @@ static void cancel_memory(struct move *m)
 
 static void cancel(struct move *m)
 {
-	bool memory = m->phase == MP_MEMORY || m->phase == MP_PRE_SWITCHOVER ||
-		      m->phase == MP_SWITCHING || (m->phase == MP_SETUP && !m->seq);
+	bool memory = m->migrate_sent;
 
 	move_step(m, MP_CANCELLING);
 	yank_disks(m);
@@ -278,6 +277,7 @@ static void on_deadline(void *arg)
 
 	switch (m->phase) {
 	case MP_SETUP:
+	case MP_DISKS:
 		move_set_failure(m, "ConnectFailed", "no connection to %s in time", m->address);
 		cancel(m);
 		break;
@@ -428,6 +428,7 @@ static void send_migrate(struct move *m)
 	struct err err = {0};
 
 	arm(m, SETUP_TIMEOUT);
+	m->migrate_sent = true;
 	if (!c.args)
 		out_fail(m, "Internal", "out of memory");
 	else if (qmp_invoke(m->l->qmp, &m->migrate_slot, &c, &err))
@@ -935,6 +936,7 @@ void out_event(struct move *m, const char *name, const struct json *data, usec_t
 /* A new launcher, or a new connection: what QEMU says now decides. */
 void out_adopt(struct move *m, const struct json *query, const char *run_state)
 {
+	m->migrate_sent = true;
 	if (m->phase == MP_COMPLETED) {
 		if (m->l->state != VM_POSTMIGRATE)
 			log_warn("move '%s' was completed, yet the VM is %s", m->uid, run_state);
@@ -944,8 +946,7 @@ void out_adopt(struct move *m, const struct json *query, const char *run_state)
 	case MIGQ_SETUP:
 	case MIGQ_ACTIVE:
 		vm_move(m->l, VME_MIGRATES, "MigrationStarted");
-		if (m->phase == MP_SETUP || m->phase == MP_DISKS)
-			move_step(m, MP_MEMORY);
+		move_step(m, MP_MEMORY);
 		start_progress(m);
 		break;
 	case MIGQ_PRE_SWITCHOVER: /* nobody is left who would let it go on: decided at once */
@@ -956,6 +957,7 @@ void out_adopt(struct move *m, const struct json *query, const char *run_state)
 		break;
 	case MIGQ_DEVICE:
 		vm_move(m->l, VME_SWITCHES, "MigrationSwitch");
+		move_step(m, MP_SWITCHING);
 		arm(m, (usec_t)m->options.switchover_timeout_ms * USEC_PER_MSEC);
 		break;
 	case MIGQ_COMPLETED:

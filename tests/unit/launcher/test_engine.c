@@ -663,6 +663,64 @@ static void a_launcher_that_finds_the_guest_standing_decides(void **state)
 	rig_down(&r);
 }
 
+static void a_launcher_that_comes_after_the_switch_releases(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	to_pre_switchover(&r, 10000, 0);
+	assert_int_equal(call(&r, "continueOutgoing",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)),
+			 RC_OK);
+	stop_launcher(&r); /* QEMU completes while nobody listens */
+	snprintf(r.run_state, sizeof(r.run_state), "postmigrate");
+	snprintf(r.mig, sizeof(r.mig), "{\"status\": \"completed\"}");
+	start_launcher(&r);
+	const struct json *e = await(&r, "migration", "phase", "completed");
+
+	assert_true(js_get_bool(e, "released", false));
+	assert_int_equal(js_get_int(e, "epoch", -1), 4);
+	CLEANUP(js_unrefp)
+	struct json *rec = record(&r);
+
+	assert_true(js_get_bool(rec, "released", false));
+	expect_state(&r, "postmigrate", NULL);
+	rig_down(&r);
+}
+
+static void a_guest_that_stood_stands_on_at_the_target(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "paused"); /* the source */
+	assert_int_equal(call(&r, "startOutgoing", out_params(10000, 0)), RC_OK);
+	qstatus(&r, "active");
+	qstatus(&r, "pre-switchover");
+	const struct json *e = await(&r, "migration", "phase", "pre-switchover");
+
+	assert_true(js_get_bool(e, "guestPaused", false));
+	assert_int_equal(call(&r, "cancelOutgoing", uid_params()), RC_OK);
+	qstatus(&r, "cancelled");
+	await(&r, "migration", "phase", "cancelled");
+	expect_state(&r, "paused", "MigrationCancelled");
+	assert_null(strstr(r.sent, "cont "));
+	rig_down(&r);
+
+	rig_up(&r, "inmigrate"); /* the target */
+	assert_int_equal(call(&r, "prepareIncoming",
+			      js_pack("{s:s, s:s}", "migrationUid", "m1", "address", "::1")),
+			 RC_OK);
+	qstatus(&r, "completed");
+	assert_int_equal(call(&r, "resumeIncoming",
+			      js_pack("{s:s, s:b}", "migrationUid", "m1", "paused", 1)),
+			 RC_OK);
+	assert_null(strstr(r.sent, "cont "));
+	expect_state(&r, "paused", NULL);
+	assert_int_equal(call(&r, "unpause", NULL), RC_OK);
+	expect_state(&r, "running", "Unpaused");
+	rig_down(&r);
+}
+
 static void an_old_qemu_does_not_move_an_emulated_guest(void **state)
 {
 	struct rig r;
@@ -828,6 +886,8 @@ int main(void)
 		cmocka_unit_test(nobody_allows_the_switch),
 		cmocka_unit_test(a_pause_beyond_its_limit_is_given_up),
 		cmocka_unit_test(a_launcher_that_finds_the_guest_standing_decides),
+		cmocka_unit_test(a_launcher_that_comes_after_the_switch_releases),
+		cmocka_unit_test(a_guest_that_stood_stands_on_at_the_target),
 		cmocka_unit_test(an_old_qemu_does_not_move_an_emulated_guest),
 		cmocka_unit_test(a_refusal_while_setting_up_leaves_the_vm_as_it_was),
 		cmocka_unit_test(bad_parameters_are_refused),
