@@ -48,6 +48,8 @@ enum rc mig_act_create_target(struct mig *m)
 		return RC_NOMEM;
 	TRY(set_source(m, s));
 	TRY(api_set_str(&s->targetPod, m->target_name));
+	API_COND_DEL(&m->next->status, VirtualMachineInstanceMigrationCondition,
+		     "migrationRejectedByResourceQuota");
 	if (m->target)
 		return RC_OK;
 	TRY(mig_target_pod(m, &pod));

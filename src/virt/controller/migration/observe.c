@@ -153,8 +153,6 @@ static enum rc observe_pending(struct mig *m, enum mig_event *out)
 	Pod *pod = NULL;
 
 	if (m->target) { /* made, but its record got lost */
-		API_COND_DEL(&m->next->status, VirtualMachineInstanceMigrationCondition,
-			     "migrationRejectedByResourceQuota");
 		*out = MIG_EV_SLOT;
 		return RC_OK;
 	}
