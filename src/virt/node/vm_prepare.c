@@ -137,6 +137,9 @@ static void end(struct vm_prep *p, enum rc rc, bool is_final, const char *reason
 	vm->prep = vm_prep_free(p);
 	if (rc)
 		vm_close_disks(vm);
+	/* What a registry says reaches the VMI by the pod; the rest is told here. */
+	ignore_rc(api_set_str(&vm->sync_error, rc && !str_eq(reason, "ErrImagePull") ? text : NULL));
+	vm_sync(vm);
 	vm->host->cfg.pods->prepared(vm->pod, rc, is_final, reason, text);
 }
 
@@ -408,7 +411,9 @@ static enum rc set_seed(struct vm_prep *p, struct vm_volume *v, struct err *err)
 		.secret_network_data = keep(
 			o, 7, secret_key(v->network_secret, "networkdata", "networkData"), &rc),
 	};
-	/* A guest that moves here brings the seed it was started with: only the size must be right. */
+	/* A guest that moves here brings the seed it was started with: only the size must be right.  A
+	 * read-only one is not copied: it is built again and must be as large as it was. */
+	o->read_only = vmspec_disk_is_read_only(vmspec_disk_of(vmi, v->spec->name));
 	for (size_t i = 0; p->vm->is_target && i < vmi->status.n_volumeStatus; i++)
 		if (str_eq(vmi->status.volumeStatus[i].name, v->spec->name))
 			o->seed_bytes = (uint64_t)API_GET(&vmi->status.volumeStatus[i], size, 0);

@@ -84,6 +84,12 @@ const Disk *vmspec_disk_of(const VirtualMachineInstance *vmi, const char *volume
 	return NULL;
 }
 
+bool vmspec_disk_is_read_only(const Disk *d)
+{
+	return d && (d->cdrom || (d->disk && API_GET(d->disk, readonly, false)) ||
+		     (d->lun && API_GET(d->lun, readonly, false)));
+}
+
 /* --- CPU --- */
 
 static enum rc add_feature(struct launch_spec *s, const char *name, bool on)
@@ -204,16 +210,14 @@ static enum rc set_target(const Disk *d, struct launch_disk *out, struct err *er
 	if (d->cdrom) {
 		out->kind = LAUNCH_CDROM;
 		bus = d->cdrom->bus;
-		out->read_only = true;
 	} else if (d->lun) {
 		out->kind = LAUNCH_LUN;
 		bus = d->lun->bus;
-		out->read_only = API_GET(d->lun, readonly, false);
 	} else {
 		out->kind = LAUNCH_DISK;
 		bus = d->disk ? d->disk->bus : NULL;
-		out->read_only = d->disk && API_GET(d->disk, readonly, false);
 	}
+	out->read_only = vmspec_disk_is_read_only(d);
 	if (str_eq(bus, "usb"))
 		return err_set(err, RC_UNSUPPORTED, "disk '%s': bus usb is not supported", d->name);
 	out->bus = bus_of(bus);
@@ -286,7 +290,7 @@ static enum rc add_disk(const Disk *d, const struct vmspec_env *env, struct laun
 	out->shareable = API_GET(d, shareable, false);
 	out->discard = out->kind != LAUNCH_CDROM && !out->read_only;
 	out->boot_order = API_GET(d, bootOrder, 0);
-	out->moves = in->moves;
+	out->moves = in->moves && !out->read_only && !out->shareable; /* what nobody writes is made again */
 	if (d->blockSize && d->blockSize->custom) {
 		out->logical_block_size = API_GET(d->blockSize->custom, logical, 0);
 		out->physical_block_size = API_GET(d->blockSize->custom, physical, 0);

@@ -60,6 +60,8 @@ const char *vmspec_mac(const Interface *iface, const char *vm_mac);
 /* Guest memory in bytes (facts: memory.guest, else requests, else limits); 0: none given. */
 int64_t vmspec_memory(const VirtualMachineInstance *vmi);
 const Disk *vmspec_disk_of(const VirtualMachineInstance *vmi, const char *volume); /* NULL: none */
+/* A CD-ROM, or readonly: true; NULL: no. */
+bool vmspec_disk_is_read_only(const Disk *d);
 /* The guest's host name: cut at the first dot, at most 63 bytes. */
 void vmspec_hostname(const VirtualMachineInstance *vmi, char out[64]);
 /* firmware.uuid, else the VMI's own uid. */

@@ -390,6 +390,9 @@ enum rc vmsync_plan(const VirtualMachineInstance *vmi, const struct vm_facts *f,
 {
 	const char *phase = vmsync_phase(vmi, f);
 	bool changes = phase && !str_eq(vmi->status.phase, phase);
+	struct api_cond c = {0};
+	bool was_told = API_COND_GET(&vmi->status, VirtualMachineInstanceCondition, "Synchronized", &c) &&
+			str_eq(c.message, f->sync_error);
 
 	if (is_final(vmi))
 		return RC_OK;
@@ -404,6 +407,8 @@ enum rc vmsync_plan(const VirtualMachineInstance *vmi, const struct vm_facts *f,
 		return err_set(err, rc, "cannot compute the status of '%s'", vmi->metadata.name);
 	}
 	rc = plan_update(plan, &api_kind_VirtualMachineInstance, vmi, wanted, NULL);
+	if (!rc && f->sync_error && !was_told && !f->is_target && !f->is_source_done)
+		rc = tell(plan, vmi, "Warning", "SyncFailed", f->sync_error);
 	if (!rc && changes && strcmp(phase, "Running") == 0)
 		rc = tell_start(plan, vmi, f);
 	else if (!rc && changes)

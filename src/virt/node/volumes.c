@@ -229,14 +229,15 @@ static enum rc open_seed(struct volume *v, int dir, struct err *err)
 	char name[160];
 
 	(void)snprintf(name, sizeof(name), "%s.iso", v->name);
-	if (v->seed_bytes) {
+	if (v->seed_bytes && !v->read_only) {
 		TRY(make_file(dir, name, fill_raw, &v->seed_bytes, err));
 	} else {
 		TRY(seed_build(&v->seed, &iso, err));
+		if (v->seed_bytes && v->seed_bytes != iso.n)
+			return err_set(err, RC_CONFLICT, "its cloud-init data has changed since the VM started");
 		TRY(make_file(dir, name, fill_bytes, &iso, err));
 	}
-	/* Writable although guests see it read-only or not: when the VM moves here, the copy fills it. */
-	TRY(open_plain(dir, name, false, &v->top_fd, &v->virtual_bytes, err));
+	TRY(open_plain(dir, name, v->read_only, &v->top_fd, &v->virtual_bytes, err));
 	v->top_format = IMAGE_RAW;
 	v->has_direct_io = direct_io(dir, name);
 	return RC_OK;

@@ -39,7 +39,8 @@ struct volume {
 	/* VOL_CLOUD_INIT */
 	struct seed_source seed; /* texts owned below */
 	char *seed_texts[8];
-	uint64_t seed_bytes; /* target of a move: the size that the source has, filled by the copy; 0: build it */
+	uint64_t seed_bytes; /* target of a move: the size at the source; filled by the copy, or, read-only, built
+			      * again and compared; 0: build it */
 
 	/* What came of it. */
 	int top_fd;		/* -1: not open */
