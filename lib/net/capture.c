@@ -476,7 +476,7 @@ enum rc net_backlog_open(struct backlog **out, int ns_fd, const char *tap, struc
 	int old = -1;
 	CLEANUP(net_backlog_freep)
 	struct backlog *b = mem_alloc(sizeof(*b));
-	struct net_link l;
+	struct net_link l = {0};
 	enum rc rc;
 
 	if (!b)

@@ -132,6 +132,7 @@ enum rc net_nft_send(struct nft_sock *s, void *buf, size_t len, struct err *err)
 		if (h->nlmsg_type != NFNL_MSG_BATCH_END)
 			last = h;
 	}
+	assert(last); /* a batch has at least its beginning */
 	last->nlmsg_flags |= NLM_F_ACK;
 	if (sendto(s->fd, buf, len, 0, (struct sockaddr *)&a, sizeof(a)) != (ssize_t)len)
 		return err_set_sys(err, errno, "cannot send to nftables");

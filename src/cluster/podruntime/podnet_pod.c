@@ -41,7 +41,7 @@ static enum rc port_join(struct podnet *p, const struct podnet_pod *pod, const c
 				    .mcast_flood = NET_OFF,
 				    .locked = NET_ON};
 	struct fdb_seek seek = {.mac = pod->mac};
-	struct net_link l, br;
+	struct net_link l = {0}, br = {0};
 	enum rc rc = net_link_get(p->net, PODNET_BRIDGE, &br, err);
 
 	if (!rc)
@@ -97,7 +97,7 @@ static enum rc pod_end_up(struct podnet *p, const struct podnet_pod *pod, int po
 {
 	CLEANUP(net_freep)
 	struct net *in = NULL;
-	struct net_link l;
+	struct net_link l = {0};
 	struct net_link_set up = {.up = NET_ON};
 	struct net_route def = {.via = p->cfg.gateway, .dev = PODNET_POD_IF};
 	enum rc rc = net_open(&in, pod_ns, err);
