@@ -448,8 +448,9 @@ static void take_permission(struct mig_target *t, const struct json *body, mig_a
 		log_warn("move %s: the place is not remembered: %s", t->uid, err.msg);
 	if (t->net.handover && vmnet_target_activate(t->net.handover, &err))
 		log_warn("move %s: the network does not lead here yet: %s", t->uid, err.msg);
-	struct json *params = js_pack("{s:s, s:I, s:i}", "migrationUid", t->uid, "epoch", epoch, "timeoutMs",
-				      RESUME_MS);
+	struct json *params = js_pack("{s:s, s:I, s:i, s:b}", "migrationUid", t->uid, "epoch", epoch,
+				      "timeoutMs", RESUME_MS, "paused",
+				      (int)js_get_bool(t->final, "guestPaused", false));
 
 	if (vm_call(t->vm, "resumeIncoming", params, MIG_CALL_DEADLINE, on_resumed, t->vm, &err)) {
 		answer(t, err.rc, err.msg, NULL);
