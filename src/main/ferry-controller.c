@@ -11,6 +11,7 @@
 #include "ctl/exec.h"
 #include "kube/kcache.h"
 #include "kube/kube.h"
+#include "virt/controller/evacuation/evacuation.h"
 #include "virt/controller/migration/migration.h"
 #include "virt/controller/vm/vm.h"
 #include "virt/controller/vmi/alloc.h"
@@ -43,6 +44,7 @@ static void choose(struct controller *c)
 	add(c, &vmi_ctl_def);
 	add(c, &mig_ctl_def);
 	add(c, &alloc_ctl_def);
+	add(c, &evacuation_ctl_def);
 	if (opt_kubernetes)
 		return; /* the site's own control plane does the rest */
 	add(c, &scheduler_ctl_def);

@@ -12,6 +12,7 @@
 #include "cast.h"
 #include "cluster/controllers/controllers.h"
 #include "cluster/scheduler/scheduler.h"
+#include "virt/controller/evacuation/evacuation.h"
 #include "virt/controller/migration/migration.h"
 #include "virt/controller/vm/vm.h"
 #include "virt/controller/vmi/alloc.h"
@@ -28,6 +29,7 @@ void cast_world(struct world *w)
 	defs[n++] = &scheduler_ctl_def;
 	defs[n++] = &mig_ctl_def;
 	defs[n++] = &alloc_ctl_def;
+	defs[n++] = &evacuation_ctl_def;
 	for (size_t i = 0; gc_ctl_defs[i]; i++)
 		defs[n++] = gc_ctl_defs[i];
 	world_init(w, defs, n);

@@ -329,10 +329,10 @@ static void apply_op(struct world *w, const struct plan_op *op, bool *touched)
 static const struct err *refusal_for(const struct world *w, const struct ctl_def *def,
 				     struct err *buf)
 {
-	bool concerns =
-		(w->refuses == &api_kind_Pod && str_has_prefix(def->name, "virtualmachineinstance")) ||
-		(w->refuses == &api_kind_VirtualMachineInstance &&
-		 str_eq(def->name, "virtualmachine"));
+	bool concerns = (w->refuses == &api_kind_Pod &&
+			 str_has_prefix(def->name, "virtualmachineinstance")) ||
+			(w->refuses == &api_kind_VirtualMachineInstance &&
+			 str_eq(def->name, "virtualmachine"));
 
 	if (!w->refuses || !concerns)
 		return NULL;

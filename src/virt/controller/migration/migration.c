@@ -251,7 +251,7 @@ static void map_node(const struct view *v, const struct kobj *obj, ctl_emit_fn e
 			emit(ctx, m->metadata.namespace, m->metadata.name);
 }
 
-static void index_vmi(const struct kobj *o, kcache_emit_fn emit, void *ctx)
+void mig_index_vmi(const struct kobj *o, kcache_emit_fn emit, void *ctx)
 {
 	const Vmim *m = kobj_typed(o);
 	char key[512];
@@ -271,7 +271,7 @@ static const struct ctl_map maps[] = {
 };
 
 static const struct ctl_index indexes[] = {
-	{&api_kind_VirtualMachineInstanceMigration, MIG_INDEX, index_vmi},
+	{&api_kind_VirtualMachineInstanceMigration, MIG_INDEX, mig_index_vmi},
 	{NULL, NULL, NULL},
 };
 

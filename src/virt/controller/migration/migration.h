@@ -14,5 +14,6 @@ enum rc mig_reconcile(const struct view *v, const char *ns, const char *name, st
 extern const struct ctl_def mig_ctl_def;
 
 #define MIG_INDEX "migration-vmi" /* VMIMs by "<namespace>/<vmiName>" */
+void mig_index_vmi(const struct kobj *o, kcache_emit_fn emit, void *ctx);
 
 #endif

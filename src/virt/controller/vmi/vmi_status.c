@@ -263,8 +263,19 @@ enum rc vmi_status_from_pod(struct vmi_ctx *c)
 	return mirror_ready(c);
 }
 
+/* A mark names the node that is to be left; it has no meaning once the VMI is elsewhere. */
+static bool is_mark_stale(const VirtualMachineInstance *vmi)
+{
+	const VirtualMachineInstanceStatus *st = &vmi->status;
+
+	return !str_is_empty(st->evacuationNodeName) && !str_is_empty(st->nodeName) &&
+	       !str_eq(st->evacuationNodeName, st->nodeName);
+}
+
 enum rc vmi_status_common(struct vmi_ctx *c)
 {
+	if (is_mark_stale(c->next))
+		TRY(api_set_str(&c->next->status.evacuationNodeName, NULL));
 	if (str_is_empty(c->next->status.evacuationNodeName)) {
 		DEL(c, "EvictionRequested");
 		return RC_OK;

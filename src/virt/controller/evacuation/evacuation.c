@@ -1,0 +1,216 @@
+#include "virt/controller/evacuation/evacuation.h"
+
+#include <stdio.h>
+
+#include "api/api.h"
+#include "api/meta.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "base/try.h"
+#include "virt/controller/kit.h"
+#include "virt/controller/migration/migration.h"
+#include "virt/names.h"
+
+#define VMI		    (&api_kind_VirtualMachineInstance)
+#define VMIM		    (&api_kind_VirtualMachineInstanceMigration)
+#define ANN_EVICTION_SOURCE "kubevirt.io/eviction-source"
+
+typedef VirtualMachineInstanceMigration Vmim;
+
+struct evac {
+	const struct view *v;
+	const VirtualMachineInstance *vmi;
+	const Vmim *open;	/* a migration that has not ended; NULL: none */
+	const Vmim *last_ended; /* the newest that has; NULL: none */
+	struct plan *plan;
+};
+
+/* ---- who is to leave ---- */
+
+static const char *drain_key(const struct view *v)
+{
+	const KubeVirtConfiguration *cfg = kit_config(v);
+	const char *key = cfg && cfg->migrations ? cfg->migrations->nodeDrainTaintKey : NULL;
+
+	return key ? key : TAINT_DRAIN;
+}
+
+/* Only the effect NoSchedule counts; the value does not matter. */
+static bool is_draining(const struct view *v, const char *node)
+{
+	const Node *n = view_get(v, &api_kind_Node, NULL, node);
+	const char *key = drain_key(v);
+
+	for (size_t i = 0; n && i < n->spec.n_taints; i++)
+		if (str_eq(n->spec.taints[i].key, key) &&
+		    str_eq(n->spec.taints[i].effect, "NoSchedule"))
+			return true;
+	return false;
+}
+
+static bool is_marked(const struct evac *e)
+{
+	const VirtualMachineInstanceStatus *st = &e->vmi->status;
+
+	return !str_is_empty(st->nodeName) &&
+	       (str_eq(st->evacuationNodeName, st->nodeName) || is_draining(e->v, st->nodeName));
+}
+
+static bool can_leave(const struct evac *e)
+{
+	const VirtualMachineInstance *vmi = e->vmi;
+	const char *strategy = vmi->spec.evictionStrategy;
+
+	if (kit_vmi_is_final(vmi) || vmi->metadata.deletionTimestamp ||
+	    !str_eq(vmi->status.phase, "Running") || vmi->status.activePods.n > 1)
+		return false;
+	if (!str_eq(strategy, "LiveMigrate") && !str_eq(strategy, "LiveMigrateIfPossible"))
+		return false; /* None is shut down, External is somebody else's */
+	return API_COND_IS(&vmi->status, VirtualMachineInstanceCondition, "LiveMigratable", "True");
+}
+
+/* ---- its migrations ---- */
+
+static bool is_newer(const Vmim *a, const Vmim *b)
+{
+	const char *x = a->metadata.creationTimestamp ? a->metadata.creationTimestamp : "";
+	const char *y = b->metadata.creationTimestamp ? b->metadata.creationTimestamp : "";
+	int c = strcmp(x, y);
+
+	return c > 0 || (c == 0 && strcmp(a->metadata.name, b->metadata.name) > 0);
+}
+
+static void find_migrations(struct evac *e)
+{
+	char key[512];
+	struct kiter it;
+
+	snprintf(key, sizeof(key), "%s/%s", e->vmi->metadata.namespace, e->vmi->metadata.name);
+	view_by(e->v, VMIM, MIG_INDEX, key, &it);
+	for (const Vmim *m; (m = view_next(&it));) {
+		if (!kit_vmim_is_final(m))
+			e->open = m;
+		else if (!e->last_ended || is_newer(m, e->last_ended))
+			e->last_ended = m;
+	}
+}
+
+/* ---- ask, and take back ---- */
+
+/* A name for each attempt: the same view gives the same one. */
+static enum rc attempt_name(const struct evac *e, char **out)
+{
+	CLEANUP(mem_freep)
+	char *seed = mem_printf("%s/%s/%s", e->vmi->metadata.uid, e->vmi->status.nodeName,
+				e->last_ended ? e->last_ended->metadata.uid : "");
+	char suffix[6];
+
+	if (!seed)
+		return RC_NOMEM;
+	kit_suffix(seed, suffix);
+	*out = mem_printf("kubevirt-evacuation-%s", suffix);
+	return *out ? RC_OK : RC_NOMEM;
+}
+
+static enum rc fill(const struct evac *e, Vmim *m)
+{
+	bool rebalance =
+		str_eq(api_annotation(&e->vmi->metadata, ANN_EVICTION_SOURCE), "descheduler");
+
+	TRY(attempt_name(e, &m->metadata.name));
+	TRY(api_set_str(&m->metadata.namespace, e->vmi->metadata.namespace));
+	TRY(api_map_set(&m->metadata.annotations, ANN_EVACUATION, e->vmi->status.nodeName));
+	TRY(api_set_str(&m->spec.vmiName, e->vmi->metadata.name));
+	return api_set_str(&m->spec.priority, rebalance ? "system-maintenance" : "system-critical");
+}
+
+static enum rc ask(struct evac *e)
+{
+	CLEANUP(VirtualMachineInstanceMigration_freep)
+	Vmim *m = VirtualMachineInstanceMigration_new();
+	CLEANUP(mem_freep)
+	char *name = NULL;
+
+	if (!m)
+		return RC_NOMEM;
+	TRY(fill(e, m));
+	name = mem_strdup(m->metadata.name);
+	if (!name)
+		return RC_NOMEM;
+	TRY(plan_create(e->plan, VMIM, STEAL(m)));
+	return plan_event(e->plan, VMI, e->vmi, "Normal", "SuccessfulCreate",
+			  "Created Migration %s", name);
+}
+
+/* The node is wanted again: what has not begun need not go on.  What has begun goes to its end. */
+static enum rc take_back(struct evac *e)
+{
+	const Vmim *m = e->open;
+	const VirtualMachineInstanceMigrationState *s = e->vmi->status.migrationState;
+	bool begun = s && str_eq(s->migrationUid, m->metadata.uid) && s->startTimestamp;
+
+	if (!api_annotation(&m->metadata, ANN_EVACUATION) || m->metadata.deletionTimestamp || begun)
+		return RC_OK;
+	return plan_delete(e->plan, VMIM, m->metadata.namespace, m->metadata.name, m->metadata.uid,
+			   -1, NULL);
+}
+
+static enum rc sync(struct evac *e)
+{
+	find_migrations(e);
+	if (!is_marked(e))
+		return e->open ? take_back(e) : RC_OK;
+	return e->open || !can_leave(e) ? RC_OK : ask(e);
+}
+
+enum rc evacuation_reconcile(const struct view *v, const char *ns, const char *name,
+			     struct plan *out, struct err *err)
+{
+	struct evac e = {.v = v, .vmi = view_get(v, VMI, ns, name), .plan = out};
+
+	return kit_fail(err, e.vmi ? sync(&e) : RC_OK,
+			"cannot evacuate the virtual machine instance");
+}
+
+/* ---- what wakes it ---- */
+
+static void map_migration(const struct view *v, const struct kobj *obj, ctl_emit_fn emit, void *ctx)
+{
+	const Vmim *m = kobj_typed(obj);
+
+	(void)v;
+	if (!str_is_empty(m->spec.vmiName))
+		emit(ctx, kobj_ns(obj), m->spec.vmiName);
+}
+
+static void map_node(const struct view *v, const struct kobj *obj, ctl_emit_fn emit, void *ctx)
+{
+	struct kiter it;
+
+	view_list(v, VMI, NULL, &it);
+	for (const VirtualMachineInstance *vmi; (vmi = view_next(&it));)
+		if (str_eq(vmi->status.nodeName, kobj_name(obj)))
+			emit(ctx, vmi->metadata.namespace, vmi->metadata.name);
+}
+
+static const struct ctl_map maps[] = {
+	{&api_kind_VirtualMachineInstanceMigration, map_migration},
+	{&api_kind_Node, map_node},
+	{NULL, NULL},
+};
+
+static const struct ctl_index indexes[] = {
+	{&api_kind_VirtualMachineInstanceMigration, MIG_INDEX, mig_index_vmi},
+	{NULL, NULL, NULL},
+};
+
+static const struct api_kind *const reads[] = {&api_kind_KubeVirt, NULL};
+
+const struct ctl_def evacuation_ctl_def = {
+	.name = "evacuation",
+	.primary = &api_kind_VirtualMachineInstance,
+	.reconcile = evacuation_reconcile,
+	.maps = maps,
+	.indexes = indexes,
+	.reads = reads,
+};
