@@ -18,6 +18,7 @@
 #include "ev/ev.h"
 #include "kube/kube.h"
 #include "virt/admission/admission.h"
+#include "virt/controller/evacuation/evacuation.h"
 #include "virt/controller/migration/migration.h"
 #include "virt/controller/vm/vm.h"
 #include "virt/controller/vmi/alloc.h"
@@ -92,7 +93,7 @@ static size_t all_defs(const struct ctl_def **defs)
 	static const struct ctl_def *const fixed[] = {
 		&vm_ctl_def,	   &vmi_ctl_def,   &alloc_ctl_def,	   &mig_ctl_def,
 		&scheduler_ctl_def, &endpoints_ctl_def, &claim_ctl_def,	   &volume_ctl_def,
-		&nodelifecycle_ctl_def, &installation_ctl_def,
+		&nodelifecycle_ctl_def, &installation_ctl_def, &evacuation_ctl_def,
 	};
 	size_t n = 0;
 
