@@ -151,6 +151,7 @@ static enum vm_state vm_state_of(const struct guest *g)
 	static const enum vm_state map[G__MAX] = {
 		[G_POD_STARTING] = VM_NONE,    [G_POD_RUNNING] = VM_NONE,  [G_BOOTING] = VM_STARTING,
 		[G_RUNNING] = VM_RUNNING,      [G_INCOMING] = VM_INCOMING, [G_MOVING] = VM_MIGRATING,
+		[G_STANDS] = VM_PRE_SWITCHOVER,
 		[G_RELEASED] = VM_POSTMIGRATE, [G_ENDED] = VM_GONE,
 	};
 
@@ -215,8 +216,13 @@ static enum rc take_over(struct look *l)
 		TRY(stamp(&ms->targetNodeDomainReadyTimestamp, l->now));
 		TRY(stamp(&ms->endTimestamp, l->now));
 	}
+	size_t before = l->plan->n_ops;
+
 	TRY(plan_update(l->plan, &api_kind_VirtualMachineInstance, l->vmi, next, NULL));
-	return move_binding(l);
+	TRY(move_binding(l));
+	if (l->plan->n_ops == before)
+		move_written(l->g);
+	return RC_OK;
 }
 
 static enum rc listen_for_move(struct look *l)
@@ -226,6 +232,7 @@ static enum rc listen_for_move(struct look *l)
 
 	if (!next)
 		return RC_NOMEM;
+	move_listen(l->g);
 	ms = next->status.migrationState;
 	TRY(api_set_str(&ms->targetNodeAddress, "172.30.77.12"));
 	return plan_update(l->plan, &api_kind_VirtualMachineInstance, l->vmi, next, NULL);
@@ -287,8 +294,8 @@ static enum rc look_at_source(struct look *l)
 	case MOVE_ABORTED:
 		return report_failure(l, g->move == MOVE_ABORTED);
 	case MOVE_RUNNING:
-		if (API_GET(ms, abortRequested, false) && g->state == G_MOVING)
-			guest_abort_move(g);
+		if (API_GET(ms, abortRequested, false))
+			move_cancel(g);
 		return RC_OK;
 	case MOVE_DONE:
 		return RC_OK; /* the target tells */
@@ -300,7 +307,7 @@ static enum rc look_at_source(struct look *l)
 	if (ms->startTimestamp && API_GET(ms, abortRequested, false))
 		return report_failure(l, true);
 	if (ms->startTimestamp)
-		guest_move(g, ms->migrationUid);
+		move_begin(g, ms->migrationUid);
 	else if (ms->targetNodeAddress && !g->is_stopping && !l->vmi->metadata.deletionTimestamp)
 		return begin_move(l);
 	return RC_OK;

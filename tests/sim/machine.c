@@ -9,13 +9,7 @@
 /* Theory of operation
  *
  * A machine holds guests; they live on when the node's agent crashes.  A guest is one launcher pod with
- * (later) one QEMU.  A move goes machine to machine, as in the real thing:
- *
- *   source G_RUNNING -> G_MOVING -> (commit) G_RELEASED -> G_ENDED
- *   target G_INCOMING ---------------(permission arrives)-> G_RUNNING
- *
- * Up to the commit the source may go back to G_RUNNING.  After it the source never runs again, whatever
- * happens to the target.  The checker looks after each change.
+ * (later) one QEMU.  Moves are in move.c.  The checker looks after each change.
  */
 
 struct machine {
@@ -28,7 +22,8 @@ struct machine {
 };
 
 static const char *const names[G__MAX] = {
-	"pod-starting", "pod-running", "booting", "running", "incoming", "moving", "released", "ended",
+	"pod-starting", "pod-running", "booting",  "running", "incoming",
+	"moving",	"standing",    "released", "ended",
 };
 
 const char *guest_state_name(enum guest_state s)
@@ -68,9 +63,19 @@ struct list *machine_guests(struct machine *m)
 	return &m->guests;
 }
 
-static bool is_down(const struct machine *m)
+bool machine_is_down(const struct machine *m)
 {
 	return loop_now(m->sim->loop) < m->up_at;
+}
+
+bool machine_has_agent(const struct machine *m)
+{
+	return m->agent != NULL;
+}
+
+struct sim *machine_sim(const struct machine *m)
+{
+	return m->sim;
 }
 
 usec_t machine_last_reboot(const struct sim *s)
@@ -154,8 +159,7 @@ bool guest_executes(const struct guest *g)
 	return g->state == G_RUNNING || g->state == G_MOVING;
 }
 
-/* The only function that writes g->state. */
-static void guest_set(struct guest *g, enum guest_state to, const char *why)
+void guest_set(struct guest *g, enum guest_state to, const char *why)
 {
 	struct sim *s = g->machine->sim;
 
@@ -174,33 +178,33 @@ void guest_found_dead(struct guest *g)
 	guest_set(g, G_ENDED, "the machine was down");
 }
 
-static void after(struct guest *g, usec_t low, usec_t high)
+void guest_after(struct guest *g, usec_t low, usec_t high)
 {
 	ev_timer_rearm(g->timer, sim_between(g->machine->sim, low, high));
 }
 
 void guest_start_pod(struct guest *g)
 {
-	after(g, 5 * USEC_PER_MSEC, 300 * USEC_PER_MSEC);
+	guest_after(g, 5 * USEC_PER_MSEC, 300 * USEC_PER_MSEC);
 }
 
 void guest_boot(struct guest *g)
 {
 	guest_set(g, G_BOOTING, "boot");
-	after(g, 20 * USEC_PER_MSEC, 400 * USEC_PER_MSEC);
+	guest_after(g, 20 * USEC_PER_MSEC, 400 * USEC_PER_MSEC);
 }
 
 static void ended(struct guest *g, int code, const char *reason)
 {
 	struct sim *s = g->machine->sim;
-	bool was = guest_executes(g) || g->state == G_RELEASED;
+	bool was = guest_executes(g) || g->state == G_STANDS;
 
 	if (g->state == G_ENDED)
 		return;
 	ev_timer_rearm(g->timer, USEC_INFINITY);
 	g->exit_code = code;
 	g->reason = reason;
-	if (was && g->state != G_RELEASED)
+	if (was)
 		checker_guest_lost(s->checker, g, reason);
 	g->moved_away = g->state == G_RELEASED;
 	guest_set(g, G_ENDED, reason);
@@ -219,10 +223,10 @@ void guest_stop(struct guest *g, usec_t grace)
 		return;
 	g->is_stopping = true;
 	g->deadline = deadline;
-	if (g->state == G_MOVING || g->state == G_RELEASED)
+	if (g->state == G_MOVING || g->state == G_STANDS || g->state == G_RELEASED)
 		return; /* when the move is over */
 	/* Guests shut down within their grace or are killed at its end. */
-	after(g, 10 * USEC_PER_MSEC, MAX(grace, 20 * USEC_PER_MSEC));
+	guest_after(g, 10 * USEC_PER_MSEC, MAX(grace, 20 * USEC_PER_MSEC));
 }
 
 void guest_kill(struct guest *g)
@@ -230,78 +234,9 @@ void guest_kill(struct guest *g)
 	ended(g, 137, "Killed");
 }
 
-static struct guest *target_of(struct sim *s, const char *migration_uid)
-{
-	for (unsigned i = 0; i < SIM_NODES; i++) {
-		LIST_FOREACH(l, &s->machines[i]->guests) {
-			struct guest *g = LIST_ENTRY(l, struct guest, link);
-
-			if (g->is_target && str_eq(g->migration_uid, migration_uid))
-				return g;
-		}
-	}
-	return NULL;
-}
-
-void guest_move(struct guest *g, const char *migration_uid)
-{
-	mem_free(g->move_uid);
-	g->move_uid = mem_strdup(migration_uid);
-	g->move = MOVE_RUNNING;
-	guest_set(g, G_MOVING, "move");
-	after(g, 50 * USEC_PER_MSEC, 3 * USEC_PER_SEC);
-}
-
-static void move_over(struct guest *g, enum move_result how)
-{
-	g->move = how;
-	ev_timer_rearm(g->timer, USEC_INFINITY);
-	guest_set(g, G_RUNNING, how == MOVE_ABORTED ? "move aborted" : "move failed");
-	if (g->is_stopping)
-		after(g, 10 * USEC_PER_MSEC, USEC_PER_SEC);
-}
-
-void guest_abort_move(struct guest *g)
-{
-	if (g->state == G_MOVING)
-		move_over(g, MOVE_ABORTED);
-}
-
 enum move_result guest_move_result(const struct guest *g, const char *migration_uid)
 {
 	return str_eq(g->move_uid, migration_uid) ? g->move : MOVE_NONE;
-}
-
-static void commit(struct guest *g)
-{
-	struct sim *s = g->machine->sim;
-	struct guest *t = target_of(s, g->move_uid);
-
-	if (sim_chance(s, s->faults.fail_move) || !t || t->state != G_INCOMING || is_down(t->machine)) {
-		move_over(g, MOVE_FAILED);
-		return;
-	}
-	checker_moved(s->checker, g->move_uid, g->vmi_uid);
-	g->move = MOVE_DONE;
-	guest_set(g, G_RELEASED, "commit");
-	/* The permission travels to the target. */
-	after(g, 100, 5 * USEC_PER_MSEC);
-}
-
-static void permission(struct guest *g)
-{
-	struct sim *s = g->machine->sim;
-	struct guest *t = target_of(s, g->move_uid);
-
-	if (!t || t->state != G_INCOMING) {
-		/* It died in between: the guest is lost, and the target is to blame. */
-		checker_guest_lost(s->checker, t ? t : g, "target lost after the commit");
-	} else {
-		t->is_target = false;
-		t->took_over = true;
-		guest_set(t, G_RUNNING, "permission");
-	}
-	ended(g, 0, "MovedAway");
 }
 
 static void on_timer(void *arg)
@@ -326,10 +261,9 @@ static void on_timer(void *arg)
 		}
 		break;
 	case G_MOVING:
-		commit(g);
-		break;
+	case G_STANDS:
 	case G_RELEASED:
-		permission(g);
+		move_timer(g);
 		break;
 	case G_POD_RUNNING:
 	case G_RUNNING:

@@ -300,6 +300,7 @@ static void tear_down(struct sim *s)
 	s->checker = checker_free(s->checker);
 	for (unsigned i = 0; i < SIM_NODES; i++)
 		machine_free(s->machines[i]);
+	moves_free(s);
 	net_free(s->net);
 	apisrv_free(s->api);
 	virt_subres_free(s->subres);
@@ -330,6 +331,7 @@ bool sim_run(const struct sim_opts *opts, struct sim_result *result)
 
 	*result = (struct sim_result){.ok = true};
 	rand_fix(opts->seed * 0x9e3779b97f4a7c15ull | 1);
+	list_init(&s->msgs);
 	draw_faults(s);
 	s->chaos_end = opts->fault_time ? opts->fault_time : DEFAULT_FAULT_TIME;
 	if (!build(s)) {

@@ -88,6 +88,7 @@ struct sim {
 	struct ctl *ctl;
 	struct ev_src *ctl_restart; /* armed while it is down */
 	struct ev_src *chaos;	    /* once a second */
+	struct list msgs; /* between agents: move.c */
 	bool crash_pending;
 	struct ev_src *crash;
 	usec_t chaos_end;
@@ -132,7 +133,8 @@ enum guest_state {
 	G_RUNNING,
 	G_INCOMING,   /* a target that waits for memory */
 	G_MOVING,     /* a source: runs and sends */
-	G_RELEASED,   /* a source after the commit: stopped for good, the permission is on its way */
+	G_STANDS,     /* a source at pre-switchover: stands, may go on */
+	G_RELEASED,   /* a source after the release: stopped for good, the permission is on its way */
 	G_ENDED,      /* QEMU is gone; exit code and reason are known */
 	G__MAX
 };
@@ -155,6 +157,7 @@ struct guest {
 	usec_t seen_at, started_at;
 	char *move_uid;			   /* of the last move it was the source of */
 	enum move_result move;
+	int src, dst;			   /* enum src_state, dst_state of virt/migration/handoff.h */
 	struct ev_src *timer;
 	usec_t deadline;		   /* of the stop; loop time */
 };
@@ -166,6 +169,9 @@ struct list *machine_guests(struct machine *m);
 /* Power fails: every guest is gone but for what is durable (a commit); comes back after down. */
 void machine_reboot(struct machine *m, usec_t down);
 usec_t machine_last_reboot(const struct sim *s); /* of any of them; loop time, 0: never */
+bool machine_is_down(const struct machine *m);
+bool machine_has_agent(const struct machine *m);
+struct sim *machine_sim(const struct machine *m);
 void machine_set_agent(struct machine *m, struct agent *a);
 
 struct guest *guest_new(struct machine *m, const char *ns, const char *pod, const char *pod_uid);
@@ -180,11 +186,18 @@ void guest_boot(struct guest *g);
 void guest_stop(struct guest *g, usec_t grace);
 void guest_kill(struct guest *g);
 void guest_end(struct guest *g, int code, const char *reason); /* by itself */
-/* Begins to move to the target guest of this migration; the source agent is woken at the end. */
-void guest_move(struct guest *g, const char *migration_uid);
-void guest_abort_move(struct guest *g);
 /* How the last move of a source ended; kept over an agent's crash, as the real one is on disk. */
+void guest_set(struct guest *g, enum guest_state to, const char *why); /* the only writer of state */
+void guest_after(struct guest *g, usec_t low, usec_t high); /* its next step */
 enum move_result guest_move_result(const struct guest *g, const char *migration_uid);
+
+/* move.c: a move between two machines, by the real tables. */
+void move_begin(struct guest *g, const char *migration_uid);
+void move_cancel(struct guest *g);
+void move_timer(struct guest *g); /* of a guest in G_MOVING, G_STANDS or G_RELEASED */
+void move_listen(struct guest *g);
+void move_written(struct guest *g); /* VMI and PortBinding name the target */
+void moves_free(struct sim *s);
 
 /* agent.c: kubelet and virt-handler of one node. */
 MUST_CHECK enum rc agent_new(struct agent **out, struct sim *s, struct machine *m);
@@ -203,7 +216,6 @@ bool user_is_idle(const struct user *u);
 /* What a VM's spec must be, by the people's own calls; NULL: they did not make it. */
 struct json;
 const struct json *user_spec_of(const struct user *u, const char *vm);
-bool user_may_flip(const struct user *u, const char *vm); /* a Start request of a Halted VM */
 /* NULL: whatever it asked for has come true, by the truth; else what has not. */
 const char *user_unfulfilled(const struct user *u, const struct kcache *truth);
 /* Since (realtime), somebody did what may end the guest of this VM. */

@@ -32,7 +32,6 @@ struct vm {
 	struct json *spec;
 	int64_t spec_rv; /* of the answer that spec came with */
 	unsigned in_flight; /* own writes whose answer is not here yet */
-	bool may_flip;
 	usec_t stop_asked; /* realtime of the last thing that may end its guest; 0: never */
 	enum wish wish;
 };
@@ -213,7 +212,6 @@ static void create_vm(struct user *u, struct vm *vm)
 		       "interfaces", "name", "default", "masquerade", "networks", "name", "default", "pod",
 		       "terminationGracePeriodSeconds", 5, "evictionStrategy", "LiveMigrate");
 	vm->exists = true;
-	vm->may_flip = false;
 	c = call_new(u, vm);
 	c->is_create = true;
 	started(u, kube_create(u->kube, &c->call, &api_kind_VirtualMachine, "default", body, on_reply, c, NULL));
@@ -235,7 +233,6 @@ static void request(struct user *u, struct vm *vm, const char *what, const char 
 	sim_trace(u->sim, "user: %s %s", what, vm->name);
 	if (!str_eq(what, "start"))
 		vm->stop_asked = now(u);
-	vm->may_flip = true;
 	c->is_request = true;
 	snprintf(path, sizeof(path),
 		 "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines/%s/%s", vm->name, what);
@@ -433,13 +430,6 @@ const struct json *user_spec_of(const struct user *u, const char *name)
 	const struct vm *vm = vm_named(u, name);
 
 	return vm && !vm->in_flight && vm->exists ? vm->spec : NULL;
-}
-
-bool user_may_flip(const struct user *u, const char *name)
-{
-	const struct vm *vm = vm_named(u, name);
-
-	return vm && vm->may_flip;
 }
 
 bool user_asked_to_stop(const struct user *u, const char *name, usec_t since)

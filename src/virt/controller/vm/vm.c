@@ -52,6 +52,23 @@ static void trim_requests(struct vm_ctx *c)
 			   &st->n_stateChangeRequests, 0);
 }
 
+/* To a halted VM only a paused start is queued (any other start writes the strategy).  What else asks for
+ * a start was queued under another strategy, perhaps by ourselves: the user's Halted outranks it. */
+static void drop_leftover_starts(struct vm_ctx *c)
+{
+	VirtualMachineStatus *st = &c->next->status;
+
+	if (vm_strategy_of(c->vm) != VM_HALTED)
+		return;
+	for (size_t i = st->n_stateChangeRequests; i-- > 0;) {
+		const VirtualMachineStateChangeRequest *r = &st->stateChangeRequests[i];
+
+		if (str_eq(r->action, "Start") && !str_eq(api_map_get(&r->data, "paused"), "true"))
+			api_remove(&api_type_VirtualMachineStateChangeRequest, &st->stateChangeRequests,
+				   &st->n_stateChangeRequests, i);
+	}
+}
+
 static const VirtualMachineStateChangeRequest *first_request(const struct vm_ctx *c)
 {
 	const VirtualMachineStatus *st = &c->next->status;
@@ -548,6 +565,7 @@ static enum rc start_again(struct vm_ctx *c)
 
 static enum rc sync(struct vm_ctx *c)
 {
+	drop_leftover_starts(c);
 	trim_requests(c);
 	TRY(count_failure(c));
 	c->action = vm_decide(c->vm, c->vmi, first_request(c));
