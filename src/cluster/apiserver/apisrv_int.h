@@ -50,6 +50,7 @@ struct strategy {
 	int64_t (*grace)(const struct json *obj, int64_t request);
 	/* False: answered (refused). */
 	bool (*may_delete)(struct change *ch);
+	bool returns_deleted; /* a deletion is answered with the object, not with a Status */
 	/* obj was just marked as being deleted. */
 	enum rc (*mark_deleted)(struct json *obj);
 };

@@ -128,6 +128,15 @@ static enum rc mark_deleting(struct change *ch, int64_t grace)
 	return rc;
 }
 
+static struct json *success(const struct change *ch)
+{
+	const char *group = *ch->res->kind->group ? ch->res->kind->group : NULL;
+
+	return js_pack("{s:s, s:s, s:{}, s:s, s:{s:s, s:s*, s:s, s:s*}}", "kind", "Status", "apiVersion", "v1",
+		       "metadata", "status", "Success", "details", "name", ch->name, "group", group, "kind",
+		       ch->res->kind->plural, "uid", js_str(js_at(ch->old, "metadata", "uid", NULL)));
+}
+
 static void delete_loaded(struct change *ch, const struct delete_opts *o, struct json *reply)
 {
 	struct apisrv_call *c = ch->c;
@@ -142,24 +151,23 @@ static void delete_loaded(struct change *ch, const struct delete_opts *o, struct
 		call_nomem(c);
 		return;
 	}
-	if (!has_finalizers(ch->obj) && js_get_int(meta, "deletionGracePeriodSeconds", 0) == 0) {
-		if (!reply)
-			reply = js_pack("{s:s, s:s, s:{}, s:s, s:{s:s, s:s*, s:s, s:s*}}", "kind", "Status",
-					"apiVersion", "v1", "metadata", "status", "Success", "details", "name",
-					ch->name, "group", *ch->res->kind->group ? ch->res->kind->group : NULL,
-					"kind", ch->res->kind->plural, "uid", js_get_str(meta, "uid"));
-		if (!reply)
+	bool gone = !has_finalizers(ch->obj) && js_get_int(meta, "deletionGracePeriodSeconds", 0) == 0;
+
+	if (gone && !reply && !st->returns_deleted) {
+		reply = success(ch);
+		if (!reply) {
 			call_nomem(c);
-		else
-			change_commit(ch, STORE_DELETE, 200, reply);
-	} else if (js_equal(ch->obj, ch->old)) {
-		if (reply)
-			call_answer_json(c, 200, reply);
-		else
-			call_answer_object(c, 200, ch->old);
-	} else {
-		change_commit(ch, STORE_UPDATE, 200, reply);
+			return;
+		}
 	}
+	if (gone)
+		change_commit(ch, STORE_DELETE, 200, reply);
+	else if (!js_equal(ch->obj, ch->old))
+		change_commit(ch, STORE_UPDATE, 200, reply);
+	else if (reply)
+		call_answer_json(c, 200, reply);
+	else
+		call_answer_object(c, 200, ch->old);
 }
 
 void serve_delete_with(struct apisrv_call *c, const struct json *options, struct json *reply)
