@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -12,6 +13,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "cast.h"
+#include "virt/controller/migration/migration.h"
 #include "virt/controller/migration/table.h"
 #include "virt/names.h"
 
@@ -596,6 +598,47 @@ static void exactly_the_configured_number_runs_at_once(void **state)
 	}
 }
 
+/* A thousand that wait cost each other little: one look of all of them. */
+static void a_thousand_wait_without_starving_anybody(void **state)
+{
+	struct world w;
+	struct timespec a, b;
+
+	(void)state;
+	cast_world(&w);
+	for (int i = 1; i <= 6; i++) {
+		CLEANUP(mem_freep)
+		char *name = mem_printf("node-%d", i);
+
+		cast_node(&w, name, "", "'cpu':'64','memory':'256Gi','pods':'2000'");
+	}
+	for (int i = 0; i < 1000; i++) {
+		CLEANUP(mem_freep)
+		char *name = mem_printf("m%d", i);
+		CLEANUP(mem_freep)
+		char *vmi = mem_printf("vm-%d", i);
+
+		add_guest(&w, i);
+		add_move(&w, name, vmi, "");
+	}
+	world_settle(&w);
+	assert_int_equal(in_phase(&w, "Scheduling"), 5);
+	assert_int_equal(in_phase(&w, "Pending"), 995);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
+	for (int i = 0; i < 1000; i++) {
+		CLEANUP(mem_freep)
+		char *name = mem_printf("m%d", i);
+		CLEANUP(mem_freep)
+		char *plan = world_plan(&w, &mig_ctl_def, NS, name);
+	}
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
+	double seconds = (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) / 1e9;
+
+	print_message("1000 looks: %.0f ms of CPU\n", seconds * 1000);
+	assert_true(seconds < 20); /* sanitizer builds included */
+	world_fini(&w);
+}
+
 static void one_node_sends_two_at_once(void **state)
 {
 	struct world w;
@@ -867,6 +910,7 @@ int main(void)
 		cmocka_unit_test(a_second_migration_of_one_vmi_is_refused),
 		cmocka_unit_test(a_guest_that_ends_during_the_move_ends_it),
 		cmocka_unit_test(exactly_the_configured_number_runs_at_once),
+		cmocka_unit_test(a_thousand_wait_without_starving_anybody),
 		cmocka_unit_test(one_node_sends_two_at_once),
 		cmocka_unit_test(urgent_ones_go_first),
 		cmocka_unit_test(the_newest_five_records_are_kept),

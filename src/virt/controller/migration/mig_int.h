@@ -48,6 +48,9 @@ const MigState *mig_vmi_state(const struct mig *m);
 /* When the VMIM entered a phase; NULL: it did not. */
 const char *mig_stamp_of(const Vmim *vmim, enum mig_state s);
 
+/* All migrations of one VMI. */
+void mig_siblings(const struct view *v, const char *ns, const char *vmi, struct kiter *it);
+
 /* queue.c: may this pending migration take a slot now? */
 MUST_CHECK enum rc mig_may_start(const struct mig *m, bool *out);
 usec_t mig_retry_delay(const Vmim *vmim);

@@ -21,9 +21,9 @@ static size_t newer_final(const struct view *v, const Vmim *m)
 	struct kiter it;
 	size_t n = 0;
 
-	view_list(v, VMIM, m->metadata.namespace, &it);
+	mig_siblings(v, m->metadata.namespace, m->spec.vmiName, &it);
 	for (const Vmim *o; (o = view_next(&it));) {
-		if (o == m || !kit_vmim_is_final(o) || !str_eq(o->spec.vmiName, m->spec.vmiName))
+		if (o == m || !kit_vmim_is_final(o))
 			continue;
 		int c = strcmp(o->metadata.creationTimestamp ? o->metadata.creationTimestamp : "",
 			       m->metadata.creationTimestamp ? m->metadata.creationTimestamp : "");
@@ -196,14 +196,20 @@ enum rc mig_reconcile(const struct view *v, const char *ns, const char *name, st
 
 /* ---- what wakes it ---- */
 
+void mig_siblings(const struct view *v, const char *ns, const char *vmi, struct kiter *it)
+{
+	char key[512];
+
+	snprintf(key, sizeof(key), "%s/%s", ns, vmi);
+	view_by(v, VMIM, MIG_INDEX, key, it);
+}
+
 static void emit_of_vmi(const struct view *v, const char *ns, const char *vmi, ctl_emit_fn emit,
 			void *ctx)
 {
-	char key[512];
 	struct kiter it;
 
-	snprintf(key, sizeof(key), "%s/%s", ns, vmi);
-	view_by(v, VMIM, MIG_INDEX, key, &it);
+	mig_siblings(v, ns, vmi, &it);
 	for (const Vmim *m; (m = view_next(&it));)
 		emit(ctx, m->metadata.namespace, m->metadata.name);
 }

@@ -49,12 +49,11 @@ static const Vmim *rival(const struct mig *m)
 {
 	struct kiter it;
 
-	view_list(m->v, &api_kind_VirtualMachineInstanceMigration, m->old->metadata.namespace, &it);
+	mig_siblings(m->v, m->old->metadata.namespace, m->old->spec.vmiName, &it);
 	for (const Vmim *o; (o = view_next(&it));) {
 		enum mig_state s = mig_state_of(o->status.phase);
 
-		if (o != m->old && str_eq(o->spec.vmiName, m->old->spec.vmiName) &&
-		    s >= MIG_SCHEDULING && s <= MIG_RUNNING)
+		if (o != m->old && s >= MIG_SCHEDULING && s <= MIG_RUNNING)
 			return o;
 	}
 	return NULL;

@@ -73,9 +73,9 @@ static bool is_first_of_its_vmi(const struct view *v, const Vmim *vmim)
 {
 	struct kiter it;
 
-	view_list(v, &api_kind_VirtualMachineInstanceMigration, vmim->metadata.namespace, &it);
+	mig_siblings(v, vmim->metadata.namespace, vmim->spec.vmiName, &it);
 	for (const Vmim *other; (other = view_next(&it));)
-		if (other != vmim && str_eq(other->spec.vmiName, vmim->spec.vmiName) &&
+		if (other != vmim &&
 		    (is_active(other) || (is_waiting(other) && order(&other, &vmim) < 0)))
 			return false;
 	return true;
@@ -176,16 +176,14 @@ usec_t mig_failure_backoff(const struct mig *m)
 	if (!api_annotation(&m->old->metadata, ANN_EVACUATION) &&
 	    !api_annotation(&m->old->metadata, ANN_WORKLOAD_UPDATE))
 		return 0;
-	view_list(m->v, &api_kind_VirtualMachineInstanceMigration, m->old->metadata.namespace, &it);
+	mig_siblings(m->v, m->old->metadata.namespace, m->old->spec.vmiName, &it);
 	for (const Vmim *o; (o = view_next(&it));)
-		if (str_eq(o->spec.vmiName, m->old->spec.vmiName) &&
-		    str_eq(o->status.phase, "Succeeded") && end_of(o) &&
+		if (str_eq(o->status.phase, "Succeeded") && end_of(o) &&
 		    strcmp(end_of(o), last_success) > 0)
 			last_success = end_of(o);
-	view_list(m->v, &api_kind_VirtualMachineInstanceMigration, m->old->metadata.namespace, &it);
+	mig_siblings(m->v, m->old->metadata.namespace, m->old->spec.vmiName, &it);
 	for (const Vmim *o; (o = view_next(&it));) {
-		if (!str_eq(o->spec.vmiName, m->old->spec.vmiName) ||
-		    !str_eq(o->status.phase, "Failed") || !end_of(o) ||
+		if (!str_eq(o->status.phase, "Failed") || !end_of(o) ||
 		    strcmp(end_of(o), last_success) <= 0)
 			continue;
 		n++;
