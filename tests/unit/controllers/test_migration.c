@@ -126,6 +126,36 @@ static void a_cancel_while_data_flows_is_the_sources_to_carry_out(void **state)
 	world_fini(&w);
 }
 
+static void progress_is_shown_on_the_migration_and_freezes(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	world_patch(&w, KVMI, NS, "tiny",
+		    "{'status':{'ferry':{'migration':{'percent':77}}}}"); /* an older move's */
+	lead_to(&w, MIG_TARGET_READY);
+	assert_at(&w, KVMIM, "m1", "/status/ferry/percent", "(none)");
+	world_patch(&w, KVMI, NS, "tiny", "{'status':{'ferry':{'migration':null}}}");
+	cast_source_starts(&w);
+	world_patch(
+		&w, KVMI, NS, "tiny",
+		"{'status':{'ferry':{'migration':{'percent':40,'memory':{'totalBytes':100}}}}}");
+	world_settle(&w);
+	assert_at(&w, KVMIM, "m1", "/status/ferry/percent", "40");
+	assert_at(&w, KVMIM, "m1", "/status/ferry/placement/1/node", "node-2");
+	world_patch(&w, KVMI, NS, "tiny",
+		    "{'status':{'ferry':{'migration':{'percent':100,'pauseMs':28}}}}");
+	cast_move_completes(&w);
+	world_settle(&w);
+	assert_at(&w, KVMIM, "m1", "/status/ferry/pauseMs", "28");
+	world_patch(&w, KVMI, NS, "tiny",
+		    "{'status':{'ferry':{'migration':{'percent':1}}}}"); /* the next one's */
+	world_settle(&w);
+	assert_at(&w, KVMIM, "m1", "/status/ferry/percent", "100");
+	world_fini(&w);
+}
+
 static void a_cancel_that_comes_too_late_does_no_harm(void **state)
 {
 	struct world w;
@@ -891,6 +921,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_cancel_before_data_flows_ends_at_once),
 		cmocka_unit_test(a_cancel_while_data_flows_is_the_sources_to_carry_out),
+		cmocka_unit_test(progress_is_shown_on_the_migration_and_freezes),
 		cmocka_unit_test(a_cancel_that_comes_too_late_does_no_harm),
 		cmocka_unit_test(a_failed_copy_leaves_the_guest_and_takes_the_target),
 		cmocka_unit_test(a_target_that_dies_before_the_start_fails_the_move),

@@ -189,14 +189,16 @@ enum rc mig_act_hand_off(struct mig *m)
 
 /* ---- ends ---- */
 
-/* Progress that the agents kept on the VMI, unless it is here already. */
-static enum rc freeze_progress(struct mig *m, const FerryMigrationStatus *from)
+enum rc mig_mirror_progress(struct mig *m)
 {
+	const MigState *s = mig_vmi_state(m);
+	const FerryVMIStatus *f = m->vmi ? m->vmi->status.ferry : NULL;
 	FerryMigrationStatus *own = m->next->status.ferry;
 
-	if (own && (own->has_percent || own->memory))
+	/* before the start the VMI may still show the move before this one */
+	if (!s || !s->startTimestamp || !f || !f->migration)
 		return RC_OK;
-	FerryMigrationStatus *copy = FerryMigrationStatus_clone(from);
+	FerryMigrationStatus *copy = FerryMigrationStatus_clone(f->migration);
 
 	if (!copy)
 		return RC_NOMEM;
@@ -214,7 +216,6 @@ static enum rc freeze_progress(struct mig *m, const FerryMigrationStatus *from)
 static enum rc freeze_state(struct mig *m)
 {
 	const MigState *s = mig_vmi_state(m);
-	const FerryVMIStatus *f = m->vmi ? m->vmi->status.ferry : NULL;
 
 	if (s) {
 		VirtualMachineInstanceMigrationState_free(STEAL(m->next->status.migrationState));
@@ -222,7 +223,7 @@ static enum rc freeze_state(struct mig *m)
 		if (!m->next->status.migrationState)
 			return RC_NOMEM;
 	}
-	return s && f && f->migration ? freeze_progress(m, f->migration) : RC_OK;
+	return mig_mirror_progress(m);
 }
 
 enum rc mig_act_succeed(struct mig *m)

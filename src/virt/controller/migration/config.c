@@ -55,7 +55,10 @@ static enum rc fill(VMIMConfigurationOptions *o, const MigrationConfiguration *m
 		API_GET(mc, completionTimeoutPerGiB, COMPLETION_PER_GIB));
 	API_SET(o, progressTimeout, API_GET(mc, progressTimeout, PROGRESS_TIMEOUT));
 	API_SET(o, utilityVolumesTimeout, API_GET(mc, utilityVolumesTimeout, UTILITY_TIMEOUT));
-	API_SET(o, maxDowntimeMs, API_GET(mc, maxDowntimeMs, MAX_DOWNTIME_MS));
+	/* KubeVirt's 900 counts only with its gate MigrationStallDetection; without a value of the user's
+	 * the agents keep QEMU's own 300 */
+	if (mc->has_maxDowntimeMs)
+		API_SET(o, maxDowntimeMs, mc->maxDowntimeMs);
 	API_SET(o, allowAutoConverge, API_GET(mc, allowAutoConverge, false));
 	API_SET(o, allowPostCopy, post_copy);
 	API_SET(o, allowWorkloadDisruption, API_GET(mc, allowWorkloadDisruption, post_copy));

@@ -77,6 +77,8 @@ int64_t mig_limit_node(const struct view *v);
 usec_t mig_acceptable_time(const struct view *v, const VirtualMachineInstance *vmi);
 
 /* actions.c */
+/* The progress that the agents keep on the VMI is the migration's too, and freezes with it. */
+MUST_CHECK enum rc mig_mirror_progress(struct mig *m);
 enum rc mig_act_none(struct mig *m);
 enum rc mig_act_create_target(struct mig *m);
 enum rc mig_act_hand_off(struct mig *m);

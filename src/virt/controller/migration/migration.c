@@ -135,6 +135,8 @@ static enum rc run(struct mig *m)
 		    (from == MIG_SCHEDULED && m->state == MIG_PREPARING))
 			break; /* what was just planned must be seen first */
 	}
+	if (m->state == MIG_RUNNING)
+		TRY(mig_mirror_progress(m));
 	TRY(write_status(m));
 	if (m->again)
 		return plan_create(m->plan, &api_kind_Pod, STEAL(m->again));
