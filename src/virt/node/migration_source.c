@@ -528,9 +528,16 @@ static void on_close_timer(void *arg)
 		log_warn("move %s: %s", m->uid, err.msg);
 }
 
+/* The copy is made: nothing needs the migration link any more, and a move back may need it at once. */
 static enum rc finish_work(struct src_job *j)
 {
-	return j->m->net.handover ? vmnet_source_finish(j->m->net.handover, &j->err) : RC_OK;
+	struct mig_source *m = j->m;
+	const struct vm_net_ops *net = &m->host->cfg.net;
+
+	if (m->is_open)
+		TRY(net->mig_close(m->net.pod, net->arg, &j->err));
+	m->is_open = false;
+	return m->net.handover ? vmnet_source_finish(m->net.handover, &j->err) : RC_OK;
 }
 
 /* The guest runs at the target: this copy ends, its frames are sent on for a while. */
@@ -751,6 +758,18 @@ static void close_later(struct mig_source *m)
 
 	if (m->state == SRC_GIVEN && !m->timer && (m->net.handover || m->is_open) && !m->jobs &&
 	    ev_timer_after(m->host->cfg.loop, &m->timer, FORWARD_FOR, on_close_timer, m, &err))
+		log_warn("move %s: %s", m->uid, err.msg);
+}
+
+void mig_source_make_way(struct vm *vm)
+{
+	struct mig_source *m = vm->source;
+	struct err err;
+
+	if (!m || !is_over(m) || (!m->net.handover && !m->is_open))
+		return;
+	m->timer = ev_src_free(m->timer);
+	if (run(m, close_work, closed, &err))
 		log_warn("move %s: %s", m->uid, err.msg);
 }
 

@@ -277,6 +277,14 @@ static enum rc begin(struct mig_target *t, const VirtualMachineInstanceMigration
 	rand_bytes(raw, sizeof(raw));
 	for (size_t i = 0; i < sizeof(raw); i++)
 		(void)snprintf(t->key + 2 * i, 3, "%02x", raw[i]);
+	/* The VM may have left this node a moment ago: what still sends its frames on would meet it here.
+	 * The queue keeps the order: that ends first. */
+	LIST_FOREACH(it, &t->host->vms) {
+		struct vm *other = LIST_ENTRY(it, struct vm, link);
+
+		if (other != t->vm && str_eq(other->vmi_uid, t->vm->vmi_uid))
+			mig_source_make_way(other);
+	}
 	return run(t, open_work, opened, NULL, err);
 }
 

@@ -129,6 +129,8 @@ MUST_CHECK enum rc vm_net_config(const struct vm *vm, struct vmnet_config *out, 
 
 /* migration_source.c, migration_target.c */
 void mig_source_kick(struct vm *vm);
+/* This VM comes back to this node: what an ended move of it still holds of the network goes now. */
+void mig_source_make_way(struct vm *vm);
 void mig_source_event(struct vm *vm, const char *name, const struct json *data);
 struct mig_source *mig_source_free(struct mig_source *m);
 void mig_target_kick(struct vm *vm);
