@@ -213,6 +213,13 @@ static enum rc copy_content_type(struct apisrv_call *c, const char *text)
 	return c->content_type ? RC_OK : RC_NOMEM;
 }
 
+const char *call_manager(const struct apisrv_call *c)
+{
+	const char *manager = call_param(c, "fieldManager");
+
+	return !str_is_empty(manager) ? manager : *c->agent ? c->agent : "unknown";
+}
+
 static enum rc call_new(struct apisrv_call **out, struct apisrv *s, const struct apisrv_request *r,
 			const struct apisrv_sink *sink, void *arg)
 {
@@ -230,6 +237,10 @@ static enum rc call_new(struct apisrv_call **out, struct apisrv *s, const struct
 	c->group = c->version = c->ns = c->plural = c->name = c->sub = c->rest = "";
 	list_init(&c->inner);
 	list_push_tail(&s->calls, &c->link);
+	if (r->user_agent) {
+		snprintf(c->agent, sizeof(c->agent), "%.*s", (int)strcspn(r->user_agent, "/"), r->user_agent);
+		text_clean(c->agent);
+	}
 	snprintf(c->method, sizeof(c->method), "%s", strcmp(r->method, "HEAD") == 0 ? "GET" : r->method);
 	if (copy_user(c, r->user ? r->user : &anonymous) || copy_content_type(c, r->content_type)) {
 		call_free(c);

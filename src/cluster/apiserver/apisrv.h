@@ -34,6 +34,7 @@ struct apisrv_request {
 	const char *target;	  /* "/api/v1/pods?watch=1", as on the wire */
 	const char *accept;	  /* NULL: application/json */
 	const char *content_type; /* NULL: application/json */
+	const char *user_agent;	  /* "kubectl/v1.33.1 (…)"; NULL: unknown */
 	const char *body;
 	size_t n_body;
 	const struct apisrv_user *user; /* NULL: anonymous */

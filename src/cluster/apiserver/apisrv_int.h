@@ -50,6 +50,8 @@ struct strategy {
 	int64_t (*grace)(const struct json *obj, int64_t request);
 	/* False: answered (refused). */
 	bool (*may_delete)(struct change *ch);
+	/* Rewrites what is only another way to say the same (a Secret's stringData). */
+	enum rc (*canonical)(struct json *obj);
 	bool returns_deleted; /* a deletion is answered with the object, not with a Status */
 	/* obj was just marked as being deleted. */
 	enum rc (*mark_deleted)(struct json *obj);
@@ -115,6 +117,7 @@ struct apisrv_call {
 	struct http_uri uri;
 	struct apisrv_user user;   /* name and groups are owned */
 	char *content_type;	   /* without parameters; NULL: none */
+	char agent[64];		   /* the client's program, up to its version */
 	struct out_format out;
 	char **warnings;
 	size_t n_warnings, cap_warnings;
@@ -231,7 +234,7 @@ struct change {
 	struct json *old;    /* CREATE: NULL; a reference, never changed */
 	struct obj *cur;     /* what old was parsed from; borrowed */
 	struct field_errs fe;
-	bool is_forced;	     /* not checked for who asks: the server's own */
+	struct json *managed; /* new metadata.managedFields; owned; NULL: as before */
 };
 void change_fini(struct change *ch);
 
@@ -240,6 +243,10 @@ void serve_update(struct apisrv_call *c);
 void serve_patch(struct apisrv_call *c);
 void serve_delete(struct apisrv_call *c);
 void serve_deletecollection(struct apisrv_call *c);
+/* Takes the body as ch->obj, checked against the address; false: answered. */
+bool change_decode(struct change *ch);
+void change_create(struct change *ch); /* ch->obj is decoded */
+void change_update(struct change *ch); /* ch->obj, ch->old, ch->cur are there */
 /* Finds the object (newest version) for a change; false: answered 404. */
 bool change_load(struct change *ch);
 bool change_admit(struct change *ch);	/* false: answered */
@@ -256,6 +263,11 @@ void namespaces_poke(struct apisrv *s);
 void ttl_sweep(struct apisrv *s);
 
 void serve_binding(struct apisrv_call *c);
+void serve_apply(struct apisrv_call *c);
+/* Moves fields to the writer in the metadata.managedFields of an object that has them. */
+MUST_CHECK enum rc apply_track_update(struct change *ch);
+/* Who writes: fieldManager, or the name of the client's program. */
+const char *call_manager(const struct apisrv_call *c);
 void serve_delete_with(struct apisrv_call *c, const struct json *options, struct json *reply);
 
 /* ---- authz.c, discovery.c, hookcall.c --------------------------------------------------------- */

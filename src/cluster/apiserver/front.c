@@ -160,6 +160,7 @@ static void on_request(struct http_req *req, void *arg)
 		.target = http_req_target(req),
 		.accept = http_req_header(req, "Accept"),
 		.content_type = http_req_header(req, "Content-Type"),
+		.user_agent = http_req_header(req, "User-Agent"),
 		.user = &user,
 		.http = req,
 	};

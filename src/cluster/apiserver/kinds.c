@@ -414,25 +414,28 @@ static enum rc service_update(struct change *ch, struct err *err)
 
 /* ---- Secret -------------------------------------------------------------------------------------- */
 
-static enum rc secret_fold(struct change *ch, struct err *err)
+static enum rc secret_canonical(struct json *obj)
 {
-	struct json *plain = js_get(ch->obj, "stringData");
+	struct json *plain = js_get(obj, "stringData");
 
-	(void)err;
-	enum rc rc = set_default(ch->obj, "type", js_new_str("Opaque"));
-
-	if (rc || !plain)
-		return rc;
 	JS_FOREACH(it, plain) {
 		const char *text = js_str(it.value);
 		CLEANUP(mem_freep) char *b64 = text ? b64_encode(text, strlen(text), false) : NULL;
-		struct json *data = js_ensure_object(ch->obj, "data");
+		struct json *data = js_ensure_object(obj, "data");
 
-		if (!b64 || !data || js_set(data, it.key, js_new_str(b64)))
+		if (text && (!b64 || !data || js_set(data, it.key, js_new_str(b64))))
 			return RC_NOMEM;
 	}
-	js_del(ch->obj, "stringData");
+	js_del(obj, "stringData");
 	return RC_OK;
+}
+
+static enum rc secret_fold(struct change *ch, struct err *err)
+{
+	enum rc rc = set_default(ch->obj, "type", js_new_str("Opaque"));
+
+	(void)err;
+	return rc ? rc : secret_canonical(ch->obj);
 }
 
 static void data_validate(struct change *ch)
@@ -516,7 +519,8 @@ static const struct strategy strategies[] = {
 	{.table = "secrets",
 	 .prepare_create = secret_fold,
 	 .prepare_update = secret_fold,
-	 .validate = secret_validate},
+	 .validate = secret_validate,
+	 .canonical = secret_canonical},
 	{.table = "configmaps", .validate = data_validate},
 	{.table = "persistentvolumeclaims", .prepare_create = volume_create, .returns_deleted = true},
 	{.table = "persistentvolumes", .prepare_create = volume_create, .returns_deleted = true},

@@ -18,6 +18,7 @@ void change_fini(struct change *ch)
 {
 	js_unref(ch->obj);
 	js_unref(ch->old);
+	js_unref(ch->managed);
 	fe_fini(&ch->fe);
 }
 
@@ -103,8 +104,8 @@ static bool check_namespace(struct change *ch, struct json *meta)
 	return true;
 }
 
-/* Takes the body as ch->obj: an object of this kind, with metadata, in the namespace of the address. */
-static bool decode(struct change *ch)
+/* An object of this kind, with metadata, in the namespace of the address. */
+bool change_decode(struct change *ch)
 {
 	struct apisrv_call *c = ch->c;
 
@@ -547,37 +548,43 @@ static bool set_system_create(struct change *ch, struct json *meta)
 	return rc == RC_OK;
 }
 
+void change_create(struct change *ch)
+{
+	struct apisrv_call *c = ch->c;
+	struct json *meta = js_get(ch->obj, "metadata");
+
+	if (!resolve_name(ch, meta) || !set_system_create(ch, meta))
+		return;
+	/* Admission may rebuild the object, and the store takes it: the name must outlive both. */
+	CLEANUP(mem_freep) char *name = mem_strdup(ch->name);
+
+	if (!name || (ch->managed && js_set(meta, "managedFields", js_ref(ch->managed)))) {
+		call_nomem(c);
+		return;
+	}
+	ch->name = name;
+	if (ch->res->kind->subresources & API_SUB_STATUS)
+		js_del(ch->obj, "status"); /* its own subresource's */
+	if (!namespace_is_open(ch) || !change_admit(ch) || !authorize_change(ch))
+		return;
+	CLEANUP(mem_freep) char *key = object_key(ch->res, ch->ns, name);
+
+	if (!key)
+		call_nomem(c);
+	else if (store_newest(c->srv->store, key))
+		call_exists(c, ch->res, name);
+	else
+		change_commit(ch, STORE_CREATE, 201, NULL);
+	ch->name = "";
+}
+
 void serve_create(struct apisrv_call *c)
 {
 	CLEANUP(change_fini) struct change ch = {.c = c, .res = c->res, .op = HOOK_CREATE, .ns = c->ns,
 						 .name = ""};
 
-	if (!check_dry_run(c) || !decode(&ch))
-		return;
-	struct json *meta = js_get(ch.obj, "metadata");
-
-	if (!resolve_name(&ch, meta) || !set_system_create(&ch, meta))
-		return;
-	/* Admission may rebuild the object, and the store takes it: the name must outlive both. */
-	CLEANUP(mem_freep) char *name = mem_strdup(ch.name);
-
-	if (!name) {
-		call_nomem(c);
-		return;
-	}
-	ch.name = name;
-	if (c->res->kind->subresources & API_SUB_STATUS)
-		js_del(ch.obj, "status"); /* its own subresource's */
-	if (!namespace_is_open(&ch) || !change_admit(&ch) || !authorize_change(&ch))
-		return;
-	CLEANUP(mem_freep) char *key = object_key(ch.res, ch.ns, name);
-
-	if (!key)
-		call_nomem(c);
-	else if (store_newest(c->srv->store, key))
-		call_exists(c, ch.res, name);
-	else
-		change_commit(&ch, STORE_CREATE, 201, NULL);
+	if (check_dry_run(c) && change_decode(&ch))
+		change_create(&ch);
 }
 
 /* ---- update and patch --------------------------------------------------------------------------- */
@@ -641,6 +648,8 @@ static enum rc carry_system(struct change *ch)
 
 	for (size_t i = 0; i < ARRAY_SIZE(keys) && !rc; i++)
 		rc = carry(meta, old, keys[i]);
+	if (!rc && ch->managed)
+		rc = js_set(meta, "managedFields", js_ref(ch->managed));
 	if (!rc && !ch->status_only && ch->res->kind->subresources & API_SUB_STATUS)
 		rc = carry(ch->obj, ch->old, "status");
 	return rc;
@@ -711,6 +720,10 @@ void change_finish_update(struct change *ch)
 		call_nomem(c);
 		return;
 	}
+	if (apply_track_update(ch)) {
+		call_nomem(c);
+		return;
+	}
 	bool gone = is_deleting(ch->obj) && !has_finalizers(ch->obj) &&
 		    js_int(js_at(ch->obj, "metadata", "deletionGracePeriodSeconds", NULL), 0) == 0;
 
@@ -722,7 +735,7 @@ void change_finish_update(struct change *ch)
 		change_commit(ch, STORE_UPDATE, 200, NULL);
 }
 
-static void update_with(struct change *ch)
+void change_update(struct change *ch)
 {
 	if (!check_same_object(ch))
 		return;
@@ -741,8 +754,8 @@ void serve_update(struct apisrv_call *c)
 	CLEANUP(change_fini) struct change ch = {.c = c, .res = c->res, .op = HOOK_UPDATE, .ns = c->ns,
 						 .name = c->name, .status_only = str_eq(c->sub, "status")};
 
-	if (check_dry_run(c) && decode(&ch) && change_load(&ch))
-		update_with(&ch);
+	if (check_dry_run(c) && change_decode(&ch) && change_load(&ch))
+		change_update(&ch);
 }
 
 enum patch_kind { PATCH_JSON, PATCH_MERGE, PATCH_STRATEGIC, PATCH_UNKNOWN };
@@ -801,15 +814,21 @@ void serve_patch(struct apisrv_call *c)
 						 .name = c->name, .status_only = str_eq(c->sub, "status")};
 	enum patch_kind kind = patch_kind_of(c);
 
+	if (str_eq(c->content_type, "application/apply-patch+yaml")) {
+		if (check_dry_run(c))
+			serve_apply(c);
+		return;
+	}
 	if (kind == PATCH_UNKNOWN) {
 		call_fail(c, 415, "UnsupportedMediaType", NULL,
 			  "the body of the request was in an unknown format - accepted media types include: "
-			  "application/json-patch+json, application/merge-patch+json%s",
+			  "application/json-patch+json, application/merge-patch+json%s, "
+			  "application/apply-patch+yaml",
 			  c->res->kind->has_strategic_patch ? ", application/strategic-merge-patch+json" : "");
 		return;
 	}
 	if (check_dry_run(c) && change_load(&ch) && apply_patch(&ch, kind))
-		update_with(&ch);
+		change_update(&ch);
 }
 
 /* ---- binding ------------------------------------------------------------------------------------ */
