@@ -50,6 +50,8 @@ struct move {
 	struct mig_stats stats;
 	int64_t downtime_limit_ms; /* QEMU's, at this moment; source only */
 	int64_t judged_pass, remaining_before;
+	int64_t seen_bytes; /* of memory, and when they last grew (monotonic) */
+	usec_t grew_at;
 	struct move_disk disks[LAUNCH_MAX_DISKS];
 	size_t n_disks;
 	bool was_paused; /* the guest stood before the move */

@@ -15,7 +15,8 @@
  */
 
 static const usec_t SETUP_TIMEOUT = 15 * USEC_PER_SEC, CANCEL_TIMEOUT = 2 * USEC_PER_SEC,
-		    PROGRESS = USEC_PER_SEC, PASS_GAP = 200 * USEC_PER_MSEC;
+		    PROGRESS = USEC_PER_SEC, STALL_TIMEOUT = 10 * USEC_PER_SEC,
+		    PASS_GAP = 200 * USEC_PER_MSEC;
 
 static void on_deadline(void *arg);
 static void send_migrate(struct move *m);
@@ -329,6 +330,21 @@ static void judge_pass(struct move *m)
 	m->downtime_limit_ms = next;
 }
 
+/* While the copies are in step each write of the guest waits for the target's answer.  A target that has
+ * died without a word (no reset, no close) would hold them for as long as TCP tries. */
+static bool is_stalled(struct move *m)
+{
+	usec_t now = loop_now(m->l->loop);
+
+	if (!m->n_disks || m->phase != MP_MEMORY || m->stats.transferred != m->seen_bytes ||
+	    !m->grew_at) {
+		m->seen_bytes = m->stats.transferred;
+		m->grew_at = now;
+		return false;
+	}
+	return now - m->grew_at > STALL_TIMEOUT;
+}
+
 static void on_stats(const struct qmp_reply *r, void *arg)
 {
 	struct move *m = arg;
@@ -337,6 +353,14 @@ static void on_stats(const struct qmp_reply *r, void *arg)
 	if (r->rc || move_is_over(m))
 		return;
 	mig_stats_parse(r->value, &m->stats);
+	if (is_stalled(m)) {
+		move_set_failure(
+			m, "TargetClosed",
+			"the target took no byte for %d s, and the guest's writes wait for it",
+			(int)(STALL_TIMEOUT / USEC_PER_SEC));
+		cancel(m);
+		return;
+	}
 	judge_pass(m);
 	if (loop_now(m->l->loop) - m->last_report > PASS_GAP)
 		move_report(m);
