@@ -476,6 +476,10 @@ static enum rc probe_start(struct probe *p, struct err *err)
 		if (p->udp_fd < 0)
 			return err_set_sys(err, error, "cannot open a datagram socket");
 		rc = ev_io(l, &p->udp_io, p->udp_fd, EPOLLIN, on_udp, p, err);
+		int room = 4 << 20;
+
+		/* As much as the kernel allows: what came back must not be lost here. */
+		(void)setsockopt(p->udp_fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
 		if (!rc)
 			rc = ev_timer_after(l, &p->udp_timer, 0, on_udp_due, p, err);
 	}
