@@ -5,6 +5,7 @@ Called by `./run demo`.  Everything it makes is taken down again, also after Ctr
 only if every move succeeded and no held connection broke.
 """
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -98,6 +99,15 @@ HEAD = ["", "from -> to", "total s", "pause ms", "QEMU ms", "MiB sent", "passes"
         "held gap ms", "broken"]
 
 
+def answers(args, enter):
+    """Does a new connection from there get its byte back?"""
+    out = subprocess.run(["nsenter", "-t", str(enter), "-n", f"{args.bin}/ferry", "probe", f"{handmove.ADDRESS}:7777",
+                          "--duration", "400ms", "--held-every", "0"], stdout=subprocess.PIPE,
+                         stdin=subprocess.DEVNULL, text=True).stdout
+    w = json.loads(out)["new"]
+    return w["count"] > 0 and w["failed"] < w["count"]
+
+
 def by_hand(args, work, moves):
     """The same guest and disk, moved by QEMU driven by hand, probed the same way."""
     nodes = handmove.HandNodes(os.path.join(work, "hand")).up()
@@ -110,11 +120,9 @@ def by_hand(args, work, moves):
         vm.start("a")
         enter = subprocess.Popen(["ip", "netns", "exec", nodes.ns("c"), "sleep", "600"])
         try:
-            time.sleep(0.1)
-            ft.poll(lambda: subprocess.run(
-                ["nsenter", "-t", str(enter.pid), "-n", f"{args.bin}/ferry", "probe", f"{handmove.ADDRESS}:7777",
-                 "--duration", "100ms", "--held-every", "0", "--timeout", "90ms"], stdout=subprocess.PIPE,
-                stdin=subprocess.DEVNULL, text=True).stdout.find('"firstError":""') > 0, 60, "the guest answers", 0.2)
+            ft.poll(lambda: os.readlink(f"/proc/{enter.pid}/ns/net") != os.readlink("/proc/self/ns/net"), 5,
+                    "the clients' namespace is entered", 0.01)
+            ft.poll(lambda: answers(args, enter.pid), 90, "the guest answers", 0.2)
             probe = ft.Probe(f"{handmove.ADDRESS}:7777", bin_=args.bin, enter=enter.pid)
             time.sleep(1)
             for n in range(1, moves + 1):
