@@ -216,6 +216,9 @@ static void on_chaos(void *arg)
 		if (sim_chance(s, s->faults.crash_agent))
 			agent_crash(s->agents[i], 0);
 	for (unsigned i = 0; i < SIM_NODES; i++)
+		if (sim_chance(s, s->faults.lose_agent))
+			agent_crash(s->agents[i], sim_between(s, 30, 1800) * USEC_PER_SEC);
+	for (unsigned i = 0; i < SIM_NODES; i++)
 		if (sim_chance(s, s->faults.reboot))
 			machine_reboot(s->machines[i], sim_between(s, USEC_PER_SEC, 90 * USEC_PER_SEC));
 	if (sim_chance(s, s->faults.restart_server))
@@ -242,6 +245,7 @@ static void draw_faults(struct sim *s)
 	f->crash_controller = sim_chance(s, 500) ? 20 * strength : 0;
 	f->crash_agent = sim_chance(s, 500) ? 10 * strength : 0;
 	f->restart_server = sim_chance(s, 300) ? 10 * strength : 0;
+	f->lose_agent = sim_chance(s, 250) ? 5 * strength : 0;
 	f->reboot = sim_chance(s, 250) ? 4 * strength : 0;
 	f->fail_move = sim_chance(s, 300) ? 150 * strength : 0;
 }

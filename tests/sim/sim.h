@@ -42,6 +42,7 @@ struct faults {
 	unsigned crash_agent;	   /* per second and node */
 	unsigned restart_server;   /* per second: all streams end, all requests fail for a moment */
 	unsigned fail_move;	   /* per move: the source reports a failure */
+	unsigned lose_agent;	   /* per second and node: away for up to half an hour, the guests run on */
 	unsigned reboot;	   /* per second and node: all its guests are gone */
 };
 

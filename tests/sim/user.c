@@ -44,6 +44,7 @@ struct call {
 	bool is_delete;
 	bool is_create;
 	bool may_be_refused;
+	usec_t stop_asked_before;
 	bool is_request; /* start, stop, restart: may be refused, and may change the spec */
 };
 
@@ -135,6 +136,8 @@ static void on_reply(const struct kube_reply *r, void *arg)
 
 		if (!r->rc && is)
 			take_spec(vm, is);
+		if (r->rc && r->http_status) /* refused: nothing was asked for */
+			vm->stop_asked = c->stop_asked_before;
 	} else if (c->may_be_refused) {
 		/* said in the trace */
 	} else if (r->rc == RC_INVALID || r->rc == RC_BAD_REQUEST || r->rc == RC_FORBIDDEN || r->rc == RC_METHOD)
@@ -220,7 +223,8 @@ static void create_vm(struct user *u, struct vm *vm)
 static void set_strategy(struct user *u, struct vm *vm, const char *strategy)
 {
 	sim_trace(u->sim, "user: %s becomes %s", vm->name, strategy);
-	vm->stop_asked = now(u);
+	if (!str_eq(strategy, "Always"))
+		vm->stop_asked = now(u);
 	patch_vm(u, vm, NULL, js_pack("{s:{s:s}}", "spec", "runStrategy", strategy));
 }
 
@@ -231,6 +235,7 @@ static void request(struct user *u, struct vm *vm, const char *what, const char 
 	char path[160];
 
 	sim_trace(u->sim, "user: %s %s", what, vm->name);
+	c->stop_asked_before = vm->stop_asked;
 	if (!str_eq(what, "start"))
 		vm->stop_asked = now(u);
 	c->is_request = true;
