@@ -15,7 +15,7 @@ enum mig_role { MIG_SOURCE, MIG_TARGET };
 
 struct mig_options {
 	int64_t downtime_limit_ms;     /* the most that QEMU's downtime-limit is set to; 300 */
-	int64_t initial_downtime_ms;   /* what it starts with, if less; 20 */
+	int64_t initial_downtime_ms;   /* what it starts with, if less; 8 */
 	int64_t max_bandwidth;	       /* bytes a second; 0 = no limit */
 	int64_t switchover_timeout_ms; /* from the guest's stop to the end; 10000 */
 	int64_t max_pause_ms;	       /* 0 = no limit */

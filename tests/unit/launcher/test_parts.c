@@ -145,7 +145,7 @@ static void arguments_are_as_recorded(void **state)
 		    "\"state\":false},"
 		    "{\"capability\":\"auto-converge\",\"state\":false}]}");
 	expect_json(mig_parameters(&o, MIG_SOURCE, true),
-		    "{\"tls-creds\":\"ferry-tls\",\"tls-hostname\":\"\",\"downtime-limit\":20,"
+		    "{\"tls-creds\":\"ferry-tls\",\"tls-hostname\":\"\",\"downtime-limit\":8,"
 		    "\"max-bandwidth\":0}");
 	expect_json(mig_parameters(&o, MIG_TARGET, false),
 		    "{\"tls-creds\":\"\",\"tls-hostname\":\"\",\"announce-rounds\":0}");
