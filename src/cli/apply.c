@@ -312,11 +312,11 @@ static bool on_goal(const char *type, const struct json *o, void *arg)
 }
 
 /* Gets once, then watches from that version: no change can be missed between the two. */
-static enum rc wait_goal(struct client *c, const struct api_kind *k, const char *name, struct goal *g,
-			 usec_t timeout, struct err *err)
+static enum rc wait_goal(struct client *c, const struct api_kind *k, const char *ns, const char *name,
+			 struct goal *g, usec_t timeout, struct err *err)
 {
-	CLEANUP(mem_freep) char *path = resource_path(k, client_ns(c), name);
-	CLEANUP(mem_freep) char *all = resource_path(k, client_ns(c), NULL);
+	CLEANUP(mem_freep) char *path = resource_path(k, ns, name);
+	CLEANUP(mem_freep) char *all = resource_path(k, ns, NULL);
 	CLEANUP(js_unrefp) struct json *now = NULL;
 	enum rc rc = path && all ? client_get(c, path, &now, err) : err_set(err, RC_NOMEM, "out of memory");
 
@@ -437,7 +437,7 @@ static int wait_run(const struct cmd *c, int argc, char **argv)
 	for (size_t i = 0; i < ra.n_names && !rc; i++) {
 		CLEANUP(mem_freep) char *title = resource_title(ra.kind, ra.names[i]);
 
-		rc = wait_goal(client, ra.kind, ra.names[i], &g, limit, &err);
+		rc = wait_goal(client, ra.kind, client_ns(client), ra.names[i], &g, limit, &err);
 		if (!rc)
 			printf("%s %s\n", title ? title : "", g.deleted ? "deleted" : "condition met");
 	}
@@ -453,6 +453,13 @@ const struct cmd cmd_wait = {
 
 /* delete */
 
+/* What was told to go: all of a manifest's objects are deleted before the first is waited for, because
+ * some go only after others (a volume after its claim, a claim after its VM). */
+struct doomed {
+	const struct api_kind *kind;
+	char *ns, *name, *uid;
+};
+
 struct delete_args {
 	struct client_flags flags;
 	const char *file;
@@ -462,18 +469,56 @@ struct delete_args {
 	bool no_wait;
 	bool ignore_missing;
 	bool all;
+	struct doomed *doomed;
+	size_t n_doomed, cap_doomed;
 };
 
+static enum rc doomed_add(struct delete_args *a, const struct api_kind *k, const char *ns, const char *name,
+			  const struct json *got, struct err *err)
+{
+	const char *uid = js_str(js_at(got, "metadata", "uid", NULL));
+
+	if (!uid)
+		uid = js_str(js_at(got, "details", "uid", NULL));
+	if (!mem_grow((void **)&a->doomed, &a->cap_doomed, a->n_doomed + 1, sizeof(*a->doomed)))
+		return err_set(err, RC_NOMEM, "out of memory");
+	struct doomed *d = &a->doomed[a->n_doomed++];
+
+	*d = (struct doomed){.kind = k, .ns = mem_strdup(ns), .name = mem_strdup(name), .uid = mem_strdup(uid)};
+	return d->name && !ns == !d->ns && !uid == !d->uid ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
+}
+
+static void doomed_fini(struct delete_args *a)
+{
+	for (size_t i = 0; i < a->n_doomed; i++) {
+		mem_free(a->doomed[i].ns);
+		mem_free(a->doomed[i].name);
+		mem_free(a->doomed[i].uid);
+	}
+	a->doomed = mem_free(a->doomed);
+}
+
+static enum rc doomed_wait(struct client *c, const struct delete_args *a, usec_t limit, struct err *err)
+{
+	enum rc rc = RC_OK;
+
+	for (size_t i = 0; i < a->n_doomed && !rc; i++) {
+		const struct doomed *d = &a->doomed[i];
+		struct goal g = {.deleted = true, .uid = d->uid};
+
+		rc = wait_goal(c, d->kind, d->ns, d->name, &g, limit ? limit : 600 * USEC_PER_SEC, err);
+	}
+	return rc;
+}
+
 static enum rc delete_one(struct client *c, const struct api_kind *k, const char *ns, const char *name,
-			  const struct delete_args *a, struct err *err)
+			  struct delete_args *a, struct err *err)
 {
 	CLEANUP(mem_freep) char *path = resource_path(k, ns, name);
 	CLEANUP(mem_freep) char *title = resource_title(k, name);
 	CLEANUP(js_unrefp) struct json *body = js_pack("{s:s,s:s}", "apiVersion", "v1", "kind", "DeleteOptions");
 	CLEANUP(js_unrefp) struct json *got = NULL;
-	struct goal g = {.deleted = true};
 	int64_t grace = 0;
-	usec_t limit = 0;
 	enum rc rc = body && path && title ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
 
 	if (!rc && a->grace) {
@@ -487,23 +532,16 @@ static enum rc delete_one(struct client *c, const struct api_kind *k, const char
 				       : str_eq(a->cascade, "foreground") ? "Foreground"
 									  : "Background"));
 	if (!rc)
-		rc = parse_seconds(a->timeout, &limit, err);
-	if (!rc)
 		rc = client_send(c, "DELETE", path, NULL, body, &got, err);
 	if (rc == RC_NOT_FOUND && a->ignore_missing)
 		return RC_OK;
 	if (rc)
 		return rc;
 	printf("%s \"%s\" deleted\n", *k->group ? title : k->singular, name);
-	if (a->no_wait)
-		return RC_OK;
-	g.uid = js_str(js_at(got, "metadata", "uid", NULL));
-	if (!g.uid)
-		g.uid = js_str(js_at(got, "details", "uid", NULL));
-	return wait_goal(c, k, name, &g, limit ? limit : 600 * USEC_PER_SEC, err);
+	return a->no_wait ? RC_OK : doomed_add(a, k, ns, name, got, err);
 }
 
-static enum rc delete_files(struct client *c, const struct delete_args *a, struct err *err)
+static enum rc delete_files(struct client *c, struct delete_args *a, struct err *err)
 {
 	CLEANUP(js_unrefp) struct json *objs = NULL;
 	enum rc rc = resource_load(a->file, &objs, err);
@@ -522,8 +560,7 @@ static enum rc delete_files(struct client *c, const struct delete_args *a, struc
 	return rc;
 }
 
-static enum rc delete_all(struct client *c, const struct api_kind *k, const struct delete_args *a,
-			  struct err *err)
+static enum rc delete_all(struct client *c, const struct api_kind *k, struct delete_args *a, struct err *err)
 {
 	CLEANUP(mem_freep) char *path = resource_path(k, client_ns(c), NULL);
 	CLEANUP(js_unrefp) struct json *list = NULL;
@@ -569,13 +606,20 @@ static int delete_run(const struct cmd *c, int argc, char **argv)
 		if (!ra.n_names && !a.all)
 			return cmd_usage(c, "a name, -f FILE or --all is needed");
 	}
-	rc = client_open(&client, &a.flags, &err);
+	usec_t limit = 0;
+
+	rc = parse_seconds(a.timeout, &limit, &err);
+	if (!rc)
+		rc = client_open(&client, &a.flags, &err);
 	if (!rc && a.file)
 		rc = delete_files(client, &a, &err);
 	else if (!rc && a.all)
 		rc = delete_all(client, ra.kind, &a, &err);
 	for (size_t i = 0; i < ra.n_names && !rc && !a.file; i++)
 		rc = delete_one(client, ra.kind, client_ns(client), ra.names[i], &a, &err);
+	if (!rc)
+		rc = doomed_wait(client, &a, limit, &err);
+	doomed_fini(&a);
 	if (rc) {
 		fprintf(stderr, "Error from server (%s): %s\n", rc_reason(err.rc), err.msg);
 		return EXIT_FAIL;

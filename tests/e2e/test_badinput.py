@@ -4,6 +4,7 @@ import json
 
 import ferrytest as ft
 import pytest
+from conftest import kernel_boot
 
 GOOD = ft.vm("bad", "128Mi", disks=[{"name": "d", "disk": {"bus": "virtio"}}],
              volumes=[{"name": "d", "emptyDisk": {"capacity": "16Mi"}}])
@@ -35,7 +36,6 @@ CASES = [
     ("duplicate disk", changed(D + ["devices", "disks"], [{"name": "d", "disk": {}}, {"name": "d", "disk": {}}]), 422,
      "must not have the same Name"),
     ("disk without volume", changed(T + ["volumes"], []), 422, "disks[0].Name 'd' not found"),
-    ("volume without disk", changed(D + ["devices", "disks"], []), 422, "name 'd' not found"),
     ("two sources", changed(T + ["volumes", 0, "containerDisk"], {"image": "x"}), 422, "exactly one source type set"),
     ("no strategy", changed(["spec", "runStrategy"], None), 422, "RunStrategy must be specified"),
     ("bad strategy", changed(["spec", "runStrategy"], "Sometimes"), 422, "Sometimes"),
@@ -55,6 +55,17 @@ def test_refused_with_a_path(cluster, what, obj, code, text):
     assert e.value.status in codes, e.value.body
     assert text in json.dumps(e.value.body), e.value.body
     assert cluster.api.find("VirtualMachine", obj["metadata"]["name"]) is None
+
+
+def test_a_volume_without_a_disk_gets_one(cluster, make_vm, images):
+    """KubeVirt's default: a disk of the volume's name on the VMI.  The user's spec stays as it was."""
+    obj = ft.vm("nodiskvm", "128Mi", kernel=kernel_boot(images),
+                volumes=[{"name": "d", "emptyDisk": {"capacity": "16Mi"}}])
+    make_vm("nodiskvm", manifest=obj)
+    vmi = cluster.api.get("VirtualMachineInstance", "nodiskvm")
+    assert [d["name"] for d in vmi["spec"]["domain"]["devices"]["disks"]] == ["d"]
+    vm = cluster.api.get("VirtualMachine", "nodiskvm")
+    assert not vm["spec"]["template"]["spec"]["domain"]["devices"].get("disks")
 
 
 def test_all_errors_come_at_once(cluster):

@@ -170,17 +170,22 @@ class Api:
             conn.close()
 
     def wait(self, kind, name, test, timeout=60, ns=None):
-        """Until test(object or None) is true; returns the object."""
+        """Until test(object or None) is true; returns the object.  What was just made has no status: the
+        test gets an empty one."""
+        def met(obj):
+            if obj is not None:
+                obj.setdefault("status", {})
+            return test(obj)
         end = time.monotonic() + timeout
         seen = self.find(kind, name, ns)
-        while not test(seen):
+        while not met(seen):
             left = end - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"{kind} {name}: not so after {timeout} s; last seen: "
                                    f"{json.dumps((seen or {}).get('status'))[:2000]}")
             for _, kind_of, obj in self.watch(kind, name, None, min(left, 5) + 1, ns):
                 seen = None if kind_of == "DELETED" else obj
-                if test(seen):
+                if met(seen):
                     return seen
                 if time.monotonic() > end:
                     break

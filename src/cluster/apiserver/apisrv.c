@@ -709,6 +709,16 @@ struct apisrv *apisrv_free(struct apisrv *s)
 	if (!s)
 		return NULL;
 	store_listen(s->store, NULL, NULL);
+	/* Requests that the server made of itself stand in s->calls too: they end with those who made them,
+	 * and only then is what is left in the list nobody's but ours. */
+	inner_cancel_all(&s->inner);
+	for (struct list *it = s->calls.next; it != &s->calls;) {
+		struct apisrv_call *c = LIST_ENTRY(it, struct apisrv_call, link);
+		bool has_inner = !list_is_empty(&c->inner);
+
+		inner_cancel_all(&c->inner);
+		it = has_inner ? s->calls.next : it->next;
+	}
 	while (!list_is_empty(&s->calls)) {
 		struct apisrv_call *c = LIST_ENTRY(s->calls.next, struct apisrv_call, link);
 
@@ -716,7 +726,6 @@ struct apisrv *apisrv_free(struct apisrv *s)
 		hook_call_dropped(c);
 		call_free(c);
 	}
-	inner_cancel_all(&s->inner);
 	hook_borrow_fini(s);
 	ev_src_free(s->bookmark_timer);
 	ev_src_free(s->ttl_timer);
