@@ -57,7 +57,7 @@ struct ctl {
 	struct kcache_handler *handler;
 	struct runner *runners;
 	size_t n_runners;
-	bool is_active; /* caches are full */
+	bool is_active;	    /* caches are full */
 	uint64_t lost_keys; /* adds that failed for want of memory */
 };
 
@@ -115,7 +115,8 @@ enum rc ctl_new(struct ctl **out, struct loop *loop, struct kube *kube, struct k
 		const struct ctl_def *const *defs, size_t n_defs, const struct ctl_opts *opts,
 		struct err *err)
 {
-	CLEANUP(ctl_freep) struct ctl *c = mem_alloc(sizeof(*c));
+	CLEANUP(ctl_freep)
+	struct ctl *c = mem_alloc(sizeof(*c));
 	enum rc rc = RC_OK;
 
 	if (!c)
@@ -135,7 +136,8 @@ enum rc ctl_new(struct ctl **out, struct loop *loop, struct kube *kube, struct k
 		if (runner_init(&c->runners[i], c, defs[i], i))
 			return err_set(err, RC_NOMEM, "cannot allocate the controllers");
 	}
-	rc = exec_new(&c->exec, loop, kube, cache, &(struct exec_opts){.component = c->opts.component}, err);
+	rc = exec_new(&c->exec, loop, kube, cache,
+		      &(struct exec_opts){.component = c->opts.component}, err);
 	if (rc)
 		return rc;
 	*out = STEAL(c);
@@ -185,7 +187,8 @@ static void wake(void *ctx, const char *ns, const char *name)
 
 	if (str_is_empty(name))
 		return;
-	snprintf(key, sizeof(key), "%.*s/%.*s", LIMIT_NAME_BYTES, ns ? ns : "", LIMIT_NAME_BYTES, name);
+	snprintf(key, sizeof(key), "%.*s/%.*s", LIMIT_NAME_BYTES, ns ? ns : "", LIMIT_NAME_BYTES,
+		 name);
 	/* Without memory the key waits for its next change or for the relist; said in the metrics. */
 	if (workq_add(r->q, key))
 		r->ctl->lost_keys++;
@@ -252,8 +255,8 @@ static enum retry retry_of(enum rc rc)
 
 static bool is_refusal(enum rc rc)
 {
-	return rc == RC_INVALID || rc == RC_BAD_REQUEST || rc == RC_FORBIDDEN || rc == RC_UNSUPPORTED ||
-	       rc == RC_TOO_BIG;
+	return rc == RC_INVALID || rc == RC_BAD_REQUEST || rc == RC_FORBIDDEN ||
+	       rc == RC_UNSUPPORTED || rc == RC_TOO_BIG;
 }
 
 /* Kept for the key's next reconcile; without memory it is only not told. */
@@ -314,9 +317,11 @@ static enum rc carry_out(struct runner *r, const char *key, struct plan *plan, s
 static void reconcile_key(struct runner *r, const char *key)
 {
 	struct ctl *c = r->ctl;
-	struct view v = {.cache = c->cache, .now = loop_realtime(c->loop),
+	struct view v = {.cache = c->cache,
+			 .now = loop_realtime(c->loop),
 			 .refused = map_get(&r->refused, key)};
-	CLEANUP(plan_fini) struct plan plan;
+	CLEANUP(plan_fini)
+	struct plan plan;
 	const char *slash = strchr(key, '/');
 	char ns[LIMIT_NAME_BYTES + 1];
 	usec_t start = loop_now(c->loop);
@@ -337,7 +342,8 @@ static void reconcile_key(struct runner *r, const char *key)
 	if (c->opts.on_plan)
 		c->opts.on_plan(r->def, ns, slash + 1, &plan, c->opts.arg);
 	if (plan.requeue_after != USEC_INFINITY)
-		ignore_rc(workq_add_after(r->q, key, plan.requeue_after)); /* known key: cannot fail */
+		ignore_rc(workq_add_after(r->q, key,
+					  plan.requeue_after)); /* known key: cannot fail */
 	if (!plan.n_ops) {
 		key_done(r, key, RC_OK, NULL);
 		return;
@@ -373,15 +379,16 @@ static void on_synced(void *arg)
 
 /* Outside */
 
-enum rc ctl_wake(struct ctl *c, const char *def_name, const char *ns, const char *name, struct err *err)
+enum rc ctl_wake(struct ctl *c, const char *def_name, const char *ns, const char *name,
+		 struct err *err)
 {
 	char key[KEY_BYTES];
 
 	for (size_t i = 0; i < c->n_runners; i++) {
 		if (!str_eq(c->runners[i].def->name, def_name))
 			continue;
-		snprintf(key, sizeof(key), "%.*s/%.*s", LIMIT_NAME_BYTES, ns ? ns : "", LIMIT_NAME_BYTES,
-			 name);
+		snprintf(key, sizeof(key), "%.*s/%.*s", LIMIT_NAME_BYTES, ns ? ns : "",
+			 LIMIT_NAME_BYTES, name);
 		if (workq_add(c->runners[i].q, key))
 			return err_set(err, RC_NOMEM, "cannot queue '%s'", key);
 		return RC_OK;
@@ -442,8 +449,8 @@ void ctl_metrics(const struct ctl *c, struct sbuf *out)
 			  "ferry_ctl_queue_keys{controller=\"%s\",state=\"ready\"} %zu\n"
 			  "ferry_ctl_queue_keys{controller=\"%s\",state=\"busy\"} %zu\n"
 			  "ferry_ctl_queue_keys{controller=\"%s\",state=\"waiting\"} %zu\n",
-			  r->def->name, workq_depth(r->q), r->def->name, workq_busy(r->q), r->def->name,
-			  workq_waiting(r->q));
+			  r->def->name, workq_depth(r->q), r->def->name, workq_busy(r->q),
+			  r->def->name, workq_waiting(r->q));
 	}
 	metric_head(out, "ferry_cache_objects", "gauge", "Objects in the local copies.");
 	sbuf_addf(out, "ferry_cache_objects %zu\n", s.objects);

@@ -27,7 +27,8 @@ typedef enum rc (*ctl_reconcile_fn)(const struct view *v, const char *ns, const 
 /* Emits the keys of the primary kind that a change of obj concerns.  Called for the old and for the new
  * state of an object; NULL ns means a cluster-scoped key. */
 typedef void (*ctl_emit_fn)(void *ctx, const char *ns, const char *name);
-typedef void (*ctl_map_fn)(const struct view *v, const struct kobj *obj, ctl_emit_fn emit, void *ctx);
+typedef void (*ctl_map_fn)(const struct view *v, const struct kobj *obj, ctl_emit_fn emit,
+			   void *ctx);
 
 struct ctl_map {
 	const struct api_kind *kind;
@@ -36,7 +37,7 @@ struct ctl_map {
 
 struct ctl_index {
 	const struct api_kind *kind;
-	const char *name;  /* fn NULL: a label of this name */
+	const char *name; /* fn NULL: a label of this name */
 	kcache_index_fn fn;
 };
 
@@ -46,7 +47,8 @@ struct ctl_def {
 	ctl_reconcile_fn reconcile;
 	const struct ctl_map *maps;	 /* ends with {NULL}; NULL: none */
 	const struct ctl_index *indexes; /* ends with {NULL}; NULL: none */
-	const struct api_kind *const *reads; /* kinds it reads without waking on them; ends with NULL */
+	const struct api_kind *const
+		*reads;	   /* kinds it reads without waking on them; ends with NULL */
 	unsigned parallel; /* plans in flight; 0: 32.  1: each reconcile sees all earlier writes */
 };
 
@@ -68,9 +70,9 @@ struct ctl_opts {
 /* Adds sources and indexes for every kind that the definitions name (unless the cache has one).
  * ctl_start() starts the cache; reconciling begins once it is synced.  kube and cache must outlive it;
  * it takes the cache's kcache_on_synced(). */
-MUST_CHECK enum rc ctl_new(struct ctl **out, struct loop *loop, struct kube *kube, struct kcache *cache,
-			   const struct ctl_def *const *defs, size_t n_defs, const struct ctl_opts *opts,
-			   struct err *err);
+MUST_CHECK enum rc ctl_new(struct ctl **out, struct loop *loop, struct kube *kube,
+			   struct kcache *cache, const struct ctl_def *const *defs, size_t n_defs,
+			   const struct ctl_opts *opts, struct err *err);
 MUST_CHECK enum rc ctl_start(struct ctl *c, struct err *err);
 struct ctl *ctl_free(struct ctl *c); /* drops what is in flight, like a crash would */
 DEFINE_CLEANUP(struct ctl *, ctl_free);

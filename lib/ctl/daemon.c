@@ -55,9 +55,11 @@ static size_t all_options(const struct daemon_def *def, struct common *c, struct
 			  size_t max)
 {
 	const struct daemon_option common[] = {
-		{"health", "WHERE", "serve /healthz, /readyz and /metrics on ADDRESS:PORT, unix:PATH or none",
+		{"health", "WHERE",
+		 "serve /healthz, /readyz and /metrics on ADDRESS:PORT, unix:PATH or none",
 		 .text = &c->health},
-		{"log-level", "LEVEL", "error, warn, info or debug (also FERRY_LOG)", .text = &c->log_level},
+		{"log-level", "LEVEL", "error, warn, info or debug (also FERRY_LOG)",
+		 .text = &c->log_level},
 		{"log-json", NULL, "one JSON object per log line", .flag = &c->log_json},
 		{"version", NULL, "print the version and exit", .flag = &c->version},
 		{"help", NULL, "print this text and exit", .flag = &c->help},
@@ -102,8 +104,8 @@ static int PRINTF_LIKE(2, 3) bad_usage(const struct daemon_def *def, const char 
 	return 2;
 }
 
-static int parse_one(const struct daemon_def *def, const struct daemon_option *all, size_t n, int argc,
-		     char **argv, int *at)
+static int parse_one(const struct daemon_def *def, const struct daemon_option *all, size_t n,
+		     int argc, char **argv, int *at)
 {
 	const char *arg = argv[*at];
 	const char *eq = strchr(arg, '=');
@@ -221,7 +223,8 @@ static void on_health(struct http_req *req, void *arg)
 	} else if (str_eq(path, "/readyz") && d->unready) {
 		status = 503;
 		text = d->unready;
-	} else if (!str_eq(path, "/healthz") && !str_eq(path, "/readyz") && !str_eq(path, "/livez")) {
+	} else if (!str_eq(path, "/healthz") && !str_eq(path, "/readyz") &&
+		   !str_eq(path, "/livez")) {
 		status = 404;
 		text = "there is /healthz, /readyz and /metrics\n";
 	}
@@ -231,7 +234,8 @@ static void on_health(struct http_req *req, void *arg)
 static enum rc health_listen(struct daemon *d, const char *where, struct err *err)
 {
 	struct http_server_config cfg = {.handler = on_health, .arg = d, .connections_max = 64};
-	CLEANUP(mem_freep) char *address = NULL;
+	CLEANUP(mem_freep)
+	char *address = NULL;
 	const char *colon;
 	uint64_t port = 0;
 	enum rc rc;
@@ -244,7 +248,8 @@ static enum rc health_listen(struct daemon *d, const char *where, struct err *er
 	}
 	colon = strrchr(where, ':');
 	if (!colon || str_to_u64(colon + 1, 65535, &port, NULL))
-		return err_set(err, RC_INVALID, "--health '%s' is not ADDRESS:PORT, unix:PATH or none", where);
+		return err_set(err, RC_INVALID,
+			       "--health '%s' is not ADDRESS:PORT, unix:PATH or none", where);
 	if (where[0] == '[' && colon > where && colon[-1] == ']')
 		address = mem_strndup(where + 1, (size_t)(colon - where) - 2);
 	else
@@ -264,7 +269,8 @@ static void on_signal(int signo, void *arg)
 	struct daemon *d = arg;
 
 	if (signo == SIGHUP) {
-		log_info("SIGHUP: %s", d->reload ? "reading the configuration again" : "nothing to reload, ignoring");
+		log_info("SIGHUP: %s", d->reload ? "reading the configuration again"
+						 : "nothing to reload, ignoring");
 		if (d->reload)
 			d->reload(d->reload_arg);
 		return;

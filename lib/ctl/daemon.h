@@ -32,8 +32,9 @@ struct daemon_option {
 	const char *name;	/* without "--"; NULL ends the table */
 	const char *value_name; /* "FILE"; NULL: a flag without value */
 	const char *help;
-	const char **text; /* with a value: set to it (borrowed from argv); holds the default before */
-	bool *flag;	   /* without: set to true */
+	const char *
+		*text; /* with a value: set to it (borrowed from argv); holds the default before */
+	bool *flag;    /* without: set to true */
 	bool is_required;
 };
 

@@ -40,8 +40,8 @@ struct exec_run {
 	struct list link;
 	struct exec *x; /* NULL: the executor is gone */
 	struct plan plan;
-	size_t at;   /* the operation in flight */
-	char **rvs;  /* per operation: the resourceVersion it produced, or NULL */
+	size_t at;  /* the operation in flight */
+	char **rvs; /* per operation: the resourceVersion it produced, or NULL */
 	struct kube_call *call;
 	struct ev_src *later; /* the end, when there is nothing to wait for */
 	exec_done_fn fn;
@@ -189,9 +189,8 @@ static enum rc start_patch(struct exec_run *r, const struct plan_op *op, struct 
 static enum rc start_op(struct exec_run *r, const struct plan_op *op, struct err *err)
 {
 	struct kube *k = r->x->kube;
-	struct kube_delete_opts del = {.grace_seconds = op->grace_seconds,
-				       .propagation = op->propagation,
-				       .uid = op->uid};
+	struct kube_delete_opts del = {
+		.grace_seconds = op->grace_seconds, .propagation = op->propagation, .uid = op->uid};
 
 	r->call = kube_call_free(r->call);
 	switch (op->type) {
@@ -202,8 +201,8 @@ static enum rc start_op(struct exec_run *r, const struct plan_op *op, struct err
 	case PLAN_DELETE:
 		return kube_delete(k, &r->call, op->kind, op->ns, op->name, &del, on_op, r, err);
 	case PLAN_BIND:
-		return kube_post(k, &r->call, op->kind, op->ns, op->name, "binding", op->body, on_op, r,
-				 err);
+		return kube_post(k, &r->call, op->kind, op->ns, op->name, "binding", op->body,
+				 on_op, r, err);
 	case PLAN_EVENT:
 	case PLAN_OP__MAX:
 		break;
@@ -263,7 +262,8 @@ static void run_fail(struct exec_run *r, enum rc rc, const struct kube_reply *wh
 /* Own writes enter the cache now.  For want of memory the watch brings them later. */
 static void feed(struct exec_run *r, const struct plan_op *op, const struct json *body)
 {
-	CLEANUP(kobj_unrefp) struct kobj *o = NULL;
+	CLEANUP(kobj_unrefp)
+	struct kobj *o = NULL;
 
 	if (!str_eq(js_get_str(body, "kind"), op->kind->kind))
 		return;
@@ -290,11 +290,13 @@ static bool says_gone(const struct kube_reply *reply, const struct plan_op *op)
 	       str_eq(js_str(js_at(reply->body, "details", "name", NULL)), op->name);
 }
 
-static void after_create(struct exec_run *r, const struct plan_op *op, const struct kube_reply *reply)
+static void after_create(struct exec_run *r, const struct plan_op *op,
+			 const struct kube_reply *reply)
 {
 	if (reply->rc == RC_EXISTS && op->name) {
 		r->call = kube_call_free(r->call);
-		r->err.rc = kube_get(r->x->kube, &r->call, op->kind, op->ns, op->name, on_there, r, &r->err);
+		r->err.rc = kube_get(r->x->kube, &r->call, op->kind, op->ns, op->name, on_there, r,
+				     &r->err);
 		if (r->err.rc)
 			run_finish(r, r->err.rc);
 		return;
@@ -314,11 +316,13 @@ static void on_there(const struct kube_reply *reply, void *arg)
 	struct exec_run *r = arg;
 	const struct plan_op *op = &r->plan.ops[r->at];
 	const OwnerReference *want = api_controller_of(op->obj);
-	CLEANUP(kobj_unrefp) struct kobj *o = NULL;
+	CLEANUP(kobj_unrefp)
+	struct kobj *o = NULL;
 	const OwnerReference *have;
 
 	if (reply->rc || kobj_decode(&o, op->kind, reply->body, NULL)) {
-		run_fail(r, reply->rc == RC_NOT_FOUND || !reply->rc ? RC_CONFLICT : reply->rc, reply);
+		run_fail(r, reply->rc == RC_NOT_FOUND || !reply->rc ? RC_CONFLICT : reply->rc,
+			 reply);
 		return;
 	}
 	feed(r, op, reply->body);
@@ -338,7 +342,8 @@ static void on_there(const struct kube_reply *reply, void *arg)
 	run_go_on(r);
 }
 
-static void after_patch(struct exec_run *r, const struct plan_op *op, const struct kube_reply *reply)
+static void after_patch(struct exec_run *r, const struct plan_op *op,
+			const struct kube_reply *reply)
 {
 	if (says_gone(reply, op)) {
 		feed_gone(r, op);
@@ -354,7 +359,8 @@ static void after_patch(struct exec_run *r, const struct plan_op *op, const stru
 	run_go_on(r);
 }
 
-static void after_delete(struct exec_run *r, const struct plan_op *op, const struct kube_reply *reply)
+static void after_delete(struct exec_run *r, const struct plan_op *op,
+			 const struct kube_reply *reply)
 {
 	if (reply->rc && !says_gone(reply, op)) {
 		run_fail(r, reply->rc == RC_EXISTS ? RC_CONFLICT : reply->rc, reply);
@@ -374,7 +380,9 @@ static void after_bind(struct exec_run *r, const struct plan_op *op, const struc
 	if (reply->rc) {
 		if (says_gone(reply, op))
 			feed_gone(r, op);
-		run_fail(r, reply->rc == RC_NOT_FOUND || reply->rc == RC_EXISTS ? RC_CONFLICT : reply->rc,
+		run_fail(r,
+			 reply->rc == RC_NOT_FOUND || reply->rc == RC_EXISTS ? RC_CONFLICT
+									     : reply->rc,
 			 reply);
 		return;
 	}
@@ -384,7 +392,8 @@ static void after_bind(struct exec_run *r, const struct plan_op *op, const struc
 		return;
 	}
 	r->call = kube_call_free(r->call);
-	r->err.rc = kube_get(r->x->kube, &r->call, op->kind, op->ns, op->name, on_bound, r, &r->err);
+	r->err.rc =
+		kube_get(r->x->kube, &r->call, op->kind, op->ns, op->name, on_bound, r, &r->err);
 	if (r->err.rc)
 		run_finish(r, r->err.rc);
 }
@@ -424,8 +433,8 @@ static void on_op(const struct kube_reply *reply, void *arg)
 	assert(!"an answer to an operation that sends nothing");
 }
 
-enum rc exec_plan(struct exec *x, struct exec_run **out, struct plan *plan, exec_done_fn fn, void *arg,
-		  struct err *err)
+enum rc exec_plan(struct exec *x, struct exec_run **out, struct plan *plan, exec_done_fn fn,
+		  void *arg, struct err *err)
 {
 	struct exec_run *r;
 	enum rc rc;
@@ -441,7 +450,8 @@ enum rc exec_plan(struct exec *x, struct exec_run **out, struct plan *plan, exec
 	plan_take(&r->plan, plan);
 	list_push_tail(&x->runs, &r->link);
 	r->rvs = r->plan.n_ops ? mem_calloc(r->plan.n_ops, sizeof(*r->rvs)) : NULL;
-	rc = r->plan.n_ops && !r->rvs ? err_set(err, RC_NOMEM, "cannot allocate a run of a plan") : RC_OK;
+	rc = r->plan.n_ops && !r->rvs ? err_set(err, RC_NOMEM, "cannot allocate a run of a plan")
+				      : RC_OK;
 	if (!rc)
 		rc = ev_timer_after(x->loop, &r->later, USEC_INFINITY, on_later, r, err);
 	if (rc) {
@@ -480,7 +490,8 @@ uint64_t exec_writes(const struct exec *x, const struct api_kind *kind)
 	uint64_t n = 0;
 
 	for (size_t i = 0; i < x->n_counts; i++)
-		if (kind ? x->counts[i].kind == kind : strcmp(x->counts[i].kind->kind, "Event") != 0)
+		if (kind ? x->counts[i].kind == kind
+			 : strcmp(x->counts[i].kind->kind, "Event") != 0)
 			n += x->counts[i].n;
 	return n;
 }
@@ -493,7 +504,8 @@ void exec_metrics(const struct exec *x, struct sbuf *out)
 		sbuf_addf(out, "ferry_api_writes_total{kind=\"%s\",verb=\"%s\"} %" PRIu64 "\n",
 			  x->counts[i].kind->kind, x->counts[i].verb, x->counts[i].n);
 	sbuf_addf(out,
-		  "# HELP ferry_api_plan_conflicts_total Plans that met a newer state and looked again.\n"
+		  "# HELP ferry_api_plan_conflicts_total Plans that met a newer state and looked "
+		  "again.\n"
 		  "# TYPE ferry_api_plan_conflicts_total counter\n"
 		  "ferry_api_plan_conflicts_total %" PRIu64 "\n"
 		  "# HELP ferry_api_plan_failures_total Plans that failed and were retried.\n"

@@ -25,18 +25,20 @@ struct exec_opts {
 };
 
 /* cache may be NULL (nothing is fed). */
-MUST_CHECK enum rc exec_new(struct exec **out, struct loop *loop, struct kube *kube, struct kcache *cache,
-			    const struct exec_opts *opts, struct err *err);
-struct exec *exec_free(struct exec *x); /* drops what is in flight; runs given out must be freed first */
+MUST_CHECK enum rc exec_new(struct exec **out, struct loop *loop, struct kube *kube,
+			    struct kcache *cache, const struct exec_opts *opts, struct err *err);
+struct exec *exec_free(
+	struct exec *x); /* drops what is in flight; runs given out must be freed first */
 DEFINE_CLEANUP(struct exec *, exec_free);
 
 /* The outcome of a plan: RC_OK, or the failure of the operation that stopped it.  "Look again"
  * (RC_CONFLICT, RC_EXPIRED) is an ordinary outcome, not an error to report. */
 typedef void (*exec_done_fn)(enum rc rc, const struct err *err, void *arg);
 /* Takes the plan's content.  fn runs exactly once, from the loop, unless the run is freed before. */
-MUST_CHECK enum rc exec_plan(struct exec *x, struct exec_run **out, struct plan *plan, exec_done_fn fn,
-			     void *arg, struct err *err);
-struct exec_run *exec_run_free(struct exec_run *r); /* legal inside fn; accepts NULL; returns NULL */
+MUST_CHECK enum rc exec_plan(struct exec *x, struct exec_run **out, struct plan *plan,
+			     exec_done_fn fn, void *arg, struct err *err);
+struct exec_run *exec_run_free(
+	struct exec_run *r); /* legal inside fn; accepts NULL; returns NULL */
 DEFINE_CLEANUP(struct exec_run *, exec_run_free);
 
 /* An Event outside any plan (agents). obj is a typed object of kind. */

@@ -35,11 +35,11 @@ struct note {
 	struct events *e;
 	struct kube_call *call;
 	char *key;
-	char *ns;	   /* of the Event */
+	char *ns; /* of the Event */
 	char *name;
-	struct json *body; /* the Event, without counts and times */
-	uint64_t count;	   /* ours */
-	uint64_t base;	   /* found on the server */
+	struct json *body;  /* the Event, without counts and times */
+	uint64_t count;	    /* ours */
+	uint64_t base;	    /* found on the server */
 	usec_t first, last; /* realtime */
 	usec_t sent_at;	    /* loop_now() */
 	unsigned tries;
@@ -103,7 +103,8 @@ struct events *events_free(struct events *e)
 	return mem_free(e);
 }
 
-enum rc events_new(struct events **out, struct exec *x, const struct exec_opts *opts, struct err *err)
+enum rc events_new(struct events **out, struct exec *x, const struct exec_opts *opts,
+		   struct err *err)
 {
 	static const struct exec_opts none;
 	struct events *e = mem_alloc(sizeof(*e));
@@ -183,17 +184,18 @@ static char *event_name(const struct event_note *n, const char *key)
 	return mem_printf("%.230s.%016" PRIx64, n->name, str_hash(key, strlen(key)));
 }
 
-static struct json *event_body(const struct events *e, const struct event_note *n, const struct note *to)
+static struct json *event_body(const struct events *e, const struct event_note *n,
+			       const struct note *to)
 {
 	return js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s, s:s*, s:s, s:s*, s:s}, s:s, s:s, s:s, "
 		       "s:{s:s, s:s*}, s:s, s:s}",
-		       "apiVersion", "v1", "kind", "Event", "metadata", "name", to->name, "namespace",
-		       to->ns, "involvedObject", "kind", n->kind->kind, "namespace",
-		       str_is_empty(n->ns) ? NULL : n->ns, "name", n->name, "uid", n->uid, "apiVersion",
-		       n->kind->api_version, "reason", n->reason, "message", n->message, "type", n->type,
-		       "source", "component", e->component, "host", *e->host ? e->host : NULL,
-		       "reportingComponent", e->component, "reportingInstance",
-		       *e->host ? e->host : e->component);
+		       "apiVersion", "v1", "kind", "Event", "metadata", "name", to->name,
+		       "namespace", to->ns, "involvedObject", "kind", n->kind->kind, "namespace",
+		       str_is_empty(n->ns) ? NULL : n->ns, "name", n->name, "uid", n->uid,
+		       "apiVersion", n->kind->api_version, "reason", n->reason, "message",
+		       n->message, "type", n->type, "source", "component", e->component, "host",
+		       *e->host ? e->host : NULL, "reportingComponent", e->component,
+		       "reportingInstance", *e->host ? e->host : e->component);
 }
 
 static struct note *note_new(struct events *e, const struct event_note *n, const char *key)
@@ -228,8 +230,10 @@ static struct note *note_new(struct events *e, const struct event_note *n, const
 
 void events_record(struct events *e, const struct event_note *n)
 {
-	CLEANUP(mem_freep) char *object = NULL;
-	CLEANUP(mem_freep) char *key = NULL;
+	CLEANUP(mem_freep)
+	char *object = NULL;
+	CLEANUP(mem_freep)
+	char *key = NULL;
 	struct note *to;
 
 	if (str_is_empty(n->name) || !n->type || !n->reason || !n->message)
@@ -259,14 +263,15 @@ static struct json *counts_of(const struct note *n)
 
 	time_rfc3339(n->first, first);
 	time_rfc3339(n->last, last);
-	return js_pack("{s:I, s:s, s:s}", "count", (int64_t)(n->base + n->count), "firstTimestamp", first,
-		       "lastTimestamp", last);
+	return js_pack("{s:I, s:s, s:s}", "count", (int64_t)(n->base + n->count), "firstTimestamp",
+		       first, "lastTimestamp", last);
 }
 
 static void note_send(struct note *n)
 {
 	struct kube *k = n->e->x->kube;
-	CLEANUP(js_unrefp) struct json *body = counts_of(n);
+	CLEANUP(js_unrefp)
+	struct json *body = counts_of(n);
 	enum rc rc = body ? RC_OK : RC_NOMEM;
 
 	n->call = kube_call_free(n->call);
@@ -276,15 +281,16 @@ static void note_send(struct note *n)
 	if (!rc && n->exists) {
 		if (n->base)
 			js_del(body, "firstTimestamp"); /* the predecessor's stands */
-		rc = kube_patch(k, &n->call, &api_kind_Event, n->ns, n->name, NULL, KUBE_PATCH_MERGE, body,
-				on_patched, n, NULL);
+		rc = kube_patch(k, &n->call, &api_kind_Event, n->ns, n->name, NULL,
+				KUBE_PATCH_MERGE, body, on_patched, n, NULL);
 	} else if (!rc) {
 		JS_FOREACH(it, n->body) {
 			if (!rc)
 				rc = js_set(body, it.key, js_ref(it.value));
 		}
 		if (!rc)
-			rc = kube_create(k, &n->call, &api_kind_Event, n->ns, body, on_created, n, NULL);
+			rc = kube_create(k, &n->call, &api_kind_Event, n->ns, body, on_created, n,
+					 NULL);
 	}
 	if (rc)
 		n->e->failed++; /* told again by its next repetition */

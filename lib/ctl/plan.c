@@ -133,11 +133,13 @@ enum rc plan_create(struct plan *p, const struct api_kind *kind, void *obj)
 }
 
 /* The part of an object that one update may write: everything but (or only) .status. */
-static enum rc part_of(const struct api_kind *kind, const void *obj, bool only_status, bool no_status,
-		       struct json **out)
+static enum rc part_of(const struct api_kind *kind, const void *obj, bool only_status,
+		       bool no_status, struct json **out)
 {
-	CLEANUP(js_unrefp) struct json *all = api_encode(kind->type, obj);
-	CLEANUP(js_unrefp) struct json *part = NULL;
+	CLEANUP(js_unrefp)
+	struct json *all = api_encode(kind->type, obj);
+	CLEANUP(js_unrefp)
+	struct json *part = NULL;
 
 	if (!all)
 		return RC_NOMEM;
@@ -164,8 +166,10 @@ static enum rc part_of(const struct api_kind *kind, const void *obj, bool only_s
 static enum rc difference(const struct api_kind *kind, const void *old, const void *new_,
 			  const char *subresource, struct json **out)
 {
-	CLEANUP(js_unrefp) struct json *a = NULL;
-	CLEANUP(js_unrefp) struct json *b = NULL;
+	CLEANUP(js_unrefp)
+	struct json *a = NULL;
+	CLEANUP(js_unrefp)
+	struct json *b = NULL;
 	bool only_status = subresource != NULL;
 	bool no_status = !subresource && (kind->subresources & API_SUB_STATUS);
 	enum rc rc = part_of(kind, old, only_status, no_status, &a);
@@ -180,7 +184,8 @@ static enum rc difference(const struct api_kind *kind, const void *old, const vo
 /* So that a stale view conflicts: the object must be the one, in the state, that was looked at. */
 static enum rc add_preconditions(struct json *patch, const ObjectMeta *m)
 {
-	CLEANUP(js_unrefp) struct json *meta = js_copy(js_get(patch, "metadata"));
+	CLEANUP(js_unrefp)
+	struct json *meta = js_copy(js_get(patch, "metadata"));
 	enum rc rc;
 
 	if (!meta)
@@ -196,7 +201,8 @@ static enum rc add_preconditions(struct json *patch, const ObjectMeta *m)
 enum rc plan_update(struct plan *p, const struct api_kind *kind, const void *old, void *new_,
 		    const char *subresource)
 {
-	CLEANUP(js_unrefp) struct json *patch = NULL;
+	CLEANUP(js_unrefp)
+	struct json *patch = NULL;
 	const ObjectMeta *m = old;
 	struct plan_op *op = NULL;
 	enum rc rc;
@@ -241,7 +247,8 @@ enum rc plan_delete(struct plan *p, const struct api_kind *kind, const char *ns,
 	return p->rc;
 }
 
-enum rc plan_bind(struct plan *p, const char *ns, const char *pod, const char *uid, const char *node)
+enum rc plan_bind(struct plan *p, const char *ns, const char *pod, const char *uid,
+		  const char *node)
 {
 	struct plan_op *op = op_add(p, PLAN_BIND, &api_kind_Pod, ns, pod, uid);
 
@@ -250,9 +257,9 @@ enum rc plan_bind(struct plan *p, const char *ns, const char *pod, const char *u
 	if (!op->name || str_is_empty(node))
 		return fail(p, RC_INVALID, "a binding needs a pod and a node");
 	set_text(p, &op->node, node);
-	op->body = js_pack("{s:s, s:s, s:{s:s, s:s, s:s*}, s:{s:s, s:s, s:s}}", "apiVersion", "v1", "kind",
-			   "Binding", "metadata", "name", pod, "namespace", opt(ns), "uid", op->uid,
-			   "target", "apiVersion", "v1", "kind", "Node", "name", node);
+	op->body = js_pack("{s:s, s:s, s:{s:s, s:s, s:s*}, s:{s:s, s:s, s:s}}", "apiVersion", "v1",
+			   "kind", "Binding", "metadata", "name", pod, "namespace", opt(ns), "uid",
+			   op->uid, "target", "apiVersion", "v1", "kind", "Node", "name", node);
 	return op->body ? p->rc : fail(p, RC_NOMEM, "cannot build a binding");
 }
 
@@ -290,8 +297,8 @@ void plan_print(const struct plan *p, struct sbuf *out)
 	for (size_t i = 0; i < p->n_ops; i++) {
 		const struct plan_op *op = &p->ops[i];
 
-		sbuf_addf(out, "%s %s %s%s%s", verbs[op->type], op->kind->kind, op->ns, *op->ns ? "/" : "",
-			  opt(op->name));
+		sbuf_addf(out, "%s %s %s%s%s", verbs[op->type], op->kind->kind, op->ns,
+			  *op->ns ? "/" : "", opt(op->name));
 		if (op->subresource)
 			sbuf_addf(out, " (%s)", op->subresource);
 		if (op->type == PLAN_DELETE && op->grace_seconds >= 0)
@@ -301,7 +308,8 @@ void plan_print(const struct plan *p, struct sbuf *out)
 		if (op->type == PLAN_BIND) {
 			sbuf_addf(out, " node=%s", op->node);
 		} else if (op->type == PLAN_EVENT) {
-			sbuf_addf(out, " %s %s: %s", op->event_type, op->event_reason, op->event_message);
+			sbuf_addf(out, " %s %s: %s", op->event_type, op->event_reason,
+				  op->event_message);
 		} else if (op->body) {
 			sbuf_addc(out, ' ');
 			js_print(op->body, out, false);

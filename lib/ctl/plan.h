@@ -68,7 +68,8 @@ enum rc plan_delete(struct plan *p, const struct api_kind *kind, const char *ns,
 		    const char *uid, int64_t grace_seconds, const char *propagation);
 
 /* POST pods/<name>/binding. */
-enum rc plan_bind(struct plan *p, const char *ns, const char *pod, const char *uid, const char *node);
+enum rc plan_bind(struct plan *p, const char *ns, const char *pod, const char *uid,
+		  const char *node);
 
 /* An Event about obj (a typed object of kind).  type: "Normal" or "Warning".  Sent without waiting,
  * after the operations before it succeeded; equal ones are counted, floods are cut. */

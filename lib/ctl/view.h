@@ -17,8 +17,8 @@ struct view {
 };
 
 /* The typed object, to be cast to the kind's struct; NULL: not there (or not yet seen). */
-static inline const void *view_get(const struct view *v, const struct api_kind *kind, const char *ns,
-				   const char *name)
+static inline const void *view_get(const struct view *v, const struct api_kind *kind,
+				   const char *ns, const char *name)
 {
 	return kobj_typed(kcache_get(v->cache, kind, ns, name));
 }

@@ -36,9 +36,9 @@ MUST_CHECK enum rc workq_add_after(struct workq *q, const char *key, usec_t dela
 const char *workq_get(struct workq *q); /* NULL: nothing is due */
 /* RETRY_NO forgets the key's failures; the others add it again after its back-off.  Never fails. */
 void workq_done(struct workq *q, const char *key, enum retry how);
-size_t workq_depth(const struct workq *q);   /* ready now */
-size_t workq_waiting(const struct workq *q); /* delayed or backing off */
-size_t workq_busy(const struct workq *q);    /* handed out */
+size_t workq_depth(const struct workq *q);			 /* ready now */
+size_t workq_waiting(const struct workq *q);			 /* delayed or backing off */
+size_t workq_busy(const struct workq *q);			 /* handed out */
 unsigned workq_failures(const struct workq *q, const char *key); /* in a row */
 
 #endif

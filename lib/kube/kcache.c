@@ -62,7 +62,8 @@ enum rc kcache_new(struct kcache **out, struct loop *loop, struct kube *kube,
 	list_init(&c->sources);
 	list_init(&c->handlers);
 	if (loop)
-		rc = ev_timer_after(loop, &c->synced_src, USEC_INFINITY, on_synced_deferred, c, err);
+		rc = ev_timer_after(loop, &c->synced_src, USEC_INFINITY, on_synced_deferred, c,
+				    err);
 	if (rc) {
 		mem_free(c);
 		return rc;
@@ -326,7 +327,8 @@ static bool is_noted_gone(struct ksource *s, const char *key, const struct kobj 
 
 enum rc ksource_put(struct ksource *s, struct kobj *o, bool is_fed, bool force)
 {
-	CLEANUP(kobj_unrefp) struct kobj *old = NULL;
+	CLEANUP(kobj_unrefp)
+	struct kobj *old = NULL;
 	struct collect c;
 	char key[KEY_BYTES];
 	struct kentry *e;
@@ -335,7 +337,8 @@ enum rc ksource_put(struct ksource *s, struct kobj *o, bool is_fed, bool force)
 	assert(!s->cache->notifying);
 	key_of(key, sizeof(key), kobj_ns(o), kobj_name(o));
 	e = map_get(&s->entries, key);
-	if (!force && (is_noted_gone(s, key, o) || (e && kobj_rv(o) && kobj_rv(o) < kobj_rv(e->obj)))) {
+	if (!force &&
+	    (is_noted_gone(s, key, o) || (e && kobj_rv(o) && kobj_rv(o) < kobj_rv(e->obj)))) {
 		s->cache->stats.stale++;
 		if (e)
 			e->list_run = s->list_run;
@@ -366,7 +369,8 @@ enum rc ksource_put(struct ksource *s, struct kobj *o, bool is_fed, bool force)
 
 void ksource_remove(struct ksource *s, struct kentry *e)
 {
-	CLEANUP(kobj_unrefp) struct kobj *old = kobj_ref(e->obj);
+	CLEANUP(kobj_unrefp)
+	struct kobj *old = kobj_ref(e->obj);
 
 	assert(!s->cache->notifying);
 	map_take(&s->entries, e->key);
@@ -411,7 +415,8 @@ enum rc kcache_add(struct kcache *c, const struct kcache_source *src, struct err
 	enum rc rc;
 
 	if (s) {
-		if (same_text(s->ns, src->ns) && same_text(s->label_selector, src->label_selector) &&
+		if (same_text(s->ns, src->ns) &&
+		    same_text(s->label_selector, src->label_selector) &&
 		    same_text(s->field_selector, src->field_selector))
 			return RC_OK;
 		return err_set(err, RC_EXISTS, "the cache has another selection of %s already",
@@ -598,7 +603,8 @@ static void iter_bucket(const struct kindex *ix, const char *value, struct kiter
 	it->at = b->refs.next;
 }
 
-void kcache_list(const struct kcache *c, const struct api_kind *kind, const char *ns, struct kiter *it)
+void kcache_list(const struct kcache *c, const struct api_kind *kind, const char *ns,
+		 struct kiter *it)
 {
 	const struct ksource *s = source_of(c, kind);
 
@@ -618,8 +624,8 @@ void kcache_by_owner(const struct kcache *c, const struct api_kind *kind, const 
 	iter_bucket(&s->indexes[INDEX_OWNER], owner_uid, it);
 }
 
-void kcache_by(const struct kcache *c, const struct api_kind *kind, const char *index, const char *value,
-	       struct kiter *it)
+void kcache_by(const struct kcache *c, const struct api_kind *kind, const char *index,
+	       const char *value, struct kiter *it)
 {
 	const struct ksource *s = source_of(c, kind);
 
@@ -684,8 +690,8 @@ enum rc kcache_feed(struct kcache *c, const struct kobj *o, struct err *err)
 	return rc ? err_set(err, rc, "cannot store %s '%s'", s->kind->kind, kobj_name(o)) : RC_OK;
 }
 
-void kcache_feed_gone(struct kcache *c, const struct api_kind *kind, const char *ns, const char *name,
-		      const char *uid)
+void kcache_feed_gone(struct kcache *c, const struct api_kind *kind, const char *ns,
+		      const char *name, const char *uid)
 {
 	struct ksource *s = source_of(c, kind);
 	struct kentry *e = s ? ksource_find(s, kind->is_namespaced ? ns : NULL, name) : NULL;
@@ -705,7 +711,8 @@ void kcache_feed_gone(struct kcache *c, const struct api_kind *kind, const char 
 
 enum rc kcache_put(struct kcache *c, struct kobj *o, struct err *err)
 {
-	CLEANUP(kobj_unrefp) struct kobj *mine = o;
+	CLEANUP(kobj_unrefp)
+	struct kobj *mine = o;
 	struct ksource *s;
 	enum rc rc;
 

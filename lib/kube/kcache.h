@@ -28,10 +28,10 @@ struct kcache_source {
 };
 
 struct kcache_opts {
-	uint64_t seed;	      /* of the jitter; 0: random */
-	usec_t backoff_min;   /* first reconnect delay; 0: 50 ms */
-	usec_t backoff_max;   /* 0: 10 s */
-	unsigned page;	      /* objects per list page; 0: 500 */
+	uint64_t seed;		/* of the jitter; 0: random */
+	usec_t backoff_min;	/* first reconnect delay; 0: 50 ms */
+	usec_t backoff_max;	/* 0: 10 s */
+	unsigned page;		/* objects per list page; 0: 500 */
 	unsigned watch_seconds; /* 0: KUBE_WATCH_SECONDS */
 };
 
@@ -57,9 +57,11 @@ bool kcache_has_kind(const struct kcache *c, const struct api_kind *kind);
  * all kinds.  What the cache holds already is reported as added from inside kcache_on().
  * Handlers may not add or remove handlers, nor change the cache. */
 typedef void (*kcache_event_fn)(const struct kobj *old, const struct kobj *new, void *arg);
-MUST_CHECK enum rc kcache_on(struct kcache *c, struct kcache_handler **out, const struct api_kind *kind,
-			     kcache_event_fn fn, void *arg, struct err *err);
-struct kcache_handler *kcache_handler_free(struct kcache_handler *h); /* accepts NULL; returns NULL */
+MUST_CHECK enum rc kcache_on(struct kcache *c, struct kcache_handler **out,
+			     const struct api_kind *kind, kcache_event_fn fn, void *arg,
+			     struct err *err);
+struct kcache_handler *kcache_handler_free(
+	struct kcache_handler *h); /* accepts NULL; returns NULL */
 DEFINE_CLEANUP(struct kcache_handler *, kcache_handler_free);
 /* Called once, when kcache_is_synced() turns true (deferred when it already is). One per cache. */
 void kcache_on_synced(struct kcache *c, void (*fn)(void *arg), void *arg);
@@ -68,10 +70,12 @@ void kcache_on_synced(struct kcache *c, void (*fn)(void *arg), void *arg);
  * by the value of a label, or by what fn emits for an object (borrowed texts; any number of times). */
 typedef void (*kcache_emit_fn)(void *ctx, const char *value);
 typedef void (*kcache_index_fn)(const struct kobj *o, kcache_emit_fn emit, void *ctx);
-MUST_CHECK enum rc kcache_index_label(struct kcache *c, const struct api_kind *kind, const char *label,
+MUST_CHECK enum rc kcache_index_label(struct kcache *c, const struct api_kind *kind,
+				      const char *label,
 				      struct err *err); /* the index's name is the label */
 MUST_CHECK enum rc kcache_index(struct kcache *c, const struct api_kind *kind, const char *index,
-				kcache_index_fn fn, struct err *err); /* same name again: same fn, fine */
+				kcache_index_fn fn,
+				struct err *err); /* same name again: same fn, fine */
 
 /* Look-ups: borrowed, valid until the cache changes (not during a reconcile or a handler). ns is ""
  * or NULL for cluster-scoped kinds.  A kind without a source has no objects (asserts: a bug). */
@@ -88,11 +92,12 @@ struct kiter {
 	bool is_ref; /* links are index references, not entries */
 };
 const struct kobj *kiter_next(struct kiter *it);
-void kcache_list(const struct kcache *c, const struct api_kind *kind, const char *ns, struct kiter *it);
+void kcache_list(const struct kcache *c, const struct api_kind *kind, const char *ns,
+		 struct kiter *it);
 void kcache_by_owner(const struct kcache *c, const struct api_kind *kind, const char *owner_uid,
 		     struct kiter *it);
-void kcache_by(const struct kcache *c, const struct api_kind *kind, const char *index, const char *value,
-	       struct kiter *it);
+void kcache_by(const struct kcache *c, const struct api_kind *kind, const char *index,
+	       const char *value, struct kiter *it);
 size_t kcache_count(const struct kcache *c, const struct api_kind *kind);
 
 /* Read-your-writes: the answer to one's own write enters the cache at once, unless the watch is
@@ -100,8 +105,8 @@ size_t kcache_count(const struct kcache *c, const struct api_kind *kind);
  * Sources narrowed by a selector take it only for objects they already hold. Consumes nothing. */
 MUST_CHECK enum rc kcache_feed(struct kcache *c, const struct kobj *o, struct err *err);
 /* The object with this uid is gone (an own delete was answered so). */
-void kcache_feed_gone(struct kcache *c, const struct api_kind *kind, const char *ns, const char *name,
-		      const char *uid);
+void kcache_feed_gone(struct kcache *c, const struct api_kind *kind, const char *ns,
+		      const char *name, const char *uid);
 
 /* Caches without kube: put (consumes o, also on failure) and remove. Handlers run. */
 MUST_CHECK enum rc kcache_put(struct kcache *c, struct kobj *o, struct err *err);

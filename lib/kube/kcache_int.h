@@ -67,15 +67,15 @@ struct ksource {
 	struct kube_watch *watch;
 	struct ev_src *timer;
 	char *continue_;
-	char *rv_text;	    /* where the watch stands; NULL: list first */
-	uint64_t rv;	    /* the same as a number */
-	uint64_t list_rv;   /* of the list run in progress */
+	char *rv_text;	  /* where the watch stands; NULL: list first */
+	uint64_t rv;	  /* the same as a number */
+	uint64_t list_rv; /* of the list run in progress */
 	uint64_t list_run;
 	usec_t watch_since;
 	unsigned failures;  /* in a row */
 	unsigned old_lists; /* in a row: lists older than what was seen before */
 	bool is_synced;
-	bool is_reset;	/* this list run replaces whatever is there */
+	bool is_reset; /* this list run replaces whatever is there */
 };
 
 struct kcache {

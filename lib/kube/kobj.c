@@ -45,7 +45,8 @@ enum rc kobj_new(struct kobj **out, const struct api_kind *kind, void *obj)
 	return RC_OK;
 }
 
-enum rc kobj_decode(struct kobj **out, const struct api_kind *kind, const struct json *j, struct err *err)
+enum rc kobj_decode(struct kobj **out, const struct api_kind *kind, const struct json *j,
+		    struct err *err)
 {
 	void *obj = NULL;
 	enum rc rc = api_decode(kind->type, j, &obj, err);
@@ -72,7 +73,8 @@ struct kobj *kobj_unref(const struct kobj *o)
 	if (!w || --w->refs)
 		return NULL;
 	if (w->guard) {
-		assert(api_equal(w->kind->type, w->guard, w->obj)); /* else: written to while shared */
+		assert(api_equal(w->kind->type, w->guard,
+				 w->obj)); /* else: written to while shared */
 		api_free(w->kind->type, w->guard);
 	}
 	api_free(w->kind->type, w->obj);

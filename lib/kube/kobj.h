@@ -18,16 +18,16 @@ MUST_CHECK enum rc kobj_new(struct kobj **out, const struct api_kind *kind, void
 /* Decoded leniently: fields that the schema does not know are dropped. */
 MUST_CHECK enum rc kobj_decode(struct kobj **out, const struct api_kind *kind, const struct json *j,
 			       struct err *err);
-struct kobj *kobj_ref(const struct kobj *o); /* NULL in, NULL out */
+struct kobj *kobj_ref(const struct kobj *o);   /* NULL in, NULL out */
 struct kobj *kobj_unref(const struct kobj *o); /* accepts NULL, returns NULL */
 DEFINE_CLEANUP(struct kobj *, kobj_unref);
 
 const struct api_kind *kobj_kind(const struct kobj *o);
 const void *kobj_typed(const struct kobj *o); /* cast to the kind's struct; NULL in, NULL out */
 const struct ObjectMeta *kobj_meta(const struct kobj *o);
-const char *kobj_ns(const struct kobj *o);   /* "" for cluster-scoped objects */
+const char *kobj_ns(const struct kobj *o); /* "" for cluster-scoped objects */
 const char *kobj_name(const struct kobj *o);
-const char *kobj_uid(const struct kobj *o);  /* "" when absent */
+const char *kobj_uid(const struct kobj *o); /* "" when absent */
 /* metadata.resourceVersion as a number; 0 when absent or not a number.  Kubernetes defines versions of
  * one resource as comparable numbers since 1.35, and every server before it behaved so. */
 uint64_t kobj_rv(const struct kobj *o);

@@ -44,14 +44,15 @@ static void source_move(struct ksource *s, enum ksource_state to, const char *wh
 {
 	static const bool allowed[KSRC__MAX][KSRC__MAX] = {
 		[KSRC_IDLE] = {[KSRC_WAITING] = true},
-		[KSRC_WAITING] = {[KSRC_LISTING] = true, [KSRC_WATCHING] = true, [KSRC_WAITING] = true},
+		[KSRC_WAITING] =
+			{[KSRC_LISTING] = true, [KSRC_WATCHING] = true, [KSRC_WAITING] = true},
 		[KSRC_LISTING] = {[KSRC_WATCHING] = true, [KSRC_WAITING] = true},
 		[KSRC_WATCHING] = {[KSRC_WAITING] = true},
 	};
 
 	assert(allowed[s->state][to]);
-	log_debug("informer of %s: %s -> %s (%s)", s->kind->plural, state_names[s->state], state_names[to],
-		  why);
+	log_debug("informer of %s: %s -> %s (%s)", s->kind->plural, state_names[s->state],
+		  state_names[to], why);
 	s->state = to;
 }
 
@@ -89,7 +90,8 @@ static void wait_and_go_on(struct ksource *s, usec_t at_least, const char *why)
 	if (s->failures) {
 		unsigned shift = MIN(s->failures - 1, 20u);
 
-		delay = o->backoff_min > o->backoff_max >> shift ? o->backoff_max : o->backoff_min << shift;
+		delay = o->backoff_min > o->backoff_max >> shift ? o->backoff_max
+								 : o->backoff_min << shift;
 		/* Half fixed, half random: informers that failed together do not come back together. */
 		delay = delay / 2 + next_rand(s->cache) % (delay / 2 + 1);
 	}
@@ -177,7 +179,8 @@ static enum rc set_rv(struct ksource *s, const char *rv)
 
 static enum rc take_object(struct ksource *s, const struct json *j, bool force)
 {
-	CLEANUP(kobj_unrefp) struct kobj *o = NULL;
+	CLEANUP(kobj_unrefp)
+	struct kobj *o = NULL;
 	struct err err = {0};
 	enum rc rc = kobj_decode(&o, s->kind, j, &err);
 
@@ -186,7 +189,9 @@ static enum rc take_object(struct ksource *s, const struct json *j, bool force)
 	if (rc || str_is_empty(kobj_name(o))) {
 		s->cache->stats.bad++;
 		log_debug("informer of %s: left out '%s': %s", s->kind->plural,
-			  js_str(js_at(j, "metadata", "name", NULL)) ? js_str(js_at(j, "metadata", "name", NULL)) : "",
+			  js_str(js_at(j, "metadata", "name", NULL))
+				  ? js_str(js_at(j, "metadata", "name", NULL))
+				  : "",
 			  rc ? err.msg : "no name");
 		return RC_OK;
 	}

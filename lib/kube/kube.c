@@ -32,8 +32,8 @@ struct kube_call {
 	bool is_freed; /* no handle (any more) */
 };
 
-enum rc kube_new_over(struct kube **out, struct loop *loop, const struct kube_transport *t, void *ctx,
-		      struct err *err)
+enum rc kube_new_over(struct kube **out, struct loop *loop, const struct kube_transport *t,
+		      void *ctx, struct err *err)
 {
 	struct kube *k = mem_alloc(sizeof(*k));
 
@@ -52,7 +52,8 @@ enum rc kube_new_over(struct kube **out, struct loop *loop, const struct kube_tr
 	return RC_OK;
 }
 
-enum rc kube_new(struct kube **out, struct loop *loop, const struct kube_config *cfg, struct err *err)
+enum rc kube_new(struct kube **out, struct loop *loop, const struct kube_config *cfg,
+		 struct err *err)
 {
 	void *ctx = NULL;
 	enum rc rc = kube_http_new(&ctx, loop, cfg, err);
@@ -123,7 +124,8 @@ struct kube *kube_free(struct kube *k)
 	return mem_free(k);
 }
 
-void kube_decode_status(const struct kube_response *r, const struct json *body, struct kube_reply *out)
+void kube_decode_status(const struct kube_response *r, const struct json *body,
+			struct kube_reply *out)
 {
 	const char *reason, *message;
 
@@ -135,7 +137,8 @@ void kube_decode_status(const struct kube_response *r, const struct json *body, 
 		if (r->err && *r->err->msg)
 			out->err = *r->err;
 		else
-			err_set(&out->err, r->rc, "no answer from the API server (%s)", rc_name(r->rc));
+			err_set(&out->err, r->rc, "no answer from the API server (%s)",
+				rc_name(r->rc));
 		out->err.rc = out->rc;
 		return;
 	}
@@ -146,8 +149,9 @@ void kube_decode_status(const struct kube_response *r, const struct json *body, 
 	if (reason)
 		out->reason = reason;
 	if (!out->retry_after)
-		out->retry_after = (usec_t)js_int(js_at(body, "details", "retryAfterSeconds", NULL), 0) *
-				   USEC_PER_SEC;
+		out->retry_after =
+			(usec_t)js_int(js_at(body, "details", "retryAfterSeconds", NULL), 0) *
+			USEC_PER_SEC;
 	out->rc = rc_from_http(r->status, out->reason);
 	if (out->rc == RC_OK) /* 1xx and 3xx are no answers to what we asked */
 		out->rc = RC_IO;
@@ -159,8 +163,10 @@ void kube_decode_status(const struct kube_response *r, const struct json *body, 
 
 static void call_deliver(struct kube_call *c, const struct kube_response *r)
 {
-	CLEANUP(js_unrefp) struct json *body = NULL;
-	struct kube_reply reply = {.text = r->body ? r->body : "", .n_text = r->n_body, .reason = ""};
+	CLEANUP(js_unrefp)
+	struct json *body = NULL;
+	struct kube_reply reply = {
+		.text = r->body ? r->body : "", .n_text = r->n_body, .reason = ""};
 	enum rc parsed = RC_OK;
 
 	c->op = NULL;
@@ -199,8 +205,8 @@ static void on_deadline(void *arg)
 	call_deliver(c, &r);
 }
 
-static enum rc call_start(struct kube *k, struct kube_call **out, struct kube_request *rq, bool is_raw,
-			  kube_reply_fn fn, void *arg, struct err *err)
+static enum rc call_start(struct kube *k, struct kube_call **out, struct kube_request *rq,
+			  bool is_raw, kube_reply_fn fn, void *arg, struct err *err)
 {
 	struct kube_call *c = mem_alloc(sizeof(*c));
 	enum rc rc;
@@ -286,8 +292,10 @@ struct typed {
 static enum rc typed_call(struct kube *k, struct kube_call **out, const struct typed *t,
 			  kube_reply_fn fn, void *arg, struct err *err)
 {
-	CLEANUP(sbuf_fini) struct sbuf path = SBUF_INIT(LIMIT_URL_BYTES);
-	CLEANUP(sbuf_fini) struct sbuf body = SBUF_INIT(LIMIT_BODY_BYTES);
+	CLEANUP(sbuf_fini)
+	struct sbuf path = SBUF_INIT(LIMIT_URL_BYTES);
+	CLEANUP(sbuf_fini)
+	struct sbuf body = SBUF_INIT(LIMIT_BODY_BYTES);
 	struct kube_request rq = {.method = t->method};
 	enum rc rc;
 
@@ -311,49 +319,62 @@ static enum rc typed_call(struct kube *k, struct kube_call **out, const struct t
 	return call_start(k, out, &rq, false, fn, arg, err);
 }
 
-enum rc kube_get(struct kube *k, struct kube_call **call, const struct api_kind *kind, const char *ns,
-		 const char *name, kube_reply_fn fn, void *arg, struct err *err)
+enum rc kube_get(struct kube *k, struct kube_call **call, const struct api_kind *kind,
+		 const char *ns, const char *name, kube_reply_fn fn, void *arg, struct err *err)
 {
-	return typed_call(k, call, &(struct typed){.method = "GET", .kind = kind, .ns = ns, .name = name},
+	return typed_call(k, call,
+			  &(struct typed){.method = "GET", .kind = kind, .ns = ns, .name = name},
 			  fn, arg, err);
 }
 
-enum rc kube_list(struct kube *k, struct kube_call **call, const struct api_kind *kind, const char *ns,
-		  const struct kube_list_opts *opts, kube_reply_fn fn, void *arg, struct err *err)
+enum rc kube_list(struct kube *k, struct kube_call **call, const struct api_kind *kind,
+		  const char *ns, const struct kube_list_opts *opts, kube_reply_fn fn, void *arg,
+		  struct err *err)
 {
-	return typed_call(k, call, &(struct typed){.method = "GET", .kind = kind, .ns = ns, .query = opts},
+	return typed_call(k, call,
+			  &(struct typed){.method = "GET", .kind = kind, .ns = ns, .query = opts},
 			  fn, arg, err);
 }
 
-enum rc kube_create(struct kube *k, struct kube_call **call, const struct api_kind *kind, const char *ns,
+enum rc kube_create(struct kube *k, struct kube_call **call, const struct api_kind *kind,
+		    const char *ns, const struct json *body, kube_reply_fn fn, void *arg,
+		    struct err *err)
+{
+	return typed_call(k, call,
+			  &(struct typed){.method = "POST", .kind = kind, .ns = ns, .body = body},
+			  fn, arg, err);
+}
+
+enum rc kube_post(struct kube *k, struct kube_call **call, const struct api_kind *kind,
+		  const char *ns, const char *name, const char *subresource,
+		  const struct json *body, kube_reply_fn fn, void *arg, struct err *err)
+{
+	return typed_call(k, call,
+			  &(struct typed){.method = "POST",
+					  .kind = kind,
+					  .ns = ns,
+					  .name = name,
+					  .subresource = subresource,
+					  .body = body},
+			  fn, arg, err);
+}
+
+enum rc kube_update(struct kube *k, struct kube_call **call, const struct api_kind *kind,
+		    const char *ns, const char *name, const char *subresource,
 		    const struct json *body, kube_reply_fn fn, void *arg, struct err *err)
 {
-	return typed_call(k, call, &(struct typed){.method = "POST", .kind = kind, .ns = ns, .body = body},
-			  fn, arg, err);
-}
-
-enum rc kube_post(struct kube *k, struct kube_call **call, const struct api_kind *kind, const char *ns,
-		  const char *name, const char *subresource, const struct json *body, kube_reply_fn fn,
-		  void *arg, struct err *err)
-{
 	return typed_call(k, call,
-			  &(struct typed){.method = "POST", .kind = kind, .ns = ns, .name = name,
-					  .subresource = subresource, .body = body},
+			  &(struct typed){.method = "PUT",
+					  .kind = kind,
+					  .ns = ns,
+					  .name = name,
+					  .subresource = subresource,
+					  .body = body},
 			  fn, arg, err);
 }
 
-enum rc kube_update(struct kube *k, struct kube_call **call, const struct api_kind *kind, const char *ns,
-		    const char *name, const char *subresource, const struct json *body, kube_reply_fn fn,
-		    void *arg, struct err *err)
-{
-	return typed_call(k, call,
-			  &(struct typed){.method = "PUT", .kind = kind, .ns = ns, .name = name,
-					  .subresource = subresource, .body = body},
-			  fn, arg, err);
-}
-
-enum rc kube_patch(struct kube *k, struct kube_call **call, const struct api_kind *kind, const char *ns,
-		   const char *name, const char *subresource, enum kube_patch type,
+enum rc kube_patch(struct kube *k, struct kube_call **call, const struct api_kind *kind,
+		   const char *ns, const char *name, const char *subresource, enum kube_patch type,
 		   const struct json *body, kube_reply_fn fn, void *arg, struct err *err)
 {
 	static const char *const types[] = {
@@ -363,8 +384,12 @@ enum rc kube_patch(struct kube *k, struct kube_call **call, const struct api_kin
 	};
 
 	return typed_call(k, call,
-			  &(struct typed){.method = "PATCH", .kind = kind, .ns = ns, .name = name,
-					  .subresource = subresource, .content_type = types[type],
+			  &(struct typed){.method = "PATCH",
+					  .kind = kind,
+					  .ns = ns,
+					  .name = name,
+					  .subresource = subresource,
+					  .content_type = types[type],
 					  .body = body},
 			  fn, arg, err);
 }
@@ -390,20 +415,22 @@ static struct json *delete_body(const struct kube_delete_opts *o)
 	return rc ? js_unref(j) : j;
 }
 
-enum rc kube_delete(struct kube *k, struct kube_call **call, const struct api_kind *kind, const char *ns,
-		    const char *name, const struct kube_delete_opts *opts, kube_reply_fn fn, void *arg,
-		    struct err *err)
+enum rc kube_delete(struct kube *k, struct kube_call **call, const struct api_kind *kind,
+		    const char *ns, const char *name, const struct kube_delete_opts *opts,
+		    kube_reply_fn fn, void *arg, struct err *err)
 {
-	CLEANUP(js_unrefp) struct json *body = NULL;
+	CLEANUP(js_unrefp)
+	struct json *body = NULL;
 	const struct kube_delete_opts none = KUBE_DELETE_OPTS_INIT;
 
 	body = delete_body(opts ? opts : &none);
 	if (!body)
 		return err_set(err, RC_NOMEM, "cannot build DeleteOptions");
-	return typed_call(k, call,
-			  &(struct typed){.method = "DELETE", .kind = kind, .ns = ns, .name = name,
-					  .body = body},
-			  fn, arg, err);
+	return typed_call(
+		k, call,
+		&(struct typed){
+			.method = "DELETE", .kind = kind, .ns = ns, .name = name, .body = body},
+		fn, arg, err);
 }
 
 enum rc kube_delete_collection(struct kube *k, struct kube_call **call, const struct api_kind *kind,
@@ -411,16 +438,18 @@ enum rc kube_delete_collection(struct kube *k, struct kube_call **call, const st
 			       const struct kube_delete_opts *opts, kube_reply_fn fn, void *arg,
 			       struct err *err)
 {
-	CLEANUP(js_unrefp) struct json *body = NULL;
+	CLEANUP(js_unrefp)
+	struct json *body = NULL;
 	const struct kube_delete_opts none = KUBE_DELETE_OPTS_INIT;
 
 	body = delete_body(opts ? opts : &none);
 	if (!body)
 		return err_set(err, RC_NOMEM, "cannot build DeleteOptions");
-	return typed_call(k, call,
-			  &(struct typed){.method = "DELETE", .kind = kind, .ns = ns, .query = which,
-					  .body = body},
-			  fn, arg, err);
+	return typed_call(
+		k, call,
+		&(struct typed){
+			.method = "DELETE", .kind = kind, .ns = ns, .query = which, .body = body},
+		fn, arg, err);
 }
 
 enum rc kube_raw(struct kube *k, struct kube_call **call, const char *method, const char *path,

@@ -38,8 +38,8 @@ struct kube_config {
  * on_done/on_end run exactly once unless cancelled; on_data any number of times before on_end.
  * None of them runs from inside request()/watch_open(). */
 struct kube_request {
-	const char *method; /* "GET" … */
-	const char *path;   /* absolute, with its query, escaped */
+	const char *method;	  /* "GET" … */
+	const char *path;	  /* absolute, with its query, escaped */
 	const char *content_type; /* NULL: no body */
 	const char *body;
 	size_t n_body;
@@ -47,11 +47,11 @@ struct kube_request {
 };
 
 struct kube_response {
-	enum rc rc;  /* RC_OK: an HTTP answer came (whatever its status), else why none did */
-	int status;  /* HTTP status; 0 without an answer */
+	enum rc rc;	  /* RC_OK: an HTTP answer came (whatever its status), else why none did */
+	int status;	  /* HTTP status; 0 without an answer */
 	const char *body; /* borrowed for the callback */
 	size_t n_body;
-	usec_t retry_after; /* Retry-After, 0: none */
+	usec_t retry_after;    /* Retry-After, 0: none */
 	const struct err *err; /* the text when rc is set; may be NULL */
 };
 
@@ -60,14 +60,16 @@ typedef void (*kube_data_fn)(const char *bytes, size_t n, void *arg);
 
 struct kube_stream_fns {
 	kube_data_fn on_data; /* bytes of a 200 answer */
-	kube_done_fn on_end;  /* rc RC_OK and status 200: ended by the server; body: that of an error answer */
+	kube_done_fn
+		on_end; /* rc RC_OK and status 200: ended by the server; body: that of an error answer */
 };
 
 struct kube_transport {
-	enum rc (*request)(void *ctx, const struct kube_request *rq, kube_done_fn fn, void *arg, void **op,
-			   struct err *err);
-	enum rc (*watch_open)(void *ctx, const struct kube_request *rq, const struct kube_stream_fns *fns,
-			      void *arg, void **op, struct err *err);
+	enum rc (*request)(void *ctx, const struct kube_request *rq, kube_done_fn fn, void *arg,
+			   void **op, struct err *err);
+	enum rc (*watch_open)(void *ctx, const struct kube_request *rq,
+			      const struct kube_stream_fns *fns, void *arg, void **op,
+			      struct err *err);
 	/* Also legal from inside op's own callback.  Not called after on_done/on_end returned. */
 	void (*cancel)(void *ctx, void *op);
 	void (*free)(void *ctx); /* may be NULL */
@@ -77,8 +79,8 @@ struct kube_transport {
 MUST_CHECK enum rc kube_new(struct kube **out, struct loop *loop, const struct kube_config *cfg,
 			    struct err *err);
 /* Over the given transport; consumes ctx (calls t->free in kube_free(), and on failure). */
-MUST_CHECK enum rc kube_new_over(struct kube **out, struct loop *loop, const struct kube_transport *t,
-				 void *ctx, struct err *err);
+MUST_CHECK enum rc kube_new_over(struct kube **out, struct loop *loop,
+				 const struct kube_transport *t, void *ctx, struct err *err);
 /* Cancels what is in flight (handles given out stay valid and must still be freed).  Not from inside a
  * callback of this client. */
 struct kube *kube_free(struct kube *k);
@@ -86,14 +88,15 @@ DEFINE_CLEANUP(struct kube *, kube_free);
 
 /* Answers */
 struct kube_reply {
-	enum rc rc;		  /* RC_OK for 2xx; else from the Status' reason, or the transport's failure */
-	int http_status;	  /* 0 when no answer came */
-	const struct json *body;  /* the object, list or Status; NULL when empty or not JSON; borrowed */
-	const char *text;	  /* the body as it came (kube_raw() of non-JSON); borrowed */
+	enum rc rc; /* RC_OK for 2xx; else from the Status' reason, or the transport's failure */
+	int http_status; /* 0 when no answer came */
+	const struct json
+		*body;	  /* the object, list or Status; NULL when empty or not JSON; borrowed */
+	const char *text; /* the body as it came (kube_raw() of non-JSON); borrowed */
 	size_t n_text;
-	const char *reason;	  /* Status.reason, "" when there is none */
-	usec_t retry_after;	  /* 0: none */
-	struct err err;		  /* err.msg: Status.message, or what went wrong on the way */
+	const char *reason; /* Status.reason, "" when there is none */
+	usec_t retry_after; /* 0: none */
+	struct err err;	    /* err.msg: Status.message, or what went wrong on the way */
 };
 typedef void (*kube_reply_fn)(const struct kube_reply *r, void *arg);
 
@@ -115,12 +118,15 @@ struct kube_list_opts {
 };
 
 struct kube_delete_opts {
-	int64_t grace_seconds;	     /* -1: the kind's default */
-	const char *propagation;     /* "Background", "Foreground", "Orphan"; NULL: default */
-	const char *uid;	     /* preconditions; NULL: none */
+	int64_t grace_seconds;	 /* -1: the kind's default */
+	const char *propagation; /* "Background", "Foreground", "Orphan"; NULL: default */
+	const char *uid;	 /* preconditions; NULL: none */
 	const char *resource_version;
 };
-#define KUBE_DELETE_OPTS_INIT {.grace_seconds = -1}
+#define KUBE_DELETE_OPTS_INIT       \
+	{                           \
+		.grace_seconds = -1 \
+	}
 
 /* ns is ignored for cluster-scoped kinds; for list and watch NULL means all namespaces.
  * subresource may be NULL.  body is referenced, not changed, and may be dropped after the call. */
@@ -139,23 +145,26 @@ MUST_CHECK enum rc kube_post(struct kube *k, struct kube_call **call, const stru
 			     const struct json *body, kube_reply_fn fn, void *arg, struct err *err);
 MUST_CHECK enum rc kube_update(struct kube *k, struct kube_call **call, const struct api_kind *kind,
 			       const char *ns, const char *name, const char *subresource,
-			       const struct json *body, kube_reply_fn fn, void *arg, struct err *err);
+			       const struct json *body, kube_reply_fn fn, void *arg,
+			       struct err *err);
 MUST_CHECK enum rc kube_patch(struct kube *k, struct kube_call **call, const struct api_kind *kind,
 			      const char *ns, const char *name, const char *subresource,
-			      enum kube_patch type, const struct json *body, kube_reply_fn fn, void *arg,
-			      struct err *err);
+			      enum kube_patch type, const struct json *body, kube_reply_fn fn,
+			      void *arg, struct err *err);
 MUST_CHECK enum rc kube_delete(struct kube *k, struct kube_call **call, const struct api_kind *kind,
-			       const char *ns, const char *name, const struct kube_delete_opts *opts,
-			       kube_reply_fn fn, void *arg, struct err *err);
+			       const char *ns, const char *name,
+			       const struct kube_delete_opts *opts, kube_reply_fn fn, void *arg,
+			       struct err *err);
 MUST_CHECK enum rc kube_delete_collection(struct kube *k, struct kube_call **call,
 					  const struct api_kind *kind, const char *ns,
 					  const struct kube_list_opts *which,
-					  const struct kube_delete_opts *opts, kube_reply_fn fn, void *arg,
-					  struct err *err);
+					  const struct kube_delete_opts *opts, kube_reply_fn fn,
+					  void *arg, struct err *err);
 /* Any method and path (absolute, escaped by the caller, with its query); body text may be NULL. */
-MUST_CHECK enum rc kube_raw(struct kube *k, struct kube_call **call, const char *method, const char *path,
-			    const char *content_type, const char *body, size_t n_body, usec_t timeout,
-			    kube_reply_fn fn, void *arg, struct err *err);
+MUST_CHECK enum rc kube_raw(struct kube *k, struct kube_call **call, const char *method,
+			    const char *path, const char *content_type, const char *body,
+			    size_t n_body, usec_t timeout, kube_reply_fn fn, void *arg,
+			    struct err *err);
 
 /* Watch */
 enum kube_event_type {

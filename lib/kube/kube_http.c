@@ -17,7 +17,7 @@ enum { MAX_CONNECTIONS = 8 };
 struct http_ctx {
 	struct http_client *client;  /* requests */
 	struct http_client *streams; /* watches */
-	char *server; /* without a trailing slash */
+	char *server;		     /* without a trailing slash */
 	struct list ops;
 };
 
@@ -77,7 +77,8 @@ static void on_http_data(const void *bytes, size_t n, void *arg)
 static enum rc start(struct http_ctx *ctx, const struct kube_request *rq, struct http_op proto,
 		     void **out, struct err *err)
 {
-	CLEANUP(mem_freep) char *url = mem_printf("%s%s", ctx->server, rq->path);
+	CLEANUP(mem_freep)
+	char *url = mem_printf("%s%s", ctx->server, rq->path);
 	struct http_op *op = url ? mem_dup(&proto, sizeof(proto)) : NULL;
 	struct http_call call = {.method = rq->method,
 				 .url = url,
@@ -110,9 +111,11 @@ static enum rc http_request(void *ctx, const struct kube_request *rq, kube_done_
 }
 
 static enum rc http_watch_open(void *ctx, const struct kube_request *rq,
-			       const struct kube_stream_fns *fns, void *arg, void **op, struct err *err)
+			       const struct kube_stream_fns *fns, void *arg, void **op,
+			       struct err *err)
 {
-	return start(ctx, rq, (struct http_op){.done = fns->on_end, .data = fns->on_data, .arg = arg}, op,
+	return start(ctx, rq,
+		     (struct http_op){.done = fns->on_end, .data = fns->on_data, .arg = arg}, op,
 		     err);
 }
 
@@ -142,10 +145,12 @@ enum rc kube_http_new(void **out, struct loop *loop, const struct kube_config *c
 	enum rc rc;
 
 	if (!str_has_prefix(cfg->server, "https://") && !str_has_prefix(cfg->server, "http://"))
-		return err_set(err, RC_INVALID, "the API server's address '%s' is not a https:// URL",
+		return err_set(err, RC_INVALID,
+			       "the API server's address '%s' is not a https:// URL",
 			       cfg->server ? cfg->server : "");
 	if (!cfg->cert_file != !cfg->key_file)
-		return err_set(err, RC_INVALID, "a client certificate needs both its certificate and its key");
+		return err_set(err, RC_INVALID,
+			       "a client certificate needs both its certificate and its key");
 	ctx = mem_alloc(sizeof(*ctx));
 	if (!ctx)
 		return err_set(err, RC_NOMEM, "cannot allocate an API client");

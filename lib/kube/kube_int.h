@@ -12,7 +12,7 @@ struct kube {
 	struct kube_transport t;
 	void *ctx;
 	usec_t timeout;
-	struct list calls;   /* in flight, and done ones that were not freed yet */
+	struct list calls; /* in flight, and done ones that were not freed yet */
 	struct list watches;
 };
 
@@ -22,7 +22,8 @@ MUST_CHECK enum rc kube_http_new(void **ctx, struct loop *loop, const struct kub
 extern const struct kube_transport kube_http_transport;
 
 /* Fills rc, reason, retry_after and err of *out from an answer's head and decoded body. */
-void kube_decode_status(const struct kube_response *r, const struct json *body, struct kube_reply *out);
+void kube_decode_status(const struct kube_response *r, const struct json *body,
+			struct kube_reply *out);
 /* "?a=b" or "&a=b"; nothing when value is NULL or "". */
 void kube_query_add(struct sbuf *path, const char *name, const char *value);
 /* Ends the stream without a callback; the handle stays its owner's. */

@@ -121,7 +121,8 @@ static bool on_line(const char *line, size_t n, void *arg)
 		{"BOOKMARK", KUBE_BOOKMARK},
 	};
 	struct kube_watch *w = arg;
-	CLEANUP(js_unrefp) struct json *j = NULL;
+	CLEANUP(js_unrefp)
+	struct json *j = NULL;
 	enum rc rc = js_parse(line, n, &j, NULL);
 	const char *type = js_get_str(j, "type");
 	struct kube_event e = {.object = js_get(j, "object")};
@@ -154,7 +155,9 @@ static void on_data(const char *bytes, size_t n, void *arg)
 	w->is_busy = true;
 	rc = http_lines_feed(&w->lines, bytes, n, on_line, w);
 	if (rc && rc != RC_CLOSED)
-		end_with(w, rc, rc == RC_TOO_BIG ? "a watch event is too big" : "cannot buffer a watch event");
+		end_with(w, rc,
+			 rc == RC_TOO_BIG ? "a watch event is too big"
+					  : "cannot buffer a watch event");
 	w->is_busy = false;
 	if (w->is_freed)
 		watch_destroy(w);
@@ -163,13 +166,15 @@ static void on_data(const char *bytes, size_t n, void *arg)
 static void on_end(const struct kube_response *r, void *arg)
 {
 	struct kube_watch *w = arg;
-	CLEANUP(js_unrefp) struct json *body = NULL;
+	CLEANUP(js_unrefp)
+	struct json *body = NULL;
 	struct kube_reply reply = {0};
 	struct kube_event e = {.type = KUBE_END};
 
 	w->op = NULL;
 	if (!r->rc && r->status != 200 && r->n_body)
-		ignore_rc(js_parse(r->body, r->n_body, &body, NULL)); /* a proxy's page: the status is enough */
+		ignore_rc(js_parse(r->body, r->n_body, &body,
+				   NULL)); /* a proxy's page: the status is enough */
 	kube_decode_status(r, body, &reply);
 	e.rc = reply.rc;
 	e.retry_after = reply.retry_after;
@@ -192,12 +197,14 @@ static void on_silent(void *arg)
 		watch_destroy(w);
 }
 
-enum rc kube_watch(struct kube *k, struct kube_watch **out, const struct api_kind *kind, const char *ns,
-		   const struct kube_watch_opts *opts, kube_event_fn fn, void *arg, struct err *err)
+enum rc kube_watch(struct kube *k, struct kube_watch **out, const struct api_kind *kind,
+		   const char *ns, const struct kube_watch_opts *opts, kube_event_fn fn, void *arg,
+		   struct err *err)
 {
 	static const struct kube_stream_fns fns = {.on_data = on_data, .on_end = on_end};
 	static const struct kube_watch_opts none;
-	CLEANUP(sbuf_fini) struct sbuf path = SBUF_INIT(LIMIT_URL_BYTES);
+	CLEANUP(sbuf_fini)
+	struct sbuf path = SBUF_INIT(LIMIT_URL_BYTES);
 	struct kube_watch *w;
 	unsigned seconds;
 	char num[16];
@@ -227,7 +234,8 @@ enum rc kube_watch(struct kube *k, struct kube_watch **out, const struct api_kin
 	rc = ev_timer_after(k->loop, &w->timer, seconds * USEC_PER_SEC + GRACE, on_silent, w, err);
 	if (!rc)
 		rc = k->t.watch_open(k->ctx,
-				     &(struct kube_request){.method = "GET", .path = sbuf_str(&path),
+				     &(struct kube_request){.method = "GET",
+							    .path = sbuf_str(&path),
 							    .timeout = k->timeout},
 				     &fns, w, &w->op, err);
 	if (rc) {

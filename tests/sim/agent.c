@@ -87,8 +87,9 @@ static enum rc report_pod(struct look *l)
 	struct pod_facts f = {.host_ip = "172.30.77.11",
 			      .seen_at = g->seen_at,
 			      .started_at = g->started_at,
-			      .is_running = g->state > G_POD_STARTING && g->state < G_ENDED,
-			      .is_unpaused = g->state > G_BOOTING && g->state < G_ENDED,
+			      .is_running = g->state > G_POD_STARTING &&
+					    g->state<G_ENDED, .is_unpaused = g->state> G_BOOTING &&
+					    g->state < G_ENDED,
 			      .has_ended = g->state == G_ENDED,
 			      .exit_code = g->exit_code};
 	const char *address = api_annotation(&l->pod->metadata, ANN_ADDRESS);
@@ -106,14 +107,15 @@ static enum rc report_pod(struct look *l)
 
 static enum rc finish_pod(struct look *l)
 {
-	return plan_delete(l->plan, &api_kind_Pod, l->pod->metadata.namespace, l->pod->metadata.name,
-			   l->pod->metadata.uid, 0, NULL);
+	return plan_delete(l->plan, &api_kind_Pod, l->pod->metadata.namespace,
+			   l->pod->metadata.name, l->pod->metadata.uid, 0, NULL);
 }
 
 static enum rc look_at_pod(struct look *l)
 {
 	const ObjectMeta *m = &l->pod->metadata;
-	bool final = str_eq(l->pod->status.phase, "Succeeded") || str_eq(l->pod->status.phase, "Failed");
+	bool final =
+		str_eq(l->pod->status.phase, "Succeeded") || str_eq(l->pod->status.phase, "Failed");
 
 	if (!l->g) {
 		if (m->deletionTimestamp)
@@ -149,10 +151,15 @@ static enum rc look_at_pod(struct look *l)
 static enum vm_state vm_state_of(const struct guest *g)
 {
 	static const enum vm_state map[G__MAX] = {
-		[G_POD_STARTING] = VM_NONE,    [G_POD_RUNNING] = VM_NONE,  [G_BOOTING] = VM_STARTING,
-		[G_RUNNING] = VM_RUNNING,      [G_INCOMING] = VM_INCOMING, [G_MOVING] = VM_MIGRATING,
+		[G_POD_STARTING] = VM_NONE,
+		[G_POD_RUNNING] = VM_NONE,
+		[G_BOOTING] = VM_STARTING,
+		[G_RUNNING] = VM_RUNNING,
+		[G_INCOMING] = VM_INCOMING,
+		[G_MOVING] = VM_MIGRATING,
 		[G_STANDS] = VM_PRE_SWITCHOVER,
-		[G_RELEASED] = VM_POSTMIGRATE, [G_ENDED] = VM_GONE,
+		[G_RELEASED] = VM_POSTMIGRATE,
+		[G_ENDED] = VM_GONE,
 	};
 
 	return map[g->state];
@@ -183,8 +190,9 @@ static enum rc report_vm(struct look *l)
 
 static enum rc move_binding(struct look *l)
 {
-	const PortBinding *old = kobj_typed(kcache_get(l->a->cache, &api_kind_PortBinding,
-						       l->vmi->metadata.namespace, l->vmi->metadata.name));
+	const PortBinding *old =
+		kobj_typed(kcache_get(l->a->cache, &api_kind_PortBinding,
+				      l->vmi->metadata.namespace, l->vmi->metadata.name));
 	PortBinding *next;
 
 	if (!old || str_eq(old->spec.nodeName, machine_name(l->a->machine)))
@@ -276,7 +284,8 @@ static enum rc report_failure(struct look *l, bool aborted)
 	TRY(stamp(&ms->endTimestamp, l->now));
 	if (API_GET(ms, abortRequested, false) && aborted)
 		TRY(api_set_str(&ms->abortStatus, "Succeeded"));
-	TRY(api_set_str(&ms->failureReason, aborted ? "Live migration aborted" : "the stream broke"));
+	TRY(api_set_str(&ms->failureReason,
+			aborted ? "Live migration aborted" : "the stream broke"));
 	return plan_update(l->plan, &api_kind_VirtualMachineInstance, l->vmi, next, NULL);
 }
 
@@ -335,7 +344,8 @@ static void sweep(struct agent *a, const char *ns, const char *name, const char 
 	LIST_FOREACH_SAFE(l, tmp, machine_guests(a->machine)) {
 		struct guest *g = LIST_ENTRY(l, struct guest, link);
 
-		if (!str_eq(g->ns, ns) || !str_eq(g->pod_name, name) || str_eq(g->pod_uid, keep_uid))
+		if (!str_eq(g->ns, ns) || !str_eq(g->pod_name, name) ||
+		    str_eq(g->pod_uid, keep_uid))
 			continue;
 		if (g->state == G_RELEASED)
 			continue; /* its last act is on its way */
@@ -352,8 +362,8 @@ static const VirtualMachineInstance *vmi_of(const struct agent *a, const Pod *po
 
 	if (!o || !str_eq(o->kind, "VirtualMachineInstance"))
 		return NULL;
-	vmi = kobj_typed(kcache_get(a->cache, &api_kind_VirtualMachineInstance, pod->metadata.namespace,
-				    o->name));
+	vmi = kobj_typed(kcache_get(a->cache, &api_kind_VirtualMachineInstance,
+				    pod->metadata.namespace, o->name));
 	return vmi && str_eq(vmi->metadata.uid, o->uid) ? vmi : NULL;
 }
 
@@ -396,14 +406,18 @@ static void on_executed(enum rc rc, const struct err *err, void *arg)
 	(void)err;
 	list_remove(&r->link);
 	exec_run_free(r->exec);
-	workq_done(a->q, r->key, !rc ? RETRY_NO : rc_retry(rc) == RETRY_NOW ? RETRY_NOW : RETRY_BACKOFF);
+	workq_done(a->q, r->key,
+		   !rc			       ? RETRY_NO
+		   : rc_retry(rc) == RETRY_NOW ? RETRY_NOW
+					       : RETRY_BACKOFF);
 	mem_free(r);
 	on_ready(a);
 }
 
 static void work(struct agent *a, const char *key)
 {
-	CLEANUP(plan_fini) struct plan plan;
+	CLEANUP(plan_fini)
+	struct plan plan;
 	const char *slash = strchr(key, '/');
 	char ns[LIMIT_NAME_BYTES + 1];
 	struct run *r;
@@ -483,53 +497,62 @@ static void beat_lease(struct agent *a)
 {
 	const char *name = machine_name(a->machine);
 	char now[40], path[128];
-	CLEANUP(js_unrefp) struct json *lease = NULL;
+	CLEANUP(js_unrefp)
+	struct json *lease = NULL;
 
 	time_rfc3339_micro(loop_realtime(a->sim->loop), now);
-	lease = js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s, s:i, s:s}}", "apiVersion", "coordination.k8s.io/v1",
-			"kind", "Lease", "metadata", "name", name, "namespace", "kube-node-lease", "spec",
-			"holderIdentity", name, "leaseDurationSeconds", 40, "renewTime", now);
+	lease = js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s, s:i, s:s}}", "apiVersion",
+			"coordination.k8s.io/v1", "kind", "Lease", "metadata", "name", name,
+			"namespace", "kube-node-lease", "spec", "holderIdentity", name,
+			"leaseDurationSeconds", 40, "renewTime", now);
 	snprintf(path, sizeof(path), "%s", name);
 	if (!a->has_lease)
-		ignore_rc(kube_create(a->kube, NULL, &api_kind_Lease, "kube-node-lease", lease, on_lease, a,
-				      NULL)); /* the next beat tries again */
+		ignore_rc(kube_create(a->kube, NULL, &api_kind_Lease, "kube-node-lease", lease,
+				      on_lease, a, NULL)); /* the next beat tries again */
 	else
 		ignore_rc(kube_patch(a->kube, NULL, &api_kind_Lease, "kube-node-lease", path, NULL,
-				     KUBE_PATCH_MERGE, lease, on_lease, a, NULL)); /* the next beat tries again */
+				     KUBE_PATCH_MERGE, lease, on_lease, a,
+				     NULL)); /* the next beat tries again */
 }
 
 static struct json *node_object(const char *name)
 {
-	return js_pack("{s:s, s:s, s:{s:s, s:{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}, s:{s:s, s:s}}}",
+	return js_pack("{s:s, s:s, s:{s:s, s:{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}, "
+		       "s:{s:s, s:s}}}",
 		       "apiVersion", "v1", "kind", "Node", "metadata", "name", name, "labels",
-		       LABEL_HOSTNAME, name, LABEL_SCHEDULABLE, "true", LABEL_ARCH, "amd64", "kubernetes.io/os",
-		       "linux", LABEL_CPU_MODEL "EPYC", "true", LABEL_CPU_MODEL_MIGRATION "EPYC", "true",
-		       LABEL_HOST_MODEL_CPU "EPYC", "true", LABEL_CPU_VENDOR "AMD", "true",
-		       LABEL_MACHINE_TYPE "q35", "true", "annotations", "ferry.dev/agent-port", "8186",
-		       "ferry.dev/segment-address", "10.244.0.11");
+		       LABEL_HOSTNAME, name, LABEL_SCHEDULABLE, "true", LABEL_ARCH, "amd64",
+		       "kubernetes.io/os", "linux", LABEL_CPU_MODEL "EPYC", "true",
+		       LABEL_CPU_MODEL_MIGRATION "EPYC", "true", LABEL_HOST_MODEL_CPU "EPYC",
+		       "true", LABEL_CPU_VENDOR "AMD", "true", LABEL_MACHINE_TYPE "q35", "true",
+		       "annotations", "ferry.dev/agent-port", "8186", "ferry.dev/segment-address",
+		       "10.244.0.11");
 }
 
 static void beat_node(struct agent *a)
 {
 	const char *name = machine_name(a->machine);
-	CLEANUP(js_unrefp) struct json *node = node_object(name);
-	CLEANUP(js_unrefp) struct json *status = NULL;
+	CLEANUP(js_unrefp)
+	struct json *node = node_object(name);
+	CLEANUP(js_unrefp)
+	struct json *status = NULL;
 	char now[32];
 
 	time_rfc3339(loop_realtime(a->sim->loop), now);
 	status = js_pack("{s:{s:{s:s,s:s,s:s,s:s,s:s}, s:{s:s,s:s,s:s,s:s,s:s}, "
 			 "s:[{s:s,s:s,s:s,s:s,s:s}], s:[{s:s,s:s}]}}",
 			 "status", "capacity", "cpu", "8", "memory", "32Gi", "pods", "110",
-			 "devices.kubevirt.io/kvm", "1000", "devices.kubevirt.io/tun", "1000", "allocatable",
-			 "cpu", "8", "memory", "32Gi", "pods", "110", "devices.kubevirt.io/kvm", "1000",
-			 "devices.kubevirt.io/tun", "1000", "conditions", "type", "Ready", "status", "True",
-			 "reason", "AgentReady", "lastHeartbeatTime", now, "lastTransitionTime",
-			 "2026-01-01T00:00:00Z", "addresses", "type", "InternalIP", "address", "172.30.77.11");
+			 "devices.kubevirt.io/kvm", "1000", "devices.kubevirt.io/tun", "1000",
+			 "allocatable", "cpu", "8", "memory", "32Gi", "pods", "110",
+			 "devices.kubevirt.io/kvm", "1000", "devices.kubevirt.io/tun", "1000",
+			 "conditions", "type", "Ready", "status", "True", "reason", "AgentReady",
+			 "lastHeartbeatTime", now, "lastTransitionTime", "2026-01-01T00:00:00Z",
+			 "addresses", "type", "InternalIP", "address", "172.30.77.11");
 	if (!a->has_node)
 		ignore_rc(kube_create(a->kube, NULL, &api_kind_Node, NULL, node, on_node, a, NULL));
 	else
-		ignore_rc(kube_patch(a->kube, NULL, &api_kind_Node, NULL, name, "status", KUBE_PATCH_MERGE,
-				     status, on_node, a, NULL)); /* both: the next beat tries again */
+		ignore_rc(kube_patch(a->kube, NULL, &api_kind_Node, NULL, name, "status",
+				     KUBE_PATCH_MERGE, status, on_node, a,
+				     NULL)); /* both: the next beat tries again */
 }
 
 static void on_beat(void *arg)
@@ -539,7 +562,8 @@ static void on_beat(void *arg)
 	if (a->beats < 3 || a->beats % 6 == 0 || !a->has_node)
 		beat_node(a);
 	beat_lease(a);
-	ev_timer_rearm(a->beat, a->beats < 3 || !a->has_node || !a->has_lease ? USEC_PER_SEC : 10 * USEC_PER_SEC);
+	ev_timer_rearm(a->beat, a->beats < 3 || !a->has_node || !a->has_lease ? USEC_PER_SEC
+									      : 10 * USEC_PER_SEC);
 	a->beats++;
 }
 
@@ -571,18 +595,24 @@ static enum rc agent_start(struct agent *a)
 	TRY(kube_new_over(&a->kube, s->loop, &net_transport,
 			  net_client_new(s->net, user, "system:nodes", NET_FAULTY), NULL));
 	TRY(kcache_new(&a->cache, s->loop, a->kube, &co, NULL));
-	TRY(kcache_add(a->cache, &(struct kcache_source){.kind = &api_kind_Pod, .field_selector = field}, NULL));
-	TRY(kcache_add(a->cache, &(struct kcache_source){.kind = &api_kind_VirtualMachineInstance}, NULL));
+	TRY(kcache_add(a->cache,
+		       &(struct kcache_source){.kind = &api_kind_Pod, .field_selector = field},
+		       NULL));
+	TRY(kcache_add(a->cache, &(struct kcache_source){.kind = &api_kind_VirtualMachineInstance},
+		       NULL));
 	TRY(kcache_add(a->cache, &(struct kcache_source){.kind = &api_kind_PortBinding}, NULL));
-	TRY(exec_new(&a->exec, s->loop, a->kube, a->cache,
-		     &(struct exec_opts){.component = "virt-handler", .host = machine_name(a->machine)}, NULL));
+	TRY(exec_new(
+		&a->exec, s->loop, a->kube, a->cache,
+		&(struct exec_opts){.component = "virt-handler", .host = machine_name(a->machine)},
+		NULL));
 	TRY(workq_new(&a->q, s->loop, "agent", &wo));
 	workq_on_ready(a->q, on_ready, a);
 	TRY(kcache_on(a->cache, &a->handler, NULL, on_change, a, NULL));
 	kcache_on_synced(a->cache, on_synced, a);
 	a->beats = 0;
 	a->has_lease = a->has_node = false;
-	TRY(ev_timer_after(s->loop, &a->beat, sim_between(s, 0, 100 * USEC_PER_MSEC), on_beat, a, NULL));
+	TRY(ev_timer_after(s->loop, &a->beat, sim_between(s, 0, 100 * USEC_PER_MSEC), on_beat, a,
+			   NULL));
 	machine_set_agent(a->machine, a);
 	return kcache_start(a->cache, NULL);
 }
@@ -644,7 +674,8 @@ void agent_crash(struct agent *a, usec_t down)
 	sim_trace(a->sim, "%s: agent crashes", machine_name(a->machine));
 	a->sim->result->crashes++;
 	agent_stop(a);
-	ev_timer_rearm(a->restart, down + sim_between(a->sim, 100 * USEC_PER_MSEC, 4 * USEC_PER_SEC));
+	ev_timer_rearm(a->restart,
+		       down + sim_between(a->sim, 100 * USEC_PER_MSEC, 4 * USEC_PER_SEC));
 }
 
 bool agent_is_up(const struct agent *a)

@@ -29,7 +29,8 @@ struct checker {
 	struct kcache *truth;
 	struct kcache_handler *handler;
 	usec_t last_change;
-	struct map moved; /* uid of a migration whose source gave the guest away -> uid of the VMI */
+	struct map
+		moved; /* uid of a migration whose source gave the guest away -> uid of the VMI */
 };
 
 static void on_change(const struct kobj *old, const struct kobj *new, void *arg);
@@ -42,9 +43,14 @@ static void free_text(void *p)
 enum rc checker_new(struct checker **out, struct sim *s)
 {
 	static const struct api_kind *const kinds[] = {
-		&api_kind_VirtualMachine, &api_kind_VirtualMachineInstance,
-		&api_kind_VirtualMachineInstanceMigration, &api_kind_Pod, &api_kind_Allocation,
-		&api_kind_PortBinding, &api_kind_Handover, &api_kind_PersistentVolumeClaim,
+		&api_kind_VirtualMachine,
+		&api_kind_VirtualMachineInstance,
+		&api_kind_VirtualMachineInstanceMigration,
+		&api_kind_Pod,
+		&api_kind_Allocation,
+		&api_kind_PortBinding,
+		&api_kind_Handover,
+		&api_kind_PersistentVolumeClaim,
 	};
 	struct checker *c = mem_alloc(sizeof(*c));
 	enum rc rc;
@@ -57,7 +63,8 @@ enum rc checker_new(struct checker **out, struct sim *s)
 	rc = kube_new_over(&c->kube, s->loop, &net_transport,
 			   net_client_new(s->net, "checker", "system:masters", NET_PERFECT), NULL);
 	if (!rc)
-		rc = kcache_new(&c->truth, s->loop, c->kube, &(struct kcache_opts){.seed = 1}, NULL);
+		rc = kcache_new(&c->truth, s->loop, c->kube, &(struct kcache_opts){.seed = 1},
+				NULL);
 	for (size_t i = 0; !rc && i < ARRAY_SIZE(kinds); i++)
 		rc = kcache_add(c->truth, &(struct kcache_source){.kind = kinds[i]}, NULL);
 	if (!rc)
@@ -119,8 +126,11 @@ void checker_guests(struct checker *c)
 
 				if (x != y && x->vmi_uid && str_eq(x->vmi_uid, y->vmi_uid) &&
 				    guest_executes(x) && guest_executes(y))
-					sim_fail(s, "two copies of VMI %s run: pods %s (%s) and %s (%s)", x->vmi_name,
-						 x->pod_name, machine_name(a), y->pod_name, machine_name(b));
+					sim_fail(s,
+						 "two copies of VMI %s run: pods %s (%s) and %s "
+						 "(%s)",
+						 x->vmi_name, x->pod_name, machine_name(a),
+						 y->pod_name, machine_name(b));
 			}
 		}
 	}
@@ -150,12 +160,13 @@ void checker_guest_lost(struct checker *c, const struct guest *g, const char *ho
 	if (!c || !g->vmi_uid || str_has_prefix(how, "Guest"))
 		return;
 	/* A release and a power failure of the target at one time lose it: the source may not run again. */
-	if (machine_last_reboot(c->sim) && loop_now(c->sim->loop) < machine_last_reboot(c->sim) + 150 * USEC_PER_SEC &&
+	if (machine_last_reboot(c->sim) &&
+	    loop_now(c->sim->loop) < machine_last_reboot(c->sim) + 150 * USEC_PER_SEC &&
 	    str_has_prefix(how, "target lost"))
 		return;
 	if (!stop_was_asked(c, g->ns, g->vmi_name, g->vmi_uid))
-		sim_fail(c->sim, "the guest of VMI %s ended (%s, pod %s) and nobody asked for it", g->vmi_name, how,
-			 g->pod_name);
+		sim_fail(c->sim, "the guest of VMI %s ended (%s, pod %s) and nobody asked for it",
+			 g->vmi_name, how, g->pod_name);
 }
 
 /* 3. Launcher pods of a VMI: one source at most, one target at most per migration, and a second pod
@@ -182,9 +193,11 @@ static void check_pods(struct checker *c, const struct kobj *changed)
 			const OwnerReference *own = api_controller_of(&p->metadata);
 
 			if (own)
-				vmi = kobj_typed(kcache_get(c->truth, &api_kind_VirtualMachineInstance,
+				vmi = kobj_typed(kcache_get(c->truth,
+							    &api_kind_VirtualMachineInstance,
 							    p->metadata.namespace, own->name));
-			if (vmi && str_eq(vmi->status.nodeName, p->spec.nodeName) && p->spec.nodeName)
+			if (vmi && str_eq(vmi->status.nodeName, p->spec.nodeName) &&
+			    p->spec.nodeName)
 				slot = &source;
 		}
 		if (*slot && *slot != p) {
@@ -205,8 +218,9 @@ static void check_pods(struct checker *c, const struct kobj *changed)
 			if (g && (g->state == G_RELEASED || g->moved_away))
 				continue;
 			sim_fail(c->sim, "VMI %s has two active %s pods: %s and %s",
-				 api_label(&p->metadata, LABEL_CREATED_BY), is_target ? "target" : "launcher",
-				 (*slot)->metadata.name, p->metadata.name);
+				 api_label(&p->metadata, LABEL_CREATED_BY),
+				 is_target ? "target" : "launcher", (*slot)->metadata.name,
+				 p->metadata.name);
 		}
 		*slot = p;
 	}
@@ -217,22 +231,27 @@ static void check_spec(struct checker *c, const struct kobj *o)
 {
 	const VirtualMachine *vm = kobj_typed(o);
 	const struct json *want = user_spec_of(c->sim->user, kobj_name(o));
-	CLEANUP(js_unrefp) struct json *all = NULL;
+	CLEANUP(js_unrefp)
+	struct json *all = NULL;
 
 	if (!want || vm->metadata.deletionTimestamp)
 		return;
 	all = api_encode(&api_type_VirtualMachine, vm);
 	if (js_equal(js_get(all, "spec"), want))
 		return;
-	CLEANUP(mem_freep) char *a = js_to_text(want);
-	CLEANUP(mem_freep) char *b = js_to_text(js_get(all, "spec"));
+	CLEANUP(mem_freep)
+	char *a = js_to_text(want);
+	CLEANUP(mem_freep)
+	char *b = js_to_text(js_get(all, "spec"));
 
-	sim_fail(c->sim, "the spec of VM %s was changed behind its user's back: %.200s -> %.200s", kobj_name(o), a, b);
+	sim_fail(c->sim, "the spec of VM %s was changed behind its user's back: %.200s -> %.200s",
+		 kobj_name(o), a, b);
 }
 
 static int vmi_rank(const char *phase)
 {
-	static const char *const order[] = {"Pending", "Scheduling", "Scheduled", "Running", "Succeeded", "Failed"};
+	static const char *const order[] = {"Pending", "Scheduling", "Scheduled",
+					    "Running", "Succeeded",  "Failed"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(order); i++)
 		if (str_eq(order[i], phase))
@@ -245,10 +264,11 @@ static void check_vmi(struct checker *c, const struct kobj *old, const struct ko
 {
 	const VirtualMachineInstance *a = kobj_typed(old), *b = kobj_typed(new);
 
-	if (!a || !b || !str_eq(a->metadata.uid, b->metadata.uid) || str_eq(a->status.phase, b->status.phase))
+	if (!a || !b || !str_eq(a->metadata.uid, b->metadata.uid) ||
+	    str_eq(a->status.phase, b->status.phase))
 		return;
-	sim_trace(c->sim, "truth: VMI %s: %s -> %s", b->metadata.name, a->status.phase ? a->status.phase : "",
-		  b->status.phase ? b->status.phase : "");
+	sim_trace(c->sim, "truth: VMI %s: %s -> %s", b->metadata.name,
+		  a->status.phase ? a->status.phase : "", b->status.phase ? b->status.phase : "");
 	if (vmi_is_final(a) || vmi_rank(b->status.phase) < vmi_rank(a->status.phase))
 		sim_fail(c->sim, "VMI %s went from %s to %s", b->metadata.name, a->status.phase,
 			 b->status.phase ? b->status.phase : "");
@@ -257,8 +277,9 @@ static void check_vmi(struct checker *c, const struct kobj *old, const struct ko
 /* 6. A migration that says Succeeded has moved the guest, one that says Failed has not. */
 static void check_outcome(struct checker *c, const VirtualMachineInstanceMigration *m)
 {
-	const VirtualMachineInstance *vmi = kobj_typed(kcache_get(
-		c->truth, &api_kind_VirtualMachineInstance, m->metadata.namespace, m->spec.vmiName));
+	const VirtualMachineInstance *vmi =
+		kobj_typed(kcache_get(c->truth, &api_kind_VirtualMachineInstance,
+				      m->metadata.namespace, m->spec.vmiName));
 	const char *moved = map_get(&c->moved, m->metadata.uid);
 
 	/* Unless the VMI that moved is over: another one may have its name by now. */
@@ -266,7 +287,8 @@ static void check_outcome(struct checker *c, const VirtualMachineInstanceMigrati
 	    !vmi->metadata.deletionTimestamp && !vmi_is_final(vmi))
 		sim_fail(c->sim, "migration %s says Failed, but the guest moved", m->metadata.name);
 	if (str_eq(m->status.phase, "Succeeded") && !moved)
-		sim_fail(c->sim, "migration %s says Succeeded, but the guest did not move", m->metadata.name);
+		sim_fail(c->sim, "migration %s says Succeeded, but the guest did not move",
+			 m->metadata.name);
 }
 
 static void check_vmim(struct checker *c, const struct kobj *old, const struct kobj *new)
@@ -275,11 +297,12 @@ static void check_vmim(struct checker *c, const struct kobj *old, const struct k
 
 	if (!b || (a && str_eq(a->status.phase, b->status.phase)))
 		return;
-	sim_trace(c->sim, "truth: VMIM %s: %s -> %s", b->metadata.name, a && a->status.phase ? a->status.phase : "",
+	sim_trace(c->sim, "truth: VMIM %s: %s -> %s", b->metadata.name,
+		  a && a->status.phase ? a->status.phase : "",
 		  b->status.phase ? b->status.phase : "");
 	if (a && vmim_is_final(a))
-		sim_fail(c->sim, "migration %s went from %s to %s", b->metadata.name, a->status.phase,
-			 b->status.phase ? b->status.phase : "");
+		sim_fail(c->sim, "migration %s went from %s to %s", b->metadata.name,
+			 a->status.phase, b->status.phase ? b->status.phase : "");
 	if (!vmim_is_final(b))
 		return;
 	if (str_eq(b->status.phase, "Succeeded"))
@@ -345,7 +368,8 @@ static void final_orphans(struct checker *c)
 		if (uid && !vmi)
 			sim_fail(c->sim, "pod %s is left of a VMI that is gone", p->metadata.name);
 		else if (vmi && !pod_is_over(p) && vmi_is_final(vmi))
-			sim_fail(c->sim, "pod %s still runs, its VMI is %s", p->metadata.name, vmi->status.phase);
+			sim_fail(c->sim, "pod %s still runs, its VMI is %s", p->metadata.name,
+				 vmi->status.phase);
 		else if (vmi && !pod_is_over(p) && !str_eq(vmi->status.nodeName, p->spec.nodeName))
 			sim_fail(c->sim, "pod %s is left of a migration", p->metadata.name);
 	}
@@ -354,24 +378,29 @@ static void final_orphans(struct checker *c)
 		const Allocation *a = kobj_typed(o);
 
 		if (!exists_uid(c, a->spec.owner.uid))
-			sim_fail(c->sim, "allocation %s is left of an owner that is gone", a->metadata.name);
+			sim_fail(c->sim, "allocation %s is left of an owner that is gone",
+				 a->metadata.name);
 	}
 	kcache_list(c->truth, &api_kind_PortBinding, NULL, &it);
 	for (const struct kobj *o; (o = kiter_next(&it));) {
 		const PortBinding *b = kobj_typed(o);
-		const VirtualMachineInstance *vmi = kobj_typed(kcache_get(
-			c->truth, &api_kind_VirtualMachineInstance, b->metadata.namespace, b->metadata.name));
+		const VirtualMachineInstance *vmi =
+			kobj_typed(kcache_get(c->truth, &api_kind_VirtualMachineInstance,
+					      b->metadata.namespace, b->metadata.name));
 
 		if (!vmi)
-			sim_fail(c->sim, "port binding %s is left of a VMI that is gone", b->metadata.name);
+			sim_fail(c->sim, "port binding %s is left of a VMI that is gone",
+				 b->metadata.name);
 		else if (!vmi_is_final(vmi) && !str_eq(b->spec.nodeName, vmi->status.nodeName))
-			sim_fail(c->sim, "port binding %s says %s, the VMI %s", b->metadata.name, b->spec.nodeName,
-				 vmi->status.nodeName);
+			sim_fail(c->sim, "port binding %s says %s, the VMI %s", b->metadata.name,
+				 b->spec.nodeName, vmi->status.nodeName);
 	}
 	kcache_list(c->truth, &api_kind_Handover, NULL, &it);
 	for (const struct kobj *o; (o = kiter_next(&it));)
-		if (!kcache_get(c->truth, &api_kind_VirtualMachineInstanceMigration, kobj_ns(o), kobj_name(o)))
-			sim_fail(c->sim, "hand-over record %s is left of a migration that is gone", kobj_name(o));
+		if (!kcache_get(c->truth, &api_kind_VirtualMachineInstanceMigration, kobj_ns(o),
+				kobj_name(o)))
+			sim_fail(c->sim, "hand-over record %s is left of a migration that is gone",
+				 kobj_name(o));
 }
 
 /* 8. Every migration has ended; 9. status says where the guest is. */
@@ -387,7 +416,8 @@ static void final_states(struct checker *c)
 			sim_fail(c->sim, "migration %s never ended: %s", m->metadata.name,
 				 m->status.phase ? m->status.phase : "(new)");
 		if (m->metadata.deletionTimestamp)
-			sim_fail(c->sim, "migration %s was deleted and is still there", m->metadata.name);
+			sim_fail(c->sim, "migration %s was deleted and is still there",
+				 m->metadata.name);
 	}
 	kcache_list(c->truth, &api_kind_VirtualMachineInstance, NULL, &it);
 	for (const struct kobj *o; (o = kiter_next(&it));) {
@@ -405,8 +435,8 @@ static void final_states(struct checker *c)
 			}
 		}
 		if (str_eq(v->status.phase, "Running") != (found != NULL))
-			sim_fail(c->sim, "VMI %s says %s, its guest %s", v->metadata.name, v->status.phase,
-				 found ? "runs" : "does not run");
+			sim_fail(c->sim, "VMI %s says %s, its guest %s", v->metadata.name,
+				 v->status.phase, found ? "runs" : "does not run");
 		else if (found && !str_eq(machine_name(found->machine), v->status.nodeName))
 			sim_fail(c->sim, "VMI %s says %s, its guest is on %s", v->metadata.name,
 				 v->status.nodeName, machine_name(found->machine));
@@ -425,7 +455,8 @@ static void final_guests(struct checker *c)
 			struct guest *g = LIST_ENTRY(l, struct guest, link);
 
 			if (guest_executes(g) && !vmi_with_uid(c, g->vmi_uid))
-				sim_fail(c->sim, "the guest of pod %s runs and has no VMI", g->pod_name);
+				sim_fail(c->sim, "the guest of pod %s runs and has no VMI",
+					 g->pod_name);
 		}
 	}
 }

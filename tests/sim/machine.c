@@ -17,8 +17,8 @@ struct machine {
 	char name[16];
 	struct list guests;
 	struct agent *agent; /* NULL: down */
-	usec_t up_at; /* loop time */
-	usec_t rebooted; /* 0: never */
+	usec_t up_at;	     /* loop time */
+	usec_t rebooted;     /* 0: never */
 };
 
 static const char *const names[G__MAX] = {
@@ -163,8 +163,8 @@ void guest_set(struct guest *g, enum guest_state to, const char *why)
 {
 	struct sim *s = g->machine->sim;
 
-	sim_trace(s, "%s: guest of pod %s: %s -> %s (%s)", g->machine->name, g->pod_name, names[g->state],
-		  names[to], why);
+	sim_trace(s, "%s: guest of pod %s: %s -> %s (%s)", g->machine->name, g->pod_name,
+		  names[g->state], names[to], why);
 	g->state = to;
 	checker_guests(s->checker);
 	if (g->machine->agent)
@@ -269,7 +269,9 @@ static void on_timer(void *arg)
 	case G_RUNNING:
 	case G_INCOMING:
 		if (g->is_stopping)
-			ended(g, 0, loop_now(g->machine->sim->loop) >= g->deadline ? "GraceExpired" : "HostShutdown");
+			ended(g, 0,
+			      loop_now(g->machine->sim->loop) >= g->deadline ? "GraceExpired"
+									     : "HostShutdown");
 		break;
 	case G_ENDED:
 	case G__MAX:

@@ -27,19 +27,23 @@ static int usage(const char *wrong)
 
 	if (wrong)
 		fprintf(to, "sim: %s\n", wrong);
-	fprintf(to, "Usage: sim [--seeds N] [--first N] [--seed N [--trace] [--crash-at-write N] [--cut-at-event N]]\n"
-		    "           [--each] [--no-faults] [--seconds N]\n\n"
-		    "A whole cluster in one process on virtual time, with faults drawn from a seed.\n"
-		    "  --seeds N           run N seeds (default %d)\n"
-		    "  --first N           the first of them (default 1)\n"
-		    "  --seed N            run this one\n"
-		    "  --trace             print what happens\n"
-		    "  --crash-at-write N  the controllers crash after their Nth write\n"
-		    "  --cut-at-event N    the controllers' watch breaks at its Nth event, which is lost\n"
-		    "  --each              one seed without other faults: crash after each write, then break at\n"
-		    "                      each event, one run each\n"
-		    "  --no-faults         fair weather\n"
-		    "  --seconds N         how long people and faults are at work (default 60)\n",
+	fprintf(to,
+		"Usage: sim [--seeds N] [--first N] [--seed N [--trace] [--crash-at-write N] "
+		"[--cut-at-event N]]\n"
+		"           [--each] [--no-faults] [--seconds N]\n\n"
+		"A whole cluster in one process on virtual time, with faults drawn from a seed.\n"
+		"  --seeds N           run N seeds (default %d)\n"
+		"  --first N           the first of them (default 1)\n"
+		"  --seed N            run this one\n"
+		"  --trace             print what happens\n"
+		"  --crash-at-write N  the controllers crash after their Nth write\n"
+		"  --cut-at-event N    the controllers' watch breaks at its Nth event, which is "
+		"lost\n"
+		"  --each              one seed without other faults: crash after each write, then "
+		"break at\n"
+		"                      each event, one run each\n"
+		"  --no-faults         fair weather\n"
+		"  --seconds N         how long people and faults are at work (default 60)\n",
 		DEFAULT_SEEDS);
 	return wrong ? 2 : 0;
 }
@@ -81,7 +85,8 @@ static int run_one(const struct sim_opts *o, struct sim_result *r)
 		return 1;
 	}
 	if (mem_live_blocks() != before) {
-		snprintf(r->why, sizeof(r->why), "%zu blocks of memory leaked", mem_live_blocks() - before);
+		snprintf(r->why, sizeof(r->why), "%zu blocks of memory leaked",
+			 mem_live_blocks() - before);
 		tell_failure(o, r);
 		return 1;
 	}
@@ -107,7 +112,8 @@ static int run_seeds(const struct args *a)
 		sum.crashes += r.crashes;
 		fflush(stdout);
 	}
-	printf("%llu seeds, %llu failed; %llu h of cluster time, %llu starts, %llu moves and %llu refused or "
+	printf("%llu seeds, %llu failed; %llu h of cluster time, %llu starts, %llu moves and %llu "
+	       "refused or "
 	       "failed ones, %llu crashes, %llu writes of controllers\n",
 	       (unsigned long long)a->seeds, (unsigned long long)failed,
 	       (unsigned long long)(sum.time / USEC_PER_SEC / 3600), (unsigned long long)sum.starts,
@@ -137,9 +143,10 @@ static int run_each(const struct args *a)
 		o.cut_at_event = i;
 		failed += (uint64_t)run_one(&o, &r);
 	}
-	printf("seed %llu: a crash after each of %llu writes, a break at each of %llu events: %llu failed\n",
-	       (unsigned long long)a->seed, (unsigned long long)base.writes, (unsigned long long)base.events,
-	       (unsigned long long)failed);
+	printf("seed %llu: a crash after each of %llu writes, a break at each of %llu events: %llu "
+	       "failed\n",
+	       (unsigned long long)a->seed, (unsigned long long)base.writes,
+	       (unsigned long long)base.events, (unsigned long long)failed);
 	return failed ? 1 : 0;
 }
 
@@ -152,7 +159,8 @@ int main(int argc, char **argv)
 	js_use_mem();
 	log_setup("sim", LOG_LVL_ERROR, false);
 	for (int i = 1; i < argc; i++) {
-		if (number(argv, &i, "--seeds", &a.seeds) || number(argv, &i, "--first", &a.first) ||
+		if (number(argv, &i, "--seeds", &a.seeds) ||
+		    number(argv, &i, "--first", &a.first) ||
 		    number(argv, &i, "--seconds", &seconds) ||
 		    number(argv, &i, "--crash-at-write", &a.opts.crash_at_write) ||
 		    number(argv, &i, "--cut-at-event", &a.opts.cut_at_event))
@@ -179,7 +187,7 @@ int main(int argc, char **argv)
 	if (run_one(&a.opts, &r))
 		return 1;
 	printf("seed %llu: fine; %llu writes of controllers, %llu events, %llu s of cluster time\n",
-	       (unsigned long long)a.seed, (unsigned long long)r.writes, (unsigned long long)r.events,
-	       (unsigned long long)(r.time / USEC_PER_SEC));
+	       (unsigned long long)a.seed, (unsigned long long)r.writes,
+	       (unsigned long long)r.events, (unsigned long long)(r.time / USEC_PER_SEC));
 	return 0;
 }

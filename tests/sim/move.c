@@ -193,7 +193,8 @@ void move_timer(struct guest *g)
 			break;
 		}
 		src_step(g, SRCEV_ACCEPTED);
-		guest_set(g, G_MOVING, "accepted"); /* a cancel that came before is looked at again */
+		guest_set(g, G_MOVING,
+			  "accepted"); /* a cancel that came before is looked at again */
 		guest_after(g, 20 * USEC_PER_MSEC, 3 * USEC_PER_SEC);
 		break;
 	case SRC_MOVING:

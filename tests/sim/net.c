@@ -47,9 +47,9 @@ struct netop {
 	unsigned retry_after;
 	bool has_arrived;
 	bool is_answered;
-	bool is_lost;	/* its answer never arrives */
-	bool is_twin;	/* a duplicate: nobody waits for it */
-	bool is_busy;	/* inside its callback */
+	bool is_lost; /* its answer never arrives */
+	bool is_twin; /* a duplicate: nobody waits for it */
+	bool is_busy; /* inside its callback */
 	bool is_over;
 };
 
@@ -305,8 +305,8 @@ static enum rc push_chunk(struct netop *op, const char *bytes, size_t n, bool is
 
 static void cut_stream(struct netop *op, const char *why)
 {
-	sim_trace(op->net->sim, "  net: %s's stream of %s breaks (%s)", op->client ? op->client->name : "?",
-		  op->path, why);
+	sim_trace(op->net->sim, "  net: %s's stream of %s breaks (%s)",
+		  op->client ? op->client->name : "?", op->path, why);
 	if (op->call)
 		apisrv_cancel(STEAL(op->call));
 	while (!list_is_empty(&op->chunks))
@@ -364,7 +364,8 @@ static void on_arrive(void *arg)
 {
 	struct netop *op = arg;
 	struct net *n = op->net;
-	const char *groups[1] = {op->client && op->client->group ? op->client->group : "system:masters"};
+	const char *groups[1] = {op->client && op->client->group ? op->client->group
+								 : "system:masters"};
 	struct apisrv_user user = {
 		.name = op->client ? op->client->name : "ghost", .groups = groups, .n_groups = 1};
 	struct apisrv_request rq = {.method = op->method,
@@ -414,7 +415,8 @@ static enum rc send_op(struct netop *op, struct err *err)
 	const struct faults *f = faults_of(op);
 
 	if (sim_chance(s, f->lose_request)) {
-		sim_trace(s, "  net: lost on the way: %s %s of %s", op->method, op->path, op->client->name);
+		sim_trace(s, "  net: lost on the way: %s %s of %s", op->method, op->path,
+			  op->client->name);
 		fail_after(op, RC_CLOSED, one_way(op));
 		return RC_OK;
 	}
@@ -445,8 +447,9 @@ static enum rc net_request(void *ctx, const struct kube_request *rq, kube_done_f
 	return send_op(op, err);
 }
 
-static enum rc net_watch_open(void *ctx, const struct kube_request *rq, const struct kube_stream_fns *fns,
-			      void *arg, void **out, struct err *err)
+static enum rc net_watch_open(void *ctx, const struct kube_request *rq,
+			      const struct kube_stream_fns *fns, void *arg, void **out,
+			      struct err *err)
 {
 	struct netop *op = op_new(ctx, rq);
 

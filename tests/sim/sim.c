@@ -28,7 +28,7 @@
 enum { MAX_DEFS = 96 };
 
 static const usec_t DEFAULT_FAULT_TIME = 60 * USEC_PER_SEC;
-static const usec_t QUIET = 45 * USEC_PER_SEC;	  /* nothing happened for so long: it is over */
+static const usec_t QUIET = 45 * USEC_PER_SEC;	    /* nothing happened for so long: it is over */
 static const usec_t LIMIT = 60 * 60 * USEC_PER_SEC; /* after the fault window: liveness */
 
 /* Small things */
@@ -91,9 +91,10 @@ bool sim_is_calm(const struct sim *s)
 static size_t all_defs(const struct ctl_def **defs)
 {
 	static const struct ctl_def *const fixed[] = {
-		&vm_ctl_def,	   &vmi_ctl_def,   &alloc_ctl_def,	   &mig_ctl_def,
-		&scheduler_ctl_def, &endpoints_ctl_def, &claim_ctl_def,	   &volume_ctl_def,
-		&nodelifecycle_ctl_def, &installation_ctl_def, &evacuation_ctl_def,
+		&vm_ctl_def,	       &vmi_ctl_def,	    &alloc_ctl_def,
+		&mig_ctl_def,	       &scheduler_ctl_def,  &endpoints_ctl_def,
+		&claim_ctl_def,	       &volume_ctl_def,	    &nodelifecycle_ctl_def,
+		&installation_ctl_def, &evacuation_ctl_def,
 	};
 	size_t n = 0;
 
@@ -104,11 +105,12 @@ static size_t all_defs(const struct ctl_def **defs)
 	return n;
 }
 
-static void on_plan(const struct ctl_def *def, const char *ns, const char *name, const struct plan *plan,
-		    void *arg)
+static void on_plan(const struct ctl_def *def, const char *ns, const char *name,
+		    const struct plan *plan, void *arg)
 {
 	struct sim *s = arg;
-	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(1 << 20);
+	CLEANUP(sbuf_fini)
+	struct sbuf b = SBUF_INIT(1 << 20);
 
 	if (!s->opts.trace || plan_is_empty(plan))
 		return;
@@ -116,8 +118,8 @@ static void on_plan(const struct ctl_def *def, const char *ns, const char *name,
 	sim_trace(s, "%s %s/%s plans:\n%s", def->name, ns, name, sbuf_str(&b));
 }
 
-static void on_failure(const struct ctl_def *def, const char *ns, const char *name, const struct err *err,
-		       unsigned in_a_row, void *arg)
+static void on_failure(const struct ctl_def *def, const char *ns, const char *name,
+		       const struct err *err, unsigned in_a_row, void *arg)
 {
 	struct sim *s = arg;
 
@@ -147,7 +149,8 @@ static enum rc ctl_start_process(struct sim *s)
 	struct err err = {0};
 	enum rc rc;
 
-	s->ctl_client = net_client_new(s->net, "system:ferry-controller", "system:ferry:controllers", NET_FAULTY);
+	s->ctl_client = net_client_new(s->net, "system:ferry-controller",
+				       "system:ferry:controllers", NET_FAULTY);
 	net_client_on_write(s->ctl_client, on_ctl_write);
 	rc = kube_new_over(&s->ctl_kube, s->loop, &net_transport, s->ctl_client, &err);
 	if (!rc)
@@ -220,7 +223,8 @@ static void on_chaos(void *arg)
 			agent_crash(s->agents[i], sim_between(s, 30, 1800) * USEC_PER_SEC);
 	for (unsigned i = 0; i < SIM_NODES; i++)
 		if (sim_chance(s, s->faults.reboot))
-			machine_reboot(s->machines[i], sim_between(s, USEC_PER_SEC, 90 * USEC_PER_SEC));
+			machine_reboot(s->machines[i],
+				       sim_between(s, USEC_PER_SEC, 90 * USEC_PER_SEC));
 	if (sim_chance(s, s->faults.restart_server))
 		net_restart_server(s->net, sim_between(s, 0, 3 * USEC_PER_SEC));
 	ev_timer_rearm(s->chaos, USEC_PER_SEC);
@@ -329,7 +333,8 @@ static bool is_over(const struct sim *s)
 
 bool sim_run(const struct sim_opts *opts, struct sim_result *result)
 {
-	struct sim sim = {.opts = *opts, .rand = opts->seed * 0x2545f4914f6cdd1dull + 1, .result = result};
+	struct sim sim = {
+		.opts = *opts, .rand = opts->seed * 0x2545f4914f6cdd1dull + 1, .result = result};
 	struct sim *s = &sim;
 	bool did = true;
 
@@ -344,7 +349,8 @@ bool sim_run(const struct sim_opts *opts, struct sim_result *result)
 				sim_fail(s, "the loop failed");
 			result->steps++;
 			if (loop_now(s->loop) > s->chaos_end + LIMIT)
-				sim_fail(s, "it does not come to rest: the last change was %llu s ago",
+				sim_fail(s,
+					 "it does not come to rest: the last change was %llu s ago",
 					 (unsigned long long)((loop_now(s->loop) -
 							       checker_last_change(s->checker)) /
 							      USEC_PER_SEC));

@@ -34,16 +34,17 @@ struct faults {
 	unsigned lose_answer;  /* the server did it, the client hears nothing or "closed" */
 	unsigned duplicate;    /* the server gets it twice */
 	unsigned slow;	       /* takes up to slow_max one way */
-	unsigned stale_list;   /* a list answer that arrives up to stale_max later than it was made */
-	unsigned cut_watch;    /* per event: the stream breaks, the event is lost */
+	unsigned stale_list; /* a list answer that arrives up to stale_max later than it was made */
+	unsigned cut_watch;  /* per event: the stream breaks, the event is lost */
 	usec_t slow_max;
 	usec_t stale_max;
 	unsigned crash_controller; /* per second */
 	unsigned crash_agent;	   /* per second and node */
 	unsigned restart_server;   /* per second: all streams end, all requests fail for a moment */
 	unsigned fail_move;	   /* per move: the source reports a failure */
-	unsigned lose_agent;	   /* per second and node: away for up to half an hour, the guests run on */
-	unsigned reboot;	   /* per second and node: all its guests are gone */
+	unsigned
+		lose_agent; /* per second and node: away for up to half an hour, the guests run on */
+	unsigned reboot;    /* per second and node: all its guests are gone */
 };
 
 struct sim_opts {
@@ -59,13 +60,13 @@ struct sim_opts {
 struct sim_result {
 	bool ok;
 	char why[512];
-	uint64_t writes;	 /* of controllers */
-	uint64_t events;	 /* that reached the controllers */
+	uint64_t writes; /* of controllers */
+	uint64_t events; /* that reached the controllers */
 	uint64_t steps;
-	uint64_t starts;	 /* guests that came to run */
+	uint64_t starts;	   /* guests that came to run */
 	uint64_t moved, not_moved; /* migrations by their end */
-	uint64_t crashes;	 /* of controllers and agents */
-	usec_t time;		 /* virtual */
+	uint64_t crashes;	   /* of controllers and agents */
+	usec_t time;		   /* virtual */
 };
 
 struct sim {
@@ -89,7 +90,7 @@ struct sim {
 	struct ctl *ctl;
 	struct ev_src *ctl_restart; /* armed while it is down */
 	struct ev_src *chaos;	    /* once a second */
-	struct list msgs; /* between agents: move.c */
+	struct list msgs;	    /* between agents: move.c */
 	bool crash_pending;
 	struct ev_src *crash;
 	usec_t chaos_end;
@@ -132,11 +133,11 @@ enum guest_state {
 	G_POD_RUNNING,	/* the launcher runs, no QEMU yet */
 	G_BOOTING,
 	G_RUNNING,
-	G_INCOMING,   /* a target that waits for memory */
-	G_MOVING,     /* a source: runs and sends */
-	G_STANDS,     /* a source at pre-switchover: stands, may go on */
-	G_RELEASED,   /* a source after the release: stopped for good, the permission is on its way */
-	G_ENDED,      /* QEMU is gone; exit code and reason are known */
+	G_INCOMING, /* a target that waits for memory */
+	G_MOVING,   /* a source: runs and sends */
+	G_STANDS,   /* a source at pre-switchover: stands, may go on */
+	G_RELEASED, /* a source after the release: stopped for good, the permission is on its way */
+	G_ENDED,    /* QEMU is gone; exit code and reason are known */
 	G__MAX
 };
 
@@ -146,21 +147,21 @@ struct guest {
 	struct list link;
 	struct machine *machine;
 	char *pod_uid, *ns, *pod_name;
-	char *vmi_uid, *vmi_name;	   /* NULL: an ordinary pod */
-	char *migration_uid;		   /* target pods */
-	bool is_target;			   /* has not taken over (yet) */
+	char *vmi_uid, *vmi_name; /* NULL: an ordinary pod */
+	char *migration_uid;	  /* target pods */
+	bool is_target;		  /* has not taken over (yet) */
 	bool took_over;
 	enum guest_state state;
 	bool is_stopping;
 	int exit_code;
 	const char *reason;
-	bool moved_away;		   /* G_ENDED because it released */
+	bool moved_away; /* G_ENDED because it released */
 	usec_t seen_at, started_at;
-	char *move_uid;			   /* of the last move it was the source of */
+	char *move_uid; /* of the last move it was the source of */
 	enum move_result move;
-	int src, dst;			   /* enum src_state, dst_state of virt/migration/handoff.h */
+	int src, dst; /* enum src_state, dst_state of virt/migration/handoff.h */
 	struct ev_src *timer;
-	usec_t deadline;		   /* of the stop; loop time */
+	usec_t deadline; /* of the stop; loop time */
 };
 
 MUST_CHECK enum rc machine_new(struct machine **out, struct sim *s, unsigned index);
@@ -188,7 +189,8 @@ void guest_stop(struct guest *g, usec_t grace);
 void guest_kill(struct guest *g);
 void guest_end(struct guest *g, int code, const char *reason); /* by itself */
 /* How the last move of a source ended; kept over an agent's crash, as the real one is on disk. */
-void guest_set(struct guest *g, enum guest_state to, const char *why); /* the only writer of state */
+void guest_set(struct guest *g, enum guest_state to,
+	       const char *why);			    /* the only writer of state */
 void guest_after(struct guest *g, usec_t low, usec_t high); /* its next step */
 enum move_result guest_move_result(const struct guest *g, const char *migration_uid);
 

@@ -30,9 +30,9 @@ struct vm {
 	char name[16];
 	bool exists; /* by our own calls */
 	struct json *spec;
-	int64_t spec_rv; /* of the answer that spec came with */
+	int64_t spec_rv;    /* of the answer that spec came with */
 	unsigned in_flight; /* own writes whose answer is not here yet */
-	usec_t stop_asked; /* realtime of the last thing that may end its guest; 0: never */
+	usec_t stop_asked;  /* realtime of the last thing that may end its guest; 0: never */
 	enum wish wish;
 };
 
@@ -111,7 +111,8 @@ static const VirtualMachine *vm_of(const struct user *u, const struct vm *vm);
 /* What our own calls have made of the spec. */
 static void take_spec(struct vm *vm, const VirtualMachine *is)
 {
-	CLEANUP(js_unrefp) struct json *all = api_encode(&api_type_VirtualMachine, is);
+	CLEANUP(js_unrefp)
+	struct json *all = api_encode(&api_type_VirtualMachine, is);
 	int64_t rv = 0;
 
 	if (str_to_i64(is->metadata.resourceVersion, 0, INT64_MAX, &rv, NULL) || rv <= vm->spec_rv)
@@ -128,7 +129,8 @@ static void on_reply(const struct kube_reply *r, void *arg)
 
 	list_remove(&c->link);
 	kube_call_free(c->call);
-	if (r->rc && r->rc != RC_NOT_FOUND && r->rc != RC_CONFLICT && r->rc != RC_EXISTS && r->rc != RC_CLOSED)
+	if (r->rc && r->rc != RC_NOT_FOUND && r->rc != RC_CONFLICT && r->rc != RC_EXISTS &&
+	    r->rc != RC_CLOSED)
 		sim_trace(c->user->sim, "user: refused: %s", r->err.msg);
 	if (c->is_request) {
 		/* These write the run strategy of their own: what it is now is what was asked for. */
@@ -140,13 +142,16 @@ static void on_reply(const struct kube_reply *r, void *arg)
 			vm->stop_asked = c->stop_asked_before;
 	} else if (c->may_be_refused) {
 		/* said in the trace */
-	} else if (r->rc == RC_INVALID || r->rc == RC_BAD_REQUEST || r->rc == RC_FORBIDDEN || r->rc == RC_METHOD)
+	} else if (r->rc == RC_INVALID || r->rc == RC_BAD_REQUEST || r->rc == RC_FORBIDDEN ||
+		   r->rc == RC_METHOD)
 		sim_fail(c->user->sim, "a person's call was refused: %s", r->err.msg);
 	if (vm) {
 		vm->in_flight--;
-		CLEANUP(kobj_unrefp) struct kobj *o = NULL;
+		CLEANUP(kobj_unrefp)
+		struct kobj *o = NULL;
 
-		if (!r->rc && !c->is_delete && str_eq(js_get_str(r->body, "kind"), "VirtualMachine") &&
+		if (!r->rc && !c->is_delete &&
+		    str_eq(js_get_str(r->body, "kind"), "VirtualMachine") &&
 		    !kobj_decode(&o, &api_kind_VirtualMachine, r->body, NULL))
 			take_spec(vm, kobj_typed(o));
 		if (r->rc && c->is_create)
@@ -186,14 +191,14 @@ static void patch_vm(struct user *u, struct vm *vm, const char *sub, struct json
 
 static const VirtualMachineInstance *vmi_of(const struct user *u, const struct vm *vm)
 {
-	return kobj_typed(kcache_get(checker_truth(u->sim->checker), &api_kind_VirtualMachineInstance,
-				     "default", vm->name));
+	return kobj_typed(kcache_get(checker_truth(u->sim->checker),
+				     &api_kind_VirtualMachineInstance, "default", vm->name));
 }
 
 static const VirtualMachine *vm_of(const struct user *u, const struct vm *vm)
 {
-	return kobj_typed(
-		kcache_get(checker_truth(u->sim->checker), &api_kind_VirtualMachine, "default", vm->name));
+	return kobj_typed(kcache_get(checker_truth(u->sim->checker), &api_kind_VirtualMachine,
+				     "default", vm->name));
 }
 
 /* Deeds */
@@ -201,23 +206,27 @@ static const VirtualMachine *vm_of(const struct user *u, const struct vm *vm)
 static void create_vm(struct user *u, struct vm *vm)
 {
 	const char *strategy = strategies[sim_rand(u->sim) % ARRAY_SIZE(strategies)];
-	CLEANUP(js_unrefp) struct json *body = NULL;
+	CLEANUP(js_unrefp)
+	struct json *body = NULL;
 	struct call *c;
 
 	if (vm_of(u, vm))
 		return; /* the old one is still going */
 	sim_trace(u->sim, "user: create %s (%s)", vm->name, strategy);
-	body = js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s, s:{s:{s:{s:s}}, s:{s:{s:{s:{s:s}}, s:{s:[{s:s, s:{}}]}}, "
+	body = js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s, s:{s:{s:{s:s}}, s:{s:{s:{s:{s:s}}, "
+		       "s:{s:[{s:s, s:{}}]}}, "
 		       "s:[{s:s, s:{}}], s:i, s:s}}}}",
-		       "apiVersion", "kubevirt.io/v1", "kind", "VirtualMachine", "metadata", "name", vm->name,
-		       "namespace", "default", "spec", "runStrategy", strategy, "template", "metadata", "labels",
-		       "app", vm->name, "spec", "domain", "resources", "requests", "memory", "128Mi", "devices",
-		       "interfaces", "name", "default", "masquerade", "networks", "name", "default", "pod",
+		       "apiVersion", "kubevirt.io/v1", "kind", "VirtualMachine", "metadata", "name",
+		       vm->name, "namespace", "default", "spec", "runStrategy", strategy,
+		       "template", "metadata", "labels", "app", vm->name, "spec", "domain",
+		       "resources", "requests", "memory", "128Mi", "devices", "interfaces", "name",
+		       "default", "masquerade", "networks", "name", "default", "pod",
 		       "terminationGracePeriodSeconds", 5, "evictionStrategy", "LiveMigrate");
 	vm->exists = true;
 	c = call_new(u, vm);
 	c->is_create = true;
-	started(u, kube_create(u->kube, &c->call, &api_kind_VirtualMachine, "default", body, on_reply, c, NULL));
+	started(u, kube_create(u->kube, &c->call, &api_kind_VirtualMachine, "default", body,
+			       on_reply, c, NULL));
 }
 
 static void set_strategy(struct user *u, struct vm *vm, const char *strategy)
@@ -240,12 +249,14 @@ static void request(struct user *u, struct vm *vm, const char *what, const char 
 		vm->stop_asked = now(u);
 	c->is_request = true;
 	snprintf(path, sizeof(path),
-		 "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines/%s/%s", vm->name, what);
-	started(u, kube_raw(u->kube, &c->call, "PUT", path, "application/json", body, strlen(body), 0, on_reply, c,
-			    NULL));
+		 "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines/%s/%s",
+		 vm->name, what);
+	started(u, kube_raw(u->kube, &c->call, "PUT", path, "application/json", body, strlen(body),
+			    0, on_reply, c, NULL));
 }
 
-static void delete_object(struct user *u, const struct api_kind *kind, const char *name, struct vm *vm)
+static void delete_object(struct user *u, const struct api_kind *kind, const char *name,
+			  struct vm *vm)
 {
 	struct call *c = call_new(u, kind == &api_kind_VirtualMachine ? vm : NULL);
 
@@ -261,7 +272,8 @@ static void delete_object(struct user *u, const struct api_kind *kind, const cha
 static void move_vm(struct user *u, struct vm *vm)
 {
 	char name[32];
-	CLEANUP(js_unrefp) struct json *body = NULL;
+	CLEANUP(js_unrefp)
+	struct json *body = NULL;
 	struct call *c;
 
 	if (!vmi_of(u, vm))
@@ -269,12 +281,12 @@ static void move_vm(struct user *u, struct vm *vm)
 	snprintf(name, sizeof(name), "move-%u", ++u->n_moves);
 	sim_trace(u->sim, "user: move %s (%s)", vm->name, name);
 	body = js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s}}", "apiVersion", "kubevirt.io/v1", "kind",
-		       "VirtualMachineInstanceMigration", "metadata", "name", name, "namespace", "default",
-		       "spec", "vmiName", vm->name);
+		       "VirtualMachineInstanceMigration", "metadata", "name", name, "namespace",
+		       "default", "spec", "vmiName", vm->name);
 	c = call_new(u, NULL);
 	c->may_be_refused = true; /* not running, or a move is under way */
-	started(u, kube_create(u->kube, &c->call, &api_kind_VirtualMachineInstanceMigration, "default", body,
-			       on_reply, c, NULL));
+	started(u, kube_create(u->kube, &c->call, &api_kind_VirtualMachineInstanceMigration,
+			       "default", body, on_reply, c, NULL));
 }
 
 static void cancel_move(struct user *u)
@@ -283,12 +295,14 @@ static void cancel_move(struct user *u)
 	struct kiter it;
 	unsigned n = 0;
 
-	kcache_list(checker_truth(u->sim->checker), &api_kind_VirtualMachineInstanceMigration, "default", &it);
+	kcache_list(checker_truth(u->sim->checker), &api_kind_VirtualMachineInstanceMigration,
+		    "default", &it);
 	for (const struct kobj *o; (o = kiter_next(&it));)
 		if (!kobj_is_going(o) && sim_rand(u->sim) % ++n == 0)
 			pick = kobj_typed(o);
 	if (pick)
-		delete_object(u, &api_kind_VirtualMachineInstanceMigration, pick->metadata.name, NULL);
+		delete_object(u, &api_kind_VirtualMachineInstanceMigration, pick->metadata.name,
+			      NULL);
 }
 
 static struct guest *some_guest(struct user *u, const struct vm *vm)
@@ -456,12 +470,13 @@ const char *user_unfulfilled(const struct user *u, const struct kcache *truth)
 		const char *phase = vmi ? vmi->status.phase : NULL;
 
 		if (vm->wish == WISH_RUNNING && !str_eq(phase, "Running")) {
-			snprintf(why, sizeof(why), "%s should run and is '%s'", vm->name, phase ? phase : "absent");
+			snprintf(why, sizeof(why), "%s should run and is '%s'", vm->name,
+				 phase ? phase : "absent");
 			return why;
 		}
 		if (vm->wish == WISH_STOPPED && vmi) {
-			snprintf(why, sizeof(why), "%s should be stopped and has a VMI in '%s'", vm->name,
-				 phase ? phase : "");
+			snprintf(why, sizeof(why), "%s should be stopped and has a VMI in '%s'",
+				 vm->name, phase ? phase : "");
 			return why;
 		}
 		if (vm->wish == WISH_GONE && (vmi || vm_of(u, vm))) {

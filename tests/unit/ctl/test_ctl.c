@@ -47,7 +47,8 @@ static enum rc reconcile(const struct view *v, const char *ns, const char *name,
 		return err_set(err, fx.fail_with, "told to fail");
 	if (!cm || !str_eq(api_label(&cm->metadata, "want"), "1")) {
 		if (pod)
-			return plan_delete(out, &api_kind_Pod, ns, name, pod->metadata.uid, -1, NULL);
+			return plan_delete(out, &api_kind_Pod, ns, name, pod->metadata.uid, -1,
+					   NULL);
 		return RC_OK;
 	}
 	if (str_eq(api_label(&cm->metadata, "later"), "1"))
@@ -63,11 +64,14 @@ static enum rc reconcile(const struct view *v, const char *ns, const char *name,
 }
 
 static const struct ctl_map maps[] = {{&api_kind_Pod, NULL}, {NULL, NULL}};
-static const struct ctl_def def = {
-	.name = "small", .primary = &api_kind_ConfigMap, .reconcile = reconcile, .maps = maps, .parallel = 2};
+static const struct ctl_def def = {.name = "small",
+				   .primary = &api_kind_ConfigMap,
+				   .reconcile = reconcile,
+				   .maps = maps,
+				   .parallel = 2};
 
-static void on_failure(const struct ctl_def *d, const char *ns, const char *name, const struct err *err,
-		       unsigned in_a_row, void *arg)
+static void on_failure(const struct ctl_def *d, const char *ns, const char *name,
+		       const struct err *err, unsigned in_a_row, void *arg)
 {
 	(void)d;
 	(void)ns;
@@ -90,11 +94,15 @@ static void start(void)
 {
 	static const struct ctl_def *const defs[] = {&def};
 
-	assert_int_equal(kcache_new(&fx.cache, fx.loop, fx.kube, &(struct kcache_opts){.seed = 1}, NULL), RC_OK);
-	assert_int_equal(ctl_new(&fx.ctl, fx.loop, fx.kube, fx.cache, defs, 1,
-				 &(struct ctl_opts){.component = "t", .seed = 1, .on_failure = on_failure, .arg = &fx},
-				 NULL),
-			 RC_OK);
+	assert_int_equal(
+		kcache_new(&fx.cache, fx.loop, fx.kube, &(struct kcache_opts){.seed = 1}, NULL),
+		RC_OK);
+	assert_int_equal(
+		ctl_new(&fx.ctl, fx.loop, fx.kube, fx.cache, defs, 1,
+			&(struct ctl_opts){
+				.component = "t", .seed = 1, .on_failure = on_failure, .arg = &fx},
+			NULL),
+		RC_OK);
 	assert_int_equal(ctl_start(fx.ctl, NULL), RC_OK);
 	step();
 }
@@ -121,18 +129,21 @@ static void teardown(void)
 	loop_free(fx.loop);
 }
 
-#define CM "{\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"%s\",\"namespace\":\"ns\",\"uid\":\"u%s\"," \
-	   "\"resourceVersion\":\"%d\",\"labels\":{\"%s\":\"1\",\"want\":\"1\"}}}"
-#define POD "{\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\",\"namespace\":\"ns\",\"uid\":\"p%s\"," \
-	    "\"resourceVersion\":\"%d\",\"ownerReferences\":[{\"controller\":true,\"uid\":\"u%s\"," \
-	    "\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"name\":\"%s\"}]}}"
-#define CMS "GET /api/v1/configmaps"
+#define CM                                                                                        \
+	"{\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"%s\",\"namespace\":\"ns\",\"uid\":\"u%" \
+	"s\","                                                                                    \
+	"\"resourceVersion\":\"%d\",\"labels\":{\"%s\":\"1\",\"want\":\"1\"}}}"
+#define POD                                                                                     \
+	"{\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\",\"namespace\":\"ns\",\"uid\":\"p%s\"," \
+	"\"resourceVersion\":\"%d\",\"ownerReferences\":[{\"controller\":true,\"uid\":\"u%s\"," \
+	"\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"name\":\"%s\"}]}}"
+#define CMS  "GET /api/v1/configmaps"
 #define PODS "GET /api/v1/pods"
 
 static void answer_list(const char *what, const char *items)
 {
-	fake_answer(fake_find(&fx.fake, what), 200, "{\"metadata\":{\"resourceVersion\":\"10\"},\"items\":[%s]}",
-		    items);
+	fake_answer(fake_find(&fx.fake, what), 200,
+		    "{\"metadata\":{\"resourceVersion\":\"10\"},\"items\":[%s]}", items);
 	step();
 }
 
@@ -194,7 +205,8 @@ static void conflicts_look_again_and_are_not_reported(void **state)
 	fake_event(fake_find(&fx.fake, CMS), "ADDED", CM, "a", "a", 11, "x");
 	step();
 	for (int i = 0; i < 5; i++) {
-		fake_answer(fake_find(&fx.fake, "POST "), 409, "{\"kind\":\"Status\",\"reason\":\"Conflict\"}");
+		fake_answer(fake_find(&fx.fake, "POST "), 409,
+			    "{\"kind\":\"Status\",\"reason\":\"Conflict\"}");
 		while (!fake_open(&fx.fake) || fx.reconciles < (unsigned)i + 2)
 			assert_int_equal(loop_step(fx.loop, USEC_PER_SEC, NULL, NULL), RC_OK);
 	}
@@ -271,8 +283,10 @@ static void a_crash_in_the_middle_is_clean_and_repeats_nothing(void **state)
 	snprintf(items, sizeof(items), CM, "a", "a", 11, "x");
 	answer_list(CMS, items);
 	answer_list(PODS, ""); /* stale: the pod is there */
-	fake_answer(fake_find(&fx.fake, "POST "), 409, "{\"kind\":\"Status\",\"reason\":\"AlreadyExists\"}");
-	fake_answer(fake_find(&fx.fake, "GET /api/v1/namespaces/ns/pods/a"), 200, POD, "a", "a", 12, "a", "a");
+	fake_answer(fake_find(&fx.fake, "POST "), 409,
+		    "{\"kind\":\"Status\",\"reason\":\"AlreadyExists\"}");
+	fake_answer(fake_find(&fx.fake, "GET /api/v1/namespaces/ns/pods/a"), 200, POD, "a", "a", 12,
+		    "a", "a");
 	step();
 	assert_true(ctl_is_idle(fx.ctl));
 	assert_int_equal(fx.failures, 0);
@@ -281,7 +295,8 @@ static void a_crash_in_the_middle_is_clean_and_repeats_nothing(void **state)
 
 static void metrics_name_every_controller(void **state)
 {
-	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(65536);
+	CLEANUP(sbuf_fini)
+	struct sbuf b = SBUF_INIT(65536);
 
 	(void)state;
 	setup();
@@ -292,7 +307,8 @@ static void metrics_name_every_controller(void **state)
 	step();
 	ctl_metrics(fx.ctl, &b);
 	assert_int_equal(sbuf_rc(&b), RC_OK);
-	assert_non_null(strstr(sbuf_str(&b), "ferry_ctl_reconciles_total{controller=\"small\"} 1\n"));
+	assert_non_null(
+		strstr(sbuf_str(&b), "ferry_ctl_reconciles_total{controller=\"small\"} 1\n"));
 	assert_non_null(strstr(sbuf_str(&b), "ferry_cache_events_total{what=\"list\"} 2\n"));
 	teardown();
 }

@@ -36,7 +36,7 @@ static int start(struct daemon **d, const char *health, int argc, ...)
 {
 	struct daemon_def def = {"ferry-test", "tests", options, .health = health};
 	static struct daemon_def kept;
-	char *argv[16] = {(char *)(uintptr_t)"ferry-test"};
+	char *argv[16] = {(char *)(uintptr_t) "ferry-test"};
 	va_list ap;
 
 	va_start(ap, argc);
@@ -99,9 +99,13 @@ static void fetch(struct get *g, const char *socket, const char *path)
 	char url[64];
 
 	snprintf(url, sizeof(url), "http://localhost%s", path);
-	assert_int_equal(http_client_new(&c, daemon_loop(g->d), &(struct http_client_config){.unix_path = socket}, NULL),
+	assert_int_equal(http_client_new(&c, daemon_loop(g->d),
+					 &(struct http_client_config){.unix_path = socket}, NULL),
 			 RC_OK);
-	assert_int_equal(http_call(c, &slot, &(struct http_call){.url = url, .done = on_done, .arg = g}, NULL), RC_OK);
+	assert_int_equal(http_call(c, &slot,
+				   &(struct http_call){.url = url, .done = on_done, .arg = g},
+				   NULL),
+			 RC_OK);
 	assert_int_equal(daemon_run(g->d), 7);
 	http_slot_free(slot);
 	http_client_free(c);
@@ -122,7 +126,7 @@ static void health_and_metrics_are_served(void **state)
 	snprintf(socket, sizeof(socket), "%s/health", dir);
 	snprintf(where, sizeof(where), "unix:%s", socket);
 	assert_int_equal(start(&g.d, where, 1, "--server=x"), 0);
-	daemon_on_metrics(g.d, metrics, (void *)(uintptr_t)"ferry_mine 1\n");
+	daemon_on_metrics(g.d, metrics, (void *)(uintptr_t) "ferry_mine 1\n");
 	daemon_set_unready(g.d, "still loading");
 	fetch(&g, socket, "/healthz");
 	assert_int_equal(g.status, 200);

@@ -37,9 +37,12 @@ struct fixture {
 
 static struct fixture fx;
 
-#define POD "{\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\",\"namespace\":\"ns\",\"uid\":\"%s\"," \
-	    "\"resourceVersion\":\"%d\",\"ownerReferences\":[{\"controller\":true,\"uid\":\"%s\",\"name\":\"o\"}]}}"
-#define STATUS "{\"kind\":\"Status\",\"reason\":\"%s\",\"message\":\"no\",\"details\":{\"name\":\"%s\"}}"
+#define POD                                                                                    \
+	"{\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\",\"namespace\":\"ns\",\"uid\":\"%s\"," \
+	"\"resourceVersion\":\"%d\",\"ownerReferences\":[{\"controller\":true,\"uid\":\"%s\"," \
+	"\"name\":\"o\"}]}}"
+#define STATUS \
+	"{\"kind\":\"Status\",\"reason\":\"%s\",\"message\":\"no\",\"details\":{\"name\":\"%s\"}}"
 
 static void step(void)
 {
@@ -51,18 +54,23 @@ static void step(void)
 
 static void setup(void)
 {
-	struct exec_opts opts = {.component = "test", .event_burst = 3, .event_refill = 10 * USEC_PER_SEC};
+	struct exec_opts opts = {
+		.component = "test", .event_burst = 3, .event_refill = 10 * USEC_PER_SEC};
 
 	memset(&fx, 0, sizeof(fx));
 	plan_init(&fx.plan);
 	assert_int_equal(loop_new(&fx.loop, LOOP_VIRTUAL, NULL), RC_OK);
 	assert_int_equal(kube_new_over(&fx.kube, fx.loop, &fake_transport, &fx.fake, NULL), RC_OK);
-	assert_int_equal(kcache_new(&fx.cache, fx.loop, fx.kube, &(struct kcache_opts){.seed = 1}, NULL), RC_OK);
-	assert_int_equal(kcache_add(fx.cache, &(struct kcache_source){.kind = &api_kind_Pod}, NULL), RC_OK);
+	assert_int_equal(
+		kcache_new(&fx.cache, fx.loop, fx.kube, &(struct kcache_opts){.seed = 1}, NULL),
+		RC_OK);
+	assert_int_equal(kcache_add(fx.cache, &(struct kcache_source){.kind = &api_kind_Pod}, NULL),
+			 RC_OK);
 	assert_int_equal(kcache_start(fx.cache, NULL), RC_OK);
 	step();
 	fake_answer(fake_find(&fx.fake, "GET /api/v1/pods"), 200,
-		    "{\"metadata\":{\"resourceVersion\":\"10\"},\"items\":[" POD "]}", "a", "ua", 5, "w");
+		    "{\"metadata\":{\"resourceVersion\":\"10\"},\"items\":[" POD "]}", "a", "ua", 5,
+		    "w");
 	step();
 	assert_int_equal(exec_new(&fx.exec, fx.loop, fx.kube, fx.cache, &opts, NULL), RC_OK);
 }
@@ -132,7 +140,8 @@ static void operations_go_in_order_and_feed_the_cache(void **state)
 	plan_delete(&fx.plan, &api_kind_Pod, "ns", "a", "ua", -1, NULL);
 	go();
 	/* The first is on the wire already, without a turn of the loop. */
-	fake_answer(fake_find(&fx.fake, "POST /api/v1/namespaces/ns/pods"), 201, POD, "b", "ub", 11, "w");
+	fake_answer(fake_find(&fx.fake, "POST /api/v1/namespaces/ns/pods"), 201, POD, "b", "ub", 11,
+		    "w");
 	assert_non_null(cached("b"));
 	assert_int_equal(fx.ends, 0);
 	fake_answer(fake_find(&fx.fake, "DELETE /api/v1/namespaces/ns/pods/a"), 200,
@@ -166,28 +175,32 @@ static void a_create_that_exists_already_is_fine_when_it_is_ours(void **state)
 	plan_create(&fx.plan, &api_kind_Pod, new_pod("b", "w"));
 	go();
 	fake_answer(fake_find(&fx.fake, "POST "), 409, STATUS, "AlreadyExists", "b");
-	fake_answer(fake_find(&fx.fake, "GET /api/v1/namespaces/ns/pods/b"), 200, POD, "b", "ub", 11, "w");
+	fake_answer(fake_find(&fx.fake, "GET /api/v1/namespaces/ns/pods/b"), 200, POD, "b", "ub",
+		    11, "w");
 	assert_int_equal(fx.rc, RC_OK);
 	assert_non_null(cached("b")); /* so that it is not tried again */
 
 	plan_create(&fx.plan, &api_kind_Pod, new_pod("c", "w"));
 	go();
 	fake_answer(fake_find(&fx.fake, "POST "), 409, STATUS, "AlreadyExists", "c");
-	fake_answer(fake_find(&fx.fake, "GET /api/v1/namespaces/ns/pods/c"), 200, POD, "c", "uc", 12, "other");
+	fake_answer(fake_find(&fx.fake, "GET /api/v1/namespaces/ns/pods/c"), 200, POD, "c", "uc",
+		    12, "other");
 	assert_int_equal(fx.rc, RC_EXISTS);
 
 	/* Without an owner the name is the claim: look again at what holds it. */
 	plan_create(&fx.plan, &api_kind_Pod, new_pod("d", NULL));
 	go();
 	fake_answer(fake_find(&fx.fake, "POST "), 409, STATUS, "AlreadyExists", "d");
-	fake_answer(fake_find(&fx.fake, "GET /api/v1/namespaces/ns/pods/d"), 200, POD, "d", "ud", 13, "x");
+	fake_answer(fake_find(&fx.fake, "GET /api/v1/namespaces/ns/pods/d"), 200, POD, "d", "ud",
+		    13, "x");
 	assert_int_equal(fx.rc, RC_CONFLICT);
 	assert_non_null(cached("d"));
 
 	plan_create(&fx.plan, &api_kind_Pod, new_pod("e", "w"));
 	go();
 	fake_answer(fake_find(&fx.fake, "POST "), 409, STATUS, "AlreadyExists", "e");
-	fake_answer(fake_find(&fx.fake, "GET /api/v1/namespaces/ns/pods/e"), 404, STATUS, "NotFound", "e");
+	fake_answer(fake_find(&fx.fake, "GET /api/v1/namespaces/ns/pods/e"), 404, STATUS,
+		    "NotFound", "e");
 	assert_int_equal(fx.rc, RC_CONFLICT);
 	teardown();
 }
@@ -216,7 +229,8 @@ static void conflicts_and_lost_objects_mean_look_again(void **state)
 	/* An unknown path is not an object that is gone. */
 	plan_delete(&fx.plan, &api_kind_Pod, "ns", "b", "ub", -1, NULL);
 	go();
-	fake_answer(fake_find(&fx.fake, "DELETE "), 404, "{\"kind\":\"Status\",\"reason\":\"NotFound\"}");
+	fake_answer(fake_find(&fx.fake, "DELETE "), 404,
+		    "{\"kind\":\"Status\",\"reason\":\"NotFound\"}");
 	assert_int_equal(fx.rc, RC_NOT_FOUND);
 	teardown();
 }
@@ -231,10 +245,12 @@ static void two_updates_of_one_object_chain_their_versions(void **state)
 	plan_label("2");
 	go();
 	op = fake_find(&fx.fake, "PATCH ");
-	assert_string_equal(op->body, "{\"metadata\":{\"labels\":{\"x\":\"1\"},\"uid\":\"ua\",\"resourceVersion\":\"5\"}}");
+	assert_string_equal(op->body, "{\"metadata\":{\"labels\":{\"x\":\"1\"},\"uid\":\"ua\","
+				      "\"resourceVersion\":\"5\"}}");
 	fake_answer(op, 200, POD, "a", "ua", 11, "w");
 	op = fake_find(&fx.fake, "PATCH ");
-	assert_string_equal(op->body, "{\"metadata\":{\"labels\":{\"x\":\"2\"},\"uid\":\"ua\",\"resourceVersion\":\"11\"}}");
+	assert_string_equal(op->body, "{\"metadata\":{\"labels\":{\"x\":\"2\"},\"uid\":\"ua\","
+				      "\"resourceVersion\":\"11\"}}");
 	fake_answer(op, 200, POD, "a", "ua", 12, "w");
 	assert_int_equal(fx.rc, RC_OK);
 	assert_string_equal(cached("a")->metadata.resourceVersion, "12");
@@ -250,7 +266,8 @@ static void a_bind_reads_the_pod_back(void **state)
 	fake_answer(fake_find(&fx.fake, "POST /api/v1/namespaces/ns/pods/a/binding"), 201,
 		    "{\"kind\":\"Status\",\"status\":\"Success\"}");
 	fake_answer(fake_find(&fx.fake, "GET /api/v1/namespaces/ns/pods/a"), 200,
-		    "{\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\",\"namespace\":\"ns\",\"uid\":\"ua\","
+		    "{\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\",\"namespace\":\"ns\",\"uid\":"
+		    "\"ua\","
 		    "\"resourceVersion\":\"11\"},\"spec\":{\"nodeName\":\"n1\"}}");
 	assert_int_equal(fx.rc, RC_OK);
 	assert_string_equal(cached("a")->spec.nodeName, "n1");
@@ -311,7 +328,8 @@ static void say(const char *reason, const char *text)
 
 static int64_t count_in(const struct fake_op *op)
 {
-	CLEANUP(js_unrefp) struct json *j = NULL;
+	CLEANUP(js_unrefp)
+	struct json *j = NULL;
 
 	assert_int_equal(js_parse(op->body, strlen(op->body), &j, NULL), RC_OK);
 	return js_get_int(j, "count", -1);
@@ -359,7 +377,8 @@ static void a_predecessors_event_is_counted_on(void **state)
 
 static void floods_are_cut_and_counted(void **state)
 {
-	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(65536);
+	CLEANUP(sbuf_fini)
+	struct sbuf b = SBUF_INIT(65536);
 	char text[16];
 
 	(void)state;

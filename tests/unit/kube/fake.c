@@ -11,8 +11,8 @@
 
 #include "base/str.h"
 
-static enum rc start(struct fake *f, const struct kube_request *rq, kube_done_fn done, kube_data_fn data,
-		     void *arg, void **out, struct err *err)
+static enum rc start(struct fake *f, const struct kube_request *rq, kube_done_fn done,
+		     kube_data_fn data, void *arg, void **out, struct err *err)
 {
 	struct fake_op *op = &f->ops[f->n];
 
@@ -38,7 +38,8 @@ static enum rc fake_request(void *ctx, const struct kube_request *rq, kube_done_
 }
 
 static enum rc fake_watch_open(void *ctx, const struct kube_request *rq,
-			       const struct kube_stream_fns *fns, void *arg, void **op, struct err *err)
+			       const struct kube_stream_fns *fns, void *arg, void **op,
+			       struct err *err)
 {
 	return start(ctx, rq, fns->on_end, fns->on_data, arg, op, err);
 }

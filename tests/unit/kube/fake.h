@@ -15,13 +15,13 @@ struct fake_op {
 	kube_done_fn done; /* also a stream's end */
 	kube_data_fn data; /* NULL: a request */
 	void *arg;
-	bool open;	/* not answered, not cancelled */
+	bool open; /* not answered, not cancelled */
 	bool cancelled;
 };
 
 struct fake {
 	struct fake_op ops[FAKE_MAX];
-	size_t n; /* ever started */
+	size_t n;	 /* ever started */
 	unsigned refuse; /* the next ones fail to start */
 };
 

@@ -31,17 +31,22 @@ struct fixture {
 
 static struct fixture fx;
 
-#define LIST "GET /api/v1/pods?limit="
+#define LIST  "GET /api/v1/pods?limit="
 #define WATCH "GET /api/v1/pods?watch=true"
-#define POD "{\"metadata\":{\"name\":\"%s\",\"namespace\":\"ns\",\"uid\":\"%s\",\"resourceVersion\":\"%d\"," \
-	    "\"labels\":{\"app\":\"%s\"}}}"
+#define POD                                                                                       \
+	"{\"metadata\":{\"name\":\"%s\",\"namespace\":\"ns\",\"uid\":\"%s\",\"resourceVersion\":" \
+	"\"%d\","                                                                                 \
+	"\"labels\":{\"app\":\"%s\"}}}"
 
 static void on_change(const struct kobj *old, const struct kobj *new, void *arg)
 {
 	size_t n = strlen(fx.log);
 
 	assert_ptr_equal(arg, &fx);
-	snprintf(fx.log + n, sizeof(fx.log) - n, "%c%s ", !old ? '+' : new ? '~' : '-',
+	snprintf(fx.log + n, sizeof(fx.log) - n, "%c%s ",
+		 !old  ? '+'
+		 : new ? '~'
+		       : '-',
 		 kobj_name(new ? new : old));
 }
 
@@ -66,7 +71,8 @@ static void wait_for(const char *prefix)
 		for (size_t n = fx.fake.n; n-- > 0;) {
 			char line[600];
 
-			snprintf(line, sizeof(line), "%s %s", fx.fake.ops[n].method, fx.fake.ops[n].path);
+			snprintf(line, sizeof(line), "%s %s", fx.fake.ops[n].method,
+				 fx.fake.ops[n].path);
 			if (fx.fake.ops[n].open && str_has_prefix(line, prefix))
 				return;
 		}
@@ -91,7 +97,8 @@ static void setup_with(const struct kcache_source *src)
 	assert_int_equal(kcache_new(&fx.cache, fx.loop, fx.kube, &opts, NULL), RC_OK);
 	assert_int_equal(kcache_add(fx.cache, src, NULL), RC_OK);
 	assert_int_equal(kcache_index_label(fx.cache, &api_kind_Pod, "app", NULL), RC_OK);
-	assert_int_equal(kcache_on(fx.cache, &fx.handler, &api_kind_Pod, on_change, &fx, NULL), RC_OK);
+	assert_int_equal(kcache_on(fx.cache, &fx.handler, &api_kind_Pod, on_change, &fx, NULL),
+			 RC_OK);
 	kcache_on_synced(fx.cache, on_synced, &fx);
 	assert_int_equal(kcache_start(fx.cache, NULL), RC_OK);
 }
@@ -119,8 +126,10 @@ static void expect_log(const char *text)
 
 static void answer_list(int rv, const char *items)
 {
-	fake_answer(want(LIST), 200, "{\"kind\":\"PodList\",\"metadata\":{\"resourceVersion\":\"%d\"},\"items\":[%s]}",
-		    rv, items);
+	fake_answer(
+		want(LIST), 200,
+		"{\"kind\":\"PodList\",\"metadata\":{\"resourceVersion\":\"%d\"},\"items\":[%s]}",
+		rv, items);
 }
 
 static const Pod *pod(const char *name)
@@ -141,8 +150,10 @@ static void start_with_a_at_5(void)
 
 static void feed(const char *name, const char *uid, int rv, const char *app)
 {
-	CLEANUP(js_unrefp) struct json *j = NULL;
-	CLEANUP(kobj_unrefp) struct kobj *o = NULL;
+	CLEANUP(js_unrefp)
+	struct json *j = NULL;
+	CLEANUP(kobj_unrefp)
+	struct kobj *o = NULL;
 	char text[512];
 
 	snprintf(text, sizeof(text), POD, name, uid, rv, app);
@@ -159,8 +170,10 @@ static void a_list_in_pages_then_events(void **state)
 	(void)state;
 	setup();
 	snprintf(item, sizeof(item), POD, "a", "ua", 5, "x");
-	fake_answer(want(LIST), 200,
-		    "{\"metadata\":{\"resourceVersion\":\"10\",\"continue\":\"tok\"},\"items\":[%s]}", item);
+	fake_answer(
+		want(LIST), 200,
+		"{\"metadata\":{\"resourceVersion\":\"10\",\"continue\":\"tok\"},\"items\":[%s]}",
+		item);
 	assert_false(kcache_is_synced(fx.cache));
 	snprintf(item, sizeof(item), POD, "b", "ub", 6, "y");
 	fake_answer(want("GET /api/v1/pods?continue=tok&limit="), 200,
@@ -197,8 +210,10 @@ static void indexes_follow_the_objects(void **state)
 	kcache_by(fx.cache, &api_kind_Pod, "app", "z", &it);
 	assert_string_equal(kobj_name(kiter_next(&it)), "a");
 	fake_event(op, "ADDED",
-		   "{\"metadata\":{\"name\":\"b\",\"namespace\":\"other\",\"uid\":\"ub\",\"resourceVersion\":"
-		   "\"12\",\"ownerReferences\":[{\"uid\":\"o1\",\"kind\":\"K\",\"name\":\"n\"},{\"uid\":\"o2\"}]}}");
+		   "{\"metadata\":{\"name\":\"b\",\"namespace\":\"other\",\"uid\":\"ub\","
+		   "\"resourceVersion\":"
+		   "\"12\",\"ownerReferences\":[{\"uid\":\"o1\",\"kind\":\"K\",\"name\":\"n\"},{"
+		   "\"uid\":\"o2\"}]}}");
 	kcache_by_owner(fx.cache, &api_kind_Pod, "o2", &it);
 	assert_string_equal(kobj_name(kiter_next(&it)), "b");
 	kcache_list(fx.cache, &api_kind_Pod, "other", &it);
@@ -207,7 +222,9 @@ static void indexes_follow_the_objects(void **state)
 	kcache_list(fx.cache, &api_kind_Pod, NULL, &it);
 	assert_string_equal(kobj_name(kiter_next(&it)), "a");
 	assert_string_equal(kobj_name(kiter_next(&it)), "b");
-	fake_event(op, "DELETED", "{\"metadata\":{\"name\":\"b\",\"namespace\":\"other\",\"resourceVersion\":\"13\"}}");
+	fake_event(op, "DELETED",
+		   "{\"metadata\":{\"name\":\"b\",\"namespace\":\"other\",\"resourceVersion\":"
+		   "\"13\"}}");
 	kcache_by_owner(fx.cache, &api_kind_Pod, "o1", &it);
 	assert_null(kiter_next(&it));
 	teardown();
@@ -370,17 +387,21 @@ static void an_answer_that_says_deleted_removes(void **state)
 {
 	(void)state;
 	start_with_a_at_5();
-	CLEANUP(js_unrefp) struct json *j =
-		js_pack("{s:{s:s,s:s,s:s,s:s,s:s,s:i}}", "metadata", "name", "a", "namespace", "ns", "uid", "ua",
-			"resourceVersion", "20", "deletionTimestamp", "2026-01-01T00:00:00Z",
-			"deletionGracePeriodSeconds", 30);
-	CLEANUP(kobj_unrefp) struct kobj *going = NULL;
-	CLEANUP(kobj_unrefp) struct kobj *gone = NULL;
+	CLEANUP(js_unrefp)
+	struct json *j =
+		js_pack("{s:{s:s,s:s,s:s,s:s,s:s,s:i}}", "metadata", "name", "a", "namespace", "ns",
+			"uid", "ua", "resourceVersion", "20", "deletionTimestamp",
+			"2026-01-01T00:00:00Z", "deletionGracePeriodSeconds", 30);
+	CLEANUP(kobj_unrefp)
+	struct kobj *going = NULL;
+	CLEANUP(kobj_unrefp)
+	struct kobj *gone = NULL;
 
 	assert_int_equal(kobj_decode(&going, &api_kind_Pod, j, NULL), RC_OK);
 	assert_int_equal(kcache_feed(fx.cache, going, NULL), RC_OK);
 	expect_log("~a "); /* its grace period runs */
-	assert_int_equal(js_set(js_get(j, "metadata"), "deletionGracePeriodSeconds", js_new_int(0)), RC_OK);
+	assert_int_equal(js_set(js_get(j, "metadata"), "deletionGracePeriodSeconds", js_new_int(0)),
+			 RC_OK);
 	assert_int_equal(js_set(js_get(j, "metadata"), "resourceVersion", js_new_str("21")), RC_OK);
 	assert_int_equal(kobj_decode(&gone, &api_kind_Pod, j, NULL), RC_OK);
 	assert_int_equal(kcache_feed(fx.cache, gone, NULL), RC_OK);
@@ -431,7 +452,8 @@ static void a_narrowed_source_takes_own_writes_only_for_what_it_holds(void **sta
 	char items[512];
 
 	(void)state;
-	setup_with(&(struct kcache_source){.kind = &api_kind_Pod, .field_selector = "spec.nodeName=n1"});
+	setup_with(&(struct kcache_source){.kind = &api_kind_Pod,
+					   .field_selector = "spec.nodeName=n1"});
 	snprintf(items, sizeof(items), POD, "a", "ua", 5, "x");
 	fake_answer(want("GET /api/v1/pods?fieldSelector=spec.nodeName%3Dn1&limit="), 200,
 		    "{\"metadata\":{\"resourceVersion\":\"10\"},\"items\":[%s]}", items);
@@ -522,8 +544,8 @@ static void truth_step(void)
 	snprintf(uid, sizeof(uid), "u%u-%d", i, truth.uid[i]);
 	truth.obj_rv[i] = *type == 'D' ? 0 : truth.rv;
 	snprintf(obj, sizeof(obj), POD, name, uid, truth.rv, "x");
-	snprintf(truth.history[truth.rv], sizeof(truth.history[0]), "{\"type\":\"%s\",\"object\":%s}\n", type,
-		 obj);
+	snprintf(truth.history[truth.rv], sizeof(truth.history[0]),
+		 "{\"type\":\"%s\",\"object\":%s}\n", type, obj);
 	/* Half of the writes are our own: the answer comes before the event, or gets lost. */
 	if (pick(2) && kcache_is_synced(fx.cache)) {
 		if (*type == 'D')
@@ -552,10 +574,12 @@ static void serve(bool faults)
 
 				snprintf(uid, sizeof(uid), "u%u-%d", i, truth.uid[i]);
 				if (truth.obj_rv[i])
-					n += (size_t)snprintf(items + n, sizeof(items) - n, "%s" POD,
-							      n ? "," : "", name, uid, truth.obj_rv[i], "x");
+					n += (size_t)snprintf(items + n, sizeof(items) - n,
+							      "%s" POD, n ? "," : "", name, uid,
+							      truth.obj_rv[i], "x");
 			}
-			fake_answer(op, 200, "{\"metadata\":{\"resourceVersion\":\"%d\"},\"items\":[%s]}",
+			fake_answer(op, 200,
+				    "{\"metadata\":{\"resourceVersion\":\"%d\"},\"items\":[%s]}",
 				    truth.rv, items);
 		} else if (from) {
 			/* The type field remembers how far this stream was served. */
@@ -609,9 +633,11 @@ static void random_faults_end_in_the_truth(void **state)
 		for (unsigned i = 0; i < 6; i++) {
 			const Pod *p = pod((char[]){(char)('a' + i), '\0'});
 
-			if (!truth.obj_rv[i] != !p || (p && atoi(p->metadata.resourceVersion) != truth.obj_rv[i]))
+			if (!truth.obj_rv[i] != !p ||
+			    (p && atoi(p->metadata.resourceVersion) != truth.obj_rv[i]))
 				fail_msg("round %d: %c is %s, should be %d", (int)round, 'a' + i,
-					 p ? p->metadata.resourceVersion : "absent", truth.obj_rv[i]);
+					 p ? p->metadata.resourceVersion : "absent",
+					 truth.obj_rv[i]);
 		}
 		teardown();
 	}
@@ -619,7 +645,8 @@ static void random_faults_end_in_the_truth(void **state)
 
 static enum rc use_once(void)
 {
-	CLEANUP(js_unrefp) struct json *j = NULL;
+	CLEANUP(js_unrefp)
+	struct json *j = NULL;
 	struct kcache *c = NULL;
 	struct kobj *o = NULL;
 	char text[512];

@@ -70,7 +70,8 @@ static void on_reply(const struct kube_reply *r, void *arg)
 static void get_pod(void)
 {
 	fx.call = kube_call_free(fx.call);
-	assert_int_equal(kube_get(fx.kube, &fx.call, &api_kind_Pod, "ns", "p", on_reply, &fx, NULL), RC_OK);
+	assert_int_equal(kube_get(fx.kube, &fx.call, &api_kind_Pod, "ns", "p", on_reply, &fx, NULL),
+			 RC_OK);
 }
 
 static void answers_are_decoded(void **state)
@@ -95,9 +96,9 @@ static void a_status_becomes_rc_reason_and_message(void **state)
 		const char *reason;
 		enum rc rc;
 	} table[] = {
-		{404, "NotFound", RC_NOT_FOUND}, {409, "AlreadyExists", RC_EXISTS},
-		{409, "Conflict", RC_CONFLICT},	 {410, "Expired", RC_EXPIRED},
-		{422, "Invalid", RC_INVALID},	 {403, "Forbidden", RC_FORBIDDEN},
+		{404, "NotFound", RC_NOT_FOUND},   {409, "AlreadyExists", RC_EXISTS},
+		{409, "Conflict", RC_CONFLICT},	   {410, "Expired", RC_EXPIRED},
+		{422, "Invalid", RC_INVALID},	   {403, "Forbidden", RC_FORBIDDEN},
 		{429, "TooManyRequests", RC_BUSY},
 	};
 
@@ -106,7 +107,8 @@ static void a_status_becomes_rc_reason_and_message(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
 		get_pod();
 		fake_answer(fake_find(&fx.fake, "GET "), table[i].status,
-			    "{\"kind\":\"Status\",\"status\":\"Failure\",\"message\":\"pods \\\"p\\\" say no\","
+			    "{\"kind\":\"Status\",\"status\":\"Failure\",\"message\":\"pods "
+			    "\\\"p\\\" say no\","
 			    "\"reason\":\"%s\",\"details\":{\"retryAfterSeconds\":3}}",
 			    table[i].reason);
 		assert_int_equal(fx.rc, table[i].rc);
@@ -173,7 +175,8 @@ static void a_client_that_goes_cancels_what_is_in_flight(void **state)
 	setup();
 	get_pod();
 	/* Without a handle. */
-	assert_int_equal(kube_get(fx.kube, NULL, &api_kind_Pod, "ns", "q", on_reply, &fx, NULL), RC_OK);
+	assert_int_equal(kube_get(fx.kube, NULL, &api_kind_Pod, "ns", "q", on_reply, &fx, NULL),
+			 RC_OK);
 	fx.kube = kube_free(fx.kube);
 	assert_int_equal(fake_open(&fx.fake), 0);
 	assert_int_equal(fx.replies, 0);
@@ -182,35 +185,47 @@ static void a_client_that_goes_cancels_what_is_in_flight(void **state)
 
 static void requests_look_as_the_api_wants_them(void **state)
 {
-	const struct kube_delete_opts del = {
-		.grace_seconds = 0, .propagation = "Foreground", .uid = "u1", .resource_version = "7"};
-	const struct kube_list_opts list = {
-		.label_selector = "a in (b,c)", .limit = 5, .continue_ = "x=", .field_selector = "spec.nodeName=n"};
-	CLEANUP(js_unrefp) struct json *body = js_pack("{s:s}", "a", "b");
+	const struct kube_delete_opts del = {.grace_seconds = 0,
+					     .propagation = "Foreground",
+					     .uid = "u1",
+					     .resource_version = "7"};
+	const struct kube_list_opts list = {.label_selector = "a in (b,c)",
+					    .limit = 5,
+					    .continue_ = "x=",
+					    .field_selector = "spec.nodeName=n"};
+	CLEANUP(js_unrefp)
+	struct json *body = js_pack("{s:s}", "a", "b");
 	struct fake_op *op;
 
 	(void)state;
 	setup();
-	assert_int_equal(kube_list(fx.kube, NULL, &api_kind_VirtualMachine, NULL, &list, NULL, NULL, NULL),
-			 RC_OK);
+	assert_int_equal(
+		kube_list(fx.kube, NULL, &api_kind_VirtualMachine, NULL, &list, NULL, NULL, NULL),
+		RC_OK);
 	op = fake_find(&fx.fake, "GET /apis/kubevirt.io/v1/virtualmachines?");
-	assert_string_equal(op->path, "/apis/kubevirt.io/v1/virtualmachines?labelSelector=a%20in%20%28b%2Cc"
-				      "%29&fieldSelector=spec.nodeName%3Dn&continue=x%3D&limit=5");
+	assert_string_equal(op->path,
+			    "/apis/kubevirt.io/v1/virtualmachines?labelSelector=a%20in%20%28b%2Cc"
+			    "%29&fieldSelector=spec.nodeName%3Dn&continue=x%3D&limit=5");
 	assert_int_equal(kube_patch(fx.kube, NULL, &api_kind_Node, "ignored", "n1", "status",
 				    KUBE_PATCH_STRATEGIC, body, NULL, NULL, NULL),
 			 RC_OK);
 	op = fake_find(&fx.fake, "PATCH /api/v1/nodes/n1/status");
 	assert_string_equal(op->type, "application/strategic-merge-patch+json");
 	assert_string_equal(op->body, "{\"a\":\"b\"}");
-	assert_int_equal(kube_delete(fx.kube, NULL, &api_kind_Pod, "ns", "p", &del, NULL, NULL, NULL), RC_OK);
+	assert_int_equal(
+		kube_delete(fx.kube, NULL, &api_kind_Pod, "ns", "p", &del, NULL, NULL, NULL),
+		RC_OK);
 	op = fake_find(&fx.fake, "DELETE /api/v1/namespaces/ns/pods/p");
-	assert_string_equal(op->body, "{\"apiVersion\":\"v1\",\"kind\":\"DeleteOptions\","
-				      "\"gracePeriodSeconds\":0,\"propagationPolicy\":\"Foreground\","
-				      "\"preconditions\":{\"uid\":\"u1\",\"resourceVersion\":\"7\"}}");
-	assert_int_equal(kube_post(fx.kube, NULL, &api_kind_Pod, "ns", "p", "binding", body, NULL, NULL, NULL),
+	assert_string_equal(op->body,
+			    "{\"apiVersion\":\"v1\",\"kind\":\"DeleteOptions\","
+			    "\"gracePeriodSeconds\":0,\"propagationPolicy\":\"Foreground\","
+			    "\"preconditions\":{\"uid\":\"u1\",\"resourceVersion\":\"7\"}}");
+	assert_int_equal(kube_post(fx.kube, NULL, &api_kind_Pod, "ns", "p", "binding", body, NULL,
+				   NULL, NULL),
 			 RC_OK);
 	fake_find(&fx.fake, "POST /api/v1/namespaces/ns/pods/p/binding");
-	assert_int_equal(kube_get(fx.kube, NULL, &api_kind_Pod, "ns", "", NULL, NULL, NULL), RC_INVALID);
+	assert_int_equal(kube_get(fx.kube, NULL, &api_kind_Pod, "ns", "", NULL, NULL, NULL),
+			 RC_INVALID);
 	teardown();
 }
 
@@ -218,8 +233,11 @@ static void requests_look_as_the_api_wants_them(void **state)
 
 static void on_event(const struct kube_event *e, void *arg)
 {
-	static const char letters[] = {[KUBE_ADDED] = 'A', [KUBE_MODIFIED] = 'M', [KUBE_DELETED] = 'D',
-				       [KUBE_BOOKMARK] = 'B', [KUBE_END] = 'E'};
+	static const char letters[] = {[KUBE_ADDED] = 'A',
+				       [KUBE_MODIFIED] = 'M',
+				       [KUBE_DELETED] = 'D',
+				       [KUBE_BOOKMARK] = 'B',
+				       [KUBE_END] = 'E'};
 	size_t n = strlen(fx.events);
 
 	assert_ptr_equal(arg, &fx);
@@ -234,16 +252,19 @@ static struct fake_op *watch_pods(void)
 {
 	fx.watch = kube_watch_free(fx.watch);
 	assert_int_equal(kube_watch(fx.kube, &fx.watch, &api_kind_Pod, NULL,
-				    &(struct kube_watch_opts){.resource_version = "5"}, on_event, &fx, NULL),
+				    &(struct kube_watch_opts){.resource_version = "5"}, on_event,
+				    &fx, NULL),
 			 RC_OK);
-	return fake_find(&fx.fake, "GET /api/v1/pods?watch=true&allowWatchBookmarks=true&resourceVersion=5"
-				   "&timeoutSeconds=300");
+	return fake_find(&fx.fake,
+			 "GET /api/v1/pods?watch=true&allowWatchBookmarks=true&resourceVersion=5"
+			 "&timeoutSeconds=300");
 }
 
 static void events_arrive_in_any_slices(void **state)
 {
-	const char text[] = "{\"type\":\"ADDED\",\"object\":{}}\n\n{\"type\":\"MODIFIED\",\"object\":{}}\n"
-			    "{\"type\":\"BOOKMARK\",\"object\":{}}\n{\"type\":\"DELETED\",\"object\":{}}\n";
+	const char text[] =
+		"{\"type\":\"ADDED\",\"object\":{}}\n\n{\"type\":\"MODIFIED\",\"object\":{}}\n"
+		"{\"type\":\"BOOKMARK\",\"object\":{}}\n{\"type\":\"DELETED\",\"object\":{}}\n";
 	struct fake_op *op;
 
 	(void)state;
@@ -262,7 +283,8 @@ static void a_watch_ends_once_with_its_reason(void **state)
 {
 	(void)state;
 	setup();
-	fake_event(watch_pods(), "ERROR", "{\"kind\":\"Status\",\"code\":410,\"reason\":\"Expired\"}");
+	fake_event(watch_pods(), "ERROR",
+		   "{\"kind\":\"Status\",\"code\":410,\"reason\":\"Expired\"}");
 	assert_int_equal(fx.end_rc, RC_EXPIRED);
 	fake_bytes(watch_pods(), "garbage\n{\"type\":\"ADDED\",\"object\":{}}\n");
 	assert_int_equal(fx.end_rc, RC_IO);
@@ -302,7 +324,8 @@ static enum rc use_once(void)
 	if (!rc)
 		rc = kube_new_over(&fx.kube, fx.loop, &fake_transport, &fx.fake, NULL);
 	if (!rc)
-		rc = kube_delete(fx.kube, &fx.call, &api_kind_Pod, "ns", "p", NULL, on_reply, &fx, NULL);
+		rc = kube_delete(fx.kube, &fx.call, &api_kind_Pod, "ns", "p", NULL, on_reply, &fx,
+				 NULL);
 	if (!rc) {
 		fake_answer(&fx.fake.ops[0], 200, "{\"metadata\":{\"name\":\"p\"}}");
 		rc = fx.rc;

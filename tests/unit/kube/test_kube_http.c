@@ -76,10 +76,14 @@ static void on_request(struct http_req *req, void *arg)
 		return;
 	}
 	if (str_has_suffix(http_req_path(req), "/missing"))
-		answer(req, 404, "{\"kind\":\"Status\",\"reason\":\"NotFound\",\"message\":\"pods \\\"missing\\\" not found\"}");
+		answer(req, 404,
+		       "{\"kind\":\"Status\",\"reason\":\"NotFound\",\"message\":\"pods "
+		       "\\\"missing\\\" not found\"}");
 	else if (str_has_suffix(http_req_path(req), "/pods"))
-		answer(req, 200, "{\"metadata\":{\"resourceVersion\":\"5\"},\"items\":[{\"metadata\":{\"name\":\"a\","
-				 "\"namespace\":\"ns\",\"uid\":\"ua\",\"resourceVersion\":\"3\"}}]}");
+		answer(req, 200,
+		       "{\"metadata\":{\"resourceVersion\":\"5\"},\"items\":[{\"metadata\":{"
+		       "\"name\":\"a\","
+		       "\"namespace\":\"ns\",\"uid\":\"ua\",\"resourceVersion\":\"3\"}}]}");
 	else
 		answer(req, 200, "{\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\"}}");
 }
@@ -104,7 +108,8 @@ static void setup(void)
 	assert_int_equal(loop_new(&fx.loop, LOOP_REAL, NULL), RC_OK);
 	assert_int_equal(http_server_new(&fx.server, fx.loop, &sc, &err), RC_OK);
 	snprintf(url, sizeof(url), "http://127.0.0.1:%u/", http_server_port(fx.server));
-	assert_int_equal(kube_new(&fx.kube, fx.loop, &(struct kube_config){.server = url, .timeout = 2 * USEC_PER_SEC},
+	assert_int_equal(kube_new(&fx.kube, fx.loop,
+				  &(struct kube_config){.server = url, .timeout = 2 * USEC_PER_SEC},
 				  &err),
 			 RC_OK);
 }
@@ -128,19 +133,23 @@ static void wait_for(const unsigned *count, unsigned want)
 
 static void requests_and_answers_travel(void **state)
 {
-	CLEANUP(js_unrefp) struct json *body = js_pack("{s:s}", "a", "b");
+	CLEANUP(js_unrefp)
+	struct json *body = js_pack("{s:s}", "a", "b");
 
 	(void)state;
 	setup();
-	assert_int_equal(kube_get(fx.kube, NULL, &api_kind_Pod, "ns", "p", on_reply, &fx, NULL), RC_OK);
+	assert_int_equal(kube_get(fx.kube, NULL, &api_kind_Pod, "ns", "p", on_reply, &fx, NULL),
+			 RC_OK);
 	wait_for(&fx.replies, 1);
 	assert_int_equal(fx.rc, RC_OK);
 	assert_string_equal(fx.name, "p");
-	assert_int_equal(kube_get(fx.kube, NULL, &api_kind_Pod, "ns", "missing", on_reply, &fx, NULL), RC_OK);
+	assert_int_equal(
+		kube_get(fx.kube, NULL, &api_kind_Pod, "ns", "missing", on_reply, &fx, NULL),
+		RC_OK);
 	wait_for(&fx.replies, 2);
 	assert_int_equal(fx.rc, RC_NOT_FOUND);
-	assert_int_equal(kube_patch(fx.kube, NULL, &api_kind_Pod, "ns", "p", "status", KUBE_PATCH_MERGE, body,
-				    on_reply, &fx, NULL),
+	assert_int_equal(kube_patch(fx.kube, NULL, &api_kind_Pod, "ns", "p", "status",
+				    KUBE_PATCH_MERGE, body, on_reply, &fx, NULL),
 			 RC_OK);
 	wait_for(&fx.replies, 3);
 	assert_int_equal(fx.rc, RC_OK);
@@ -151,15 +160,18 @@ static void requests_and_answers_travel(void **state)
 
 static void deadline_and_cancel_reach_the_server(void **state)
 {
-	CLEANUP(kube_call_freep) struct kube_call *call = NULL;
+	CLEANUP(kube_call_freep)
+	struct kube_call *call = NULL;
 
 	(void)state;
 	setup();
 	fx.do_hold = true;
-	assert_int_equal(kube_get(fx.kube, NULL, &api_kind_Pod, "ns", "p", on_reply, &fx, NULL), RC_OK);
+	assert_int_equal(kube_get(fx.kube, NULL, &api_kind_Pod, "ns", "p", on_reply, &fx, NULL),
+			 RC_OK);
 	wait_for(&fx.replies, 1);
 	assert_int_equal(fx.rc, RC_TIMEOUT);
-	assert_int_equal(kube_get(fx.kube, &call, &api_kind_Pod, "ns", "p", on_reply, &fx, NULL), RC_OK);
+	assert_int_equal(kube_get(fx.kube, &call, &api_kind_Pod, "ns", "p", on_reply, &fx, NULL),
+			 RC_OK);
 	wait_for(&fx.requests, 2);
 	call = kube_call_free(call);
 	assert_int_equal(loop_step(fx.loop, 50 * USEC_PER_MSEC, NULL, NULL), RC_OK);
@@ -172,7 +184,8 @@ static void nobody_there_is_closed(void **state)
 	(void)state;
 	setup();
 	fx.server = http_server_free(fx.server);
-	assert_int_equal(kube_get(fx.kube, NULL, &api_kind_Pod, "ns", "p", on_reply, &fx, NULL), RC_OK);
+	assert_int_equal(kube_get(fx.kube, NULL, &api_kind_Pod, "ns", "p", on_reply, &fx, NULL),
+			 RC_OK);
 	wait_for(&fx.replies, 1);
 	assert_int_equal(fx.rc, RC_CLOSED);
 	teardown();
@@ -194,7 +207,8 @@ static void send_event(const char *type, int rv)
 	char line[256];
 
 	snprintf(line, sizeof(line),
-		 "{\"type\":\"%s\",\"object\":{\"metadata\":{\"name\":\"a\",\"namespace\":\"ns\",\"uid\":\"ua\","
+		 "{\"type\":\"%s\",\"object\":{\"metadata\":{\"name\":\"a\",\"namespace\":\"ns\","
+		 "\"uid\":\"ua\","
 		 "\"resourceVersion\":\"%d\"}}}\n",
 		 type, rv);
 	assert_int_equal(http_stream_write(fx.stream, line, strlen(line)), RC_OK);
@@ -202,14 +216,17 @@ static void send_event(const char *type, int rv)
 
 static void an_informer_lives_on_sockets(void **state)
 {
-	CLEANUP(kcache_handler_freep) struct kcache_handler *h = NULL;
+	CLEANUP(kcache_handler_freep)
+	struct kcache_handler *h = NULL;
 	struct kcache *c = NULL;
 
 	(void)state;
 	setup();
 	changes = 0;
-	assert_int_equal(kcache_new(&c, fx.loop, fx.kube, &(struct kcache_opts){.seed = 1}, NULL), RC_OK);
-	assert_int_equal(kcache_add(c, &(struct kcache_source){.kind = &api_kind_Pod}, NULL), RC_OK);
+	assert_int_equal(kcache_new(&c, fx.loop, fx.kube, &(struct kcache_opts){.seed = 1}, NULL),
+			 RC_OK);
+	assert_int_equal(kcache_add(c, &(struct kcache_source){.kind = &api_kind_Pod}, NULL),
+			 RC_OK);
 	assert_int_equal(kcache_on(c, &h, NULL, on_change, NULL, NULL), RC_OK);
 	assert_int_equal(kcache_start(c, NULL), RC_OK);
 	wait_for(&fx.watches, 1);
@@ -237,12 +254,15 @@ static void a_senseless_configuration_is_refused(void **state)
 
 	(void)state;
 	assert_int_equal(loop_new(&loop, LOOP_REAL, NULL), RC_OK);
-	assert_int_equal(kube_new(&k, loop, &(struct kube_config){.server = "ftp://x"}, &err), RC_INVALID);
+	assert_int_equal(kube_new(&k, loop, &(struct kube_config){.server = "ftp://x"}, &err),
+			 RC_INVALID);
 	assert_non_null(strstr(err.msg, "ftp://x"));
-	assert_int_equal(kube_new(&k, loop, &(struct kube_config){.server = NULL}, &err), RC_INVALID);
-	assert_int_equal(
-		kube_new(&k, loop, &(struct kube_config){.server = "https://x", .cert_file = "/c"}, &err),
-		RC_INVALID);
+	assert_int_equal(kube_new(&k, loop, &(struct kube_config){.server = NULL}, &err),
+			 RC_INVALID);
+	assert_int_equal(kube_new(&k, loop,
+				  &(struct kube_config){.server = "https://x", .cert_file = "/c"},
+				  &err),
+			 RC_INVALID);
 	assert_null(k);
 	loop_free(loop);
 }
