@@ -41,11 +41,16 @@ usec_t kit_age(usec_t now, const char *stamp)
 	return t < now ? now - t : 0;
 }
 
-usec_t kit_coalesce_left(usec_t now, const char *stamp)
+usec_t kit_window_left(usec_t now, const char *stamp, usec_t window)
 {
 	usec_t age = kit_age(now, stamp);
 
-	return age < KIT_COALESCE ? KIT_COALESCE - age : 0;
+	return age < window ? window - age : 0;
+}
+
+usec_t kit_coalesce_left(usec_t now, const char *stamp)
+{
+	return kit_window_left(now, stamp, KIT_COALESCE);
 }
 
 const KubeVirt *kit_kubevirt(const struct view *v)

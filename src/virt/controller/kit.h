@@ -26,7 +26,9 @@ enum rc kit_fail(struct err *err, enum rc rc, const char *what);
 MUST_CHECK enum rc kit_stamp(char **field, usec_t now);
 /* How long ago an API time was; 0 for the future, USEC_INFINITY when absent or malformed. */
 usec_t kit_age(usec_t now, const char *stamp);
-/* The rest of the coalescing window that began at stamp; 0: it is over. */
+/* The rest of a window that began at stamp; 0: it is over. */
+usec_t kit_window_left(usec_t now, const char *stamp, usec_t window);
+/* The same for the usual window. */
 usec_t kit_coalesce_left(usec_t now, const char *stamp);
 
 /* The installation's KubeVirt object; NULL before it exists. */

@@ -58,15 +58,22 @@ static bool was_forced_off(const struct vm_facts *f)
 	return str_eq(f->reason, "Killed") || str_eq(f->reason, "GraceExpired");
 }
 
+/* The controller has given the VMI to this node.  Scheduled need not have been written yet: it is true, and
+ * Running says it too. */
+static bool may_run(const VirtualMachineInstance *vmi, const struct vm_facts *f)
+{
+	const char *phase = vmi->status.phase;
+
+	return str_eq(phase, "Scheduled") || str_eq(phase, "Running") ||
+	       (str_eq(phase, "Scheduling") && str_eq(vmi->status.nodeName, f->node));
+}
+
 const char *vmsync_phase(const VirtualMachineInstance *vmi, const struct vm_facts *f)
 {
 	if (is_final(vmi) || f->is_source_done || f->is_target)
 		return NULL;
 	if (is_alive(f->state))
-		return waits_for_go(vmi, f) || !(str_eq(vmi->status.phase, "Scheduled") ||
-						 str_eq(vmi->status.phase, "Running")) ?
-			       NULL :
-			       "Running";
+		return waits_for_go(vmi, f) || !may_run(vmi, f) ? NULL : "Running";
 	if (f->state == VM_CRASHED)
 		return "Failed";
 	if (f->state != VM_GONE)
@@ -113,14 +120,11 @@ static enum rc cond(VirtualMachineInstance *vmi, const char *type, const char *s
 			    .status = status, .reason = reason, .message = message);
 }
 
-static enum rc set_phase(VirtualMachineInstance *vmi, const char *phase, usec_t now)
+/* One entry per phase, the first time only. */
+static enum rc stamp_phase(VirtualMachineInstanceStatus *s, const char *phase, usec_t now)
 {
-	VirtualMachineInstanceStatus *s = &vmi->status;
 	char text[32];
 
-	if (!phase || str_eq(s->phase, phase))
-		return RC_OK;
-	TRY(api_set_str(&s->phase, phase));
 	for (size_t i = 0; i < s->n_phaseTransitionTimestamps; i++)
 		if (str_eq(s->phaseTransitionTimestamps[i].phase, phase))
 			return RC_OK;
@@ -132,6 +136,27 @@ static enum rc set_phase(VirtualMachineInstance *vmi, const char *phase, usec_t 
 	time_rfc3339(now, text);
 	TRY(api_set_str(&t->phase, phase));
 	return api_set_str(&t->phaseTransitionTimestamp, text);
+}
+
+static enum rc set_phase(VirtualMachineInstance *vmi, const char *phase, usec_t now)
+{
+	VirtualMachineInstanceStatus *s = &vmi->status;
+
+	if (!phase || str_eq(s->phase, phase))
+		return RC_OK;
+	TRY(api_set_str(&s->phase, phase));
+	if (strcmp(phase, "Running") == 0)
+		TRY(stamp_phase(s, "Scheduled", now));
+	return stamp_phase(s, phase, now);
+}
+
+/* The pod reports ready in the same moment; the controller keeps the two alike from then on. */
+static enum rc set_first_ready(VirtualMachineInstance *vmi, const struct vm_facts *f, usec_t now)
+{
+	if (f->state != VM_RUNNING)
+		return RC_OK;
+	return API_COND_SET(&vmi->status, VirtualMachineInstanceCondition, now, .type = "Ready",
+			    .status = "True");
 }
 
 static enum rc set_paused(VirtualMachineInstance *vmi, const struct vm_facts *f, usec_t now)
@@ -338,7 +363,11 @@ static enum rc apply(VirtualMachineInstance *vmi, const struct vm_facts *f, usec
 		TRY(f->moves(vmi, now, f->moves_arg));
 	if (f->is_source_done || f->is_target)
 		return RC_OK;
-	TRY(set_phase(vmi, vmsync_phase(vmi, f), now));
+	const char *phase = vmsync_phase(vmi, f);
+
+	if (str_eq(phase, "Running") && !str_eq(vmi->status.phase, "Running"))
+		TRY(set_first_ready(vmi, f, now));
+	TRY(set_phase(vmi, phase, now));
 	TRY(set_sync_error(vmi, f, now));
 	if (!is_alive(f->state) || !str_eq(vmi->status.phase, "Running"))
 		return RC_OK;

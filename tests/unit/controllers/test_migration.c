@@ -141,7 +141,7 @@ static void progress_is_shown_on_the_migration_and_freezes(void **state)
 	world_patch(
 		&w, KVMI, NS, "tiny",
 		"{'status':{'ferry':{'migration':{'percent':40,'memory':{'totalBytes':100}}}}}");
-	world_settle(&w);
+	world_pass(&w, 3 * USEC_PER_SEC);
 	assert_at(&w, KVMIM, "m1", "/status/ferry/percent", "40");
 	assert_at(&w, KVMIM, "m1", "/status/ferry/placement/1/node", "node-2");
 	world_patch(&w, KVMI, NS, "tiny",

@@ -194,7 +194,11 @@ enum rc mig_mirror_progress(struct mig *m)
 	const MigState *s = mig_vmi_state(m);
 	const FerryVMIStatus *f = m->vmi ? m->vmi->status.ferry : NULL;
 	FerryMigrationStatus *own = m->next->status.ferry;
+	bool ended = s && (API_GET(s, completed, false) || API_GET(s, failed, false));
 
+	/* a move that is over soon is not worth a second write for each step */
+	if (s && !ended && kit_window_left(m->v->now, s->startTimestamp, MIG_SHOW_AFTER))
+		return RC_OK;
 	/* before the start the VMI may still show the move before this one */
 	if (!s || !s->startTimestamp || !f || !f->migration)
 		return RC_OK;

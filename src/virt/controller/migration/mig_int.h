@@ -18,6 +18,7 @@ typedef VirtualMachineInstanceMigrationState MigState;
 #define MIG_START_TIMEOUT	  (120 * USEC_PER_SEC) /* target listens until the source begins */
 #define MIG_REPORT_TIMEOUT	  (60 * USEC_PER_SEC) /* abort asked for until somebody reports an end */
 #define MIG_UNSEEN		  (5 * USEC_PER_SEC) /* an object may be newer than its kind's list */
+#define MIG_SHOW_AFTER		  (2250 * USEC_PER_MSEC) /* progress of a shorter move is shown at its end */
 #define MIG_KEEP_FINAL		  5
 
 /* One reconcile. */

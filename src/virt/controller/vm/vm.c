@@ -13,8 +13,9 @@
 #include "virt/controller/vmi/launcher_pod.h"
 #include "virt/names.h"
 
-#define VM  (&api_kind_VirtualMachine)
-#define VMI (&api_kind_VirtualMachineInstance)
+#define VM	    (&api_kind_VirtualMachine)
+#define VMI	    (&api_kind_VirtualMachineInstance)
+#define STEP_WINDOW (2 * USEC_PER_SEC) /* a start or a move that is over by then is one write */
 
 struct vm_ctx {
 	const struct view *v;
@@ -64,8 +65,8 @@ static void drop_leftover_starts(struct vm_ctx *c)
 		const VirtualMachineStateChangeRequest *r = &st->stateChangeRequests[i];
 
 		if (str_eq(r->action, "Start") && !str_eq(api_map_get(&r->data, "paused"), "true"))
-			api_remove(&api_type_VirtualMachineStateChangeRequest, &st->stateChangeRequests,
-				   &st->n_stateChangeRequests, i);
+			api_remove(&api_type_VirtualMachineStateChangeRequest,
+				   &st->stateChangeRequests, &st->n_stateChangeRequests, i);
 	}
 }
 
@@ -486,14 +487,15 @@ static usec_t may_wait(const struct vm_ctx *c)
 	    (old->startFailure != NULL) != (new->startFailure != NULL))
 		return 0;
 	if (!vmi)
-		return KIT_COALESCE; /* its creation is in this plan */
+		return STEP_WINDOW; /* its creation is in this plan */
 	if (str_eq(new->printableStatus, "Migrating"))
-		return kit_coalesce_left(c->v->now, vmi->status.migrationState->startTimestamp);
+		return kit_window_left(c->v->now, vmi->status.migrationState->startTimestamp,
+				       STEP_WINDOW);
 	if (str_eq(new->printableStatus, "Running"))
 		return API_GET(new, ready, false)
 			       ? 0
 			       : kit_coalesce_left(c->v->now, running_since(vmi));
-	return kit_coalesce_left(c->v->now, vmi->metadata.creationTimestamp);
+	return kit_window_left(c->v->now, vmi->metadata.creationTimestamp, STEP_WINDOW);
 }
 
 static enum rc write_status(struct vm_ctx *c)

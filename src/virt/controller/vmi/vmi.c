@@ -13,6 +13,8 @@
 
 #define VMI    (&api_kind_VirtualMachineInstance)
 #define UNSEEN (10 * USEC_PER_SEC)
+#define TARGET_WINDOW \
+	(5 * USEC_PER_SEC) /* a target pod is handed off within it, or told by itself */
 
 /* Writes the wished state; nothing when it is the stored one. */
 static enum rc write_vmi(struct vmi_ctx *c)
@@ -277,9 +279,18 @@ static usec_t young_target(const struct vmi_ctx *c)
 		const ObjectMeta *m = &c->pods.all[i]->metadata;
 
 		if (c->pods.all[i] != c->pods.current && api_label(m, LABEL_MIGRATION_UID))
-			left = MAX(left, kit_coalesce_left(c->v->now, m->creationTimestamp));
+			left = MAX(left,
+				   kit_window_left(c->v->now, m->creationTimestamp, TARGET_WINDOW));
 	}
 	return left;
+}
+
+static const char *ready_since(const Pod *pod)
+{
+	for (size_t i = 0; i < pod->status.n_conditions; i++)
+		if (str_eq(pod->status.conditions[i].type, "ContainersReady"))
+			return pod->status.conditions[i].lastTransitionTime;
+	return pod->status.startTime;
 }
 
 /* How long a change may wait for the facts that are about to join it; 0: write now. */
@@ -295,7 +306,7 @@ static usec_t may_wait(const struct vmi_ctx *c)
 		    pod->spec.nodeName)) /* the scheduler answers at once, one way or the other */
 		return kit_coalesce_left(c->v->now, pod->metadata.creationTimestamp);
 	if (str_eq(c->next->status.phase, "Scheduled")) /* the agent is about to write Running */
-		return kit_coalesce_left(c->v->now, pod->status.startTime);
+		return kit_coalesce_left(c->v->now, ready_since(pod));
 	if (only_ready_lags(c))
 		return kit_coalesce_left(c->v->now, stamp_of(c->vmi, "Running"));
 	return 0;
