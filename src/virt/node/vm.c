@@ -334,8 +334,11 @@ static void go_if_due(struct vm *vm, const VirtualMachineInstance *vmi)
 	if (vm->is_target || vm->go_asked || vm->stop_grace >= 0 ||
 	    (vm->state != VM_PRELAUNCH && vm->state != VM_PAUSED) || !str_eq(vm->reason, "StartedPaused") || str_eq(vmi->spec.startStrategy, "Paused"))
 		return;
+	/* nodeName is the hand-over.  Scheduled is about to be written, or comes with Running: nothing to wait
+	 * for. */
 	if (!str_eq(vmi->status.nodeName, vm->host->cfg.node_name) ||
-	    !(str_eq(vmi->status.phase, "Scheduled") || str_eq(vmi->status.phase, "Running")))
+	    !(str_eq(vmi->status.phase, "Scheduling") || str_eq(vmi->status.phase, "Scheduled") ||
+	      str_eq(vmi->status.phase, "Running")))
 		return;
 	vm->go_asked = true;
 	if (vm_call(vm, "unpause", NULL, 0, on_go, vm, &err)) {
