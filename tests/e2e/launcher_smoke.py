@@ -526,6 +526,55 @@ class Smoke:
         dst.stop()
         print("guest: %s" % self.integrity(src))
 
+    def variety(self):
+        """One of each device, bus and option, started paused: QEMU takes the whole command line."""
+        n, w = self.n[0], self.a.work
+        n.fresh()
+        bios = "/usr/share/seabios/bios-256k.bin"
+        for f, size in (("base.raw", "8M"), ("data.raw", "8M"), ("seed.iso", "1M"), ("vars.fd", "64K")):
+            sh(f"truncate -s {size} {w}/{f}")
+        sh(f"qemu-img create -q -f qcow2 -b {w}/base.raw -F raw {w}/top.qcow2; qemu-img create -q -f qcow2 {w}/more.qcow2 8M")
+        s = {k: v for k, v in self.a.spec.items() if k not in ("kernel", "disks", "nics")}
+        s.update(name="team/x,file=/etc/shadow", firmware="efi", efiCodeFd="code", efiVarsFd="vars", bootMenu=True, balloon=True, panicDevice=True,
+                 biosSerial=True, rebootTerminates=True, clockOffsetSeconds=3600, sockets=2, cores=2, features=[{"name": "avx"}, {"name": "sse4.2", "on": True}],
+                 smbios=dict(s["smbios"], manufacturer="A, B & Co", serial="s,uuid=0", chassisAsset="42,type=1"),
+                 disks=[{"name": "root", "images": [{"fd": "root:0", "format": "qcow2"}, {"fd": "root:1"}], "discard": True, "bootOrder": 1, "cache": "writeback", "serial": "root,share-rw=on"},
+                        {"name": "data", "images": [{"fd": "data:0"}], "shareable": True, "errorPolicy": "report", "logicalBlockSize": 512, "physicalBlockSize": 4096},
+                        {"name": "native", "images": [{"fd": "native:0"}], "io": "native"},
+                        {"name": "seed", "bus": "sata", "kind": "cdrom", "readOnly": True, "images": [{"fd": "seed:0"}], "cache": "writethrough"},
+                        {"name": "more", "bus": "scsi", "cache": "writethrough", "images": [{"fd": "more:0", "format": "qcow2"}]}],
+                 nics=[{"name": "a", "mac": "0a:58:0a:f4:01:02", "fd": "tap:a", "mtu": 1400}])
+        fds = {"netns": ("/run/netns/" + n.ns, os.O_RDONLY), "code": (bios, os.O_RDONLY), "vars": (w + "/vars.fd", os.O_RDWR), "root:0": (w + "/top.qcow2", os.O_RDWR),
+               "root:1": (w + "/base.raw", os.O_RDONLY), "data:0": (w + "/data.raw", os.O_RDWR), "native:0": (w + "/more2.raw", os.O_RDWR), "seed:0": (w + "/seed.iso", os.O_RDONLY), "more:0": (w + "/more.qcow2", os.O_RDWR)}
+        sh(f"truncate -s 8M {w}/more2.raw")
+        open_fds = {k: os.open(*v) for k, v in fds.items()}
+        open_fds["tap:a"] = open_tap(n.ns, "tap0")
+        r = n.c.call("start", list(open_fds.values()), spec=s, mode="paused", names=list(open_fds))
+        for f in open_fds.values():
+            os.close(f)
+        check(r["state"] == "prelaunch", "one of each device is started paused")
+        n.pid = r["pid"]
+        cmd = open("/proc/%d/cmdline" % n.pid).read()
+        check("guest=team/x,,file=/etc/shadow" in cmd, "a name with a comma stays a name")
+        n.c.call("unpause")
+        n.c.event("state", lambda d: d["state"] == "running")
+        n.c.call("shutdown", graceSeconds=0)
+        n.c.event("state", lambda d: d["state"] == "gone")
+        n.stop()
+        # an image opened the wrong way, and a spec that QEMU refuses
+        for names, bad in ((["netns", "d"], {"disks": [{"name": "d", "images": [{"fd": "d"}]}]}), (["netns"], {"cpuModel": "no-such-model"})):
+            n.fresh()
+            spec = dict({k: v for k, v in s.items() if k not in ("disks", "nics", "firmware", "efiCodeFd", "efiVarsFd")}, **bad)
+            fd = [os.open("/run/netns/" + n.ns, os.O_RDONLY)] + ([os.open(w + "/data.raw", os.O_RDONLY)] if len(names) > 1 else [])
+            try:
+                n.c.call("start", fd, spec=spec, mode="run", names=names)
+                check(False, "a bad start must fail")
+            except CallError as e:
+                check(True, "refused: %s" % e)
+            for f in fd:
+                os.close(f)
+            n.stop()
+
     def end(self):
         n = self.here
         n.c.call("shutdown", graceSeconds=2)
@@ -667,6 +716,8 @@ def main():
         if not a.only_moves:
             s.failures()
         s.end()
+        if not a.only_moves:
+            s.variety()
         if a.raw:
             rawout = raw(a, s)
     finally:
@@ -675,9 +726,11 @@ def main():
                 for d in [x for x in os.listdir(a.work) if x.startswith(n.ns)]:
                     try:
                         j = json.load(open("%s/%s/%s" % (a.work, d, f)))
-                        if os.path.exists("/proc/%d" % j["reaper"]["pid"]) and j["reaper"]["pid"]:
-                            os.kill(j["reaper"]["pid"], signal.SIGKILL)
-                            print("note: a reaper was left:", d)
+                        pid = j["reaper"]["pid"]
+                        # (a zombie is pid 1's business)
+                        if pid and os.path.exists("/proc/%d" % pid) and "State:\tZ" not in open("/proc/%d/status" % pid).read():
+                            os.kill(pid, signal.SIGKILL)
+                            check(False, "a reaper was left: " + d)
                     except (OSError, ValueError):
                         pass
             if getattr(n, "p", None) and n.p.poll() is None:
