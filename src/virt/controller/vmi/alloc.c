@@ -15,7 +15,7 @@
 #define ADDRESS_SKIP	256 /* the first addresses belong to gateways and nodes */
 #define PROBES_MAX	4096
 /* An owner that is not in the view may only not have arrived yet. */
-#define RELEASE_AFTER (30 * USEC_PER_SEC)
+#define RELEASE_AFTER (10 * USEC_PER_SEC)
 
 struct alloc_owner alloc_owner_of(const VirtualMachineInstance *vmi)
 {
