@@ -311,34 +311,59 @@ static bool skip(const char **s, char c)
 	return *(*s)++ == c;
 }
 
+static bool date(const char **s, struct tm *tm)
+{
+	return digits(s, 4, 1, 9999, &tm->tm_year) && skip(s, '-') && digits(s, 2, 1, 12, &tm->tm_mon) &&
+	       skip(s, '-') && digits(s, 2, 1, 31, &tm->tm_mday);
+}
+
+static bool time_of_day(const char **s, struct tm *tm)
+{
+	return digits(s, 2, 0, 23, &tm->tm_hour) && skip(s, ':') && digits(s, 2, 0, 59, &tm->tm_min) &&
+	       skip(s, ':') && digits(s, 2, 0, 60, &tm->tm_sec);
+}
+
+static unsigned fraction_usec(const char **s)
+{
+	unsigned frac = 0, scale = 100000;
+
+	if (**s == '.')
+		for ((*s)++; **s >= '0' && **s <= '9'; (*s)++, scale /= 10)
+			frac += (unsigned)(**s - '0') * scale;
+	return frac;
+}
+
+/* "Z", "+01:00", "-00:30" */
+static bool zone(const char **s, long *offset_seconds)
+{
+	int hour, minute;
+
+	*offset_seconds = 0;
+	if (skip(s, 'Z') || skip(s, 'z'))
+		return true;
+	long sign = **s == '+' ? 1 : -1;
+
+	if (!(skip(s, '+') || skip(s, '-')) || !digits(s, 2, 0, 23, &hour) || !skip(s, ':') ||
+	    !digits(s, 2, 0, 59, &minute))
+		return false;
+	*offset_seconds = sign * (hour * 3600L + minute * 60L);
+	return true;
+}
+
 enum rc time_parse(const char *s, usec_t *out, struct err *err)
 {
 	const char *p = s ? s : "";
 	struct tm tm = {0};
-	int year = 0, hour = 0, minute = 0;
-	unsigned frac = 0, scale = 100000;
+	unsigned frac = 0;
 	long offset = 0;
 
-	bool ok = digits(&p, 4, 1, 9999, &year) && skip(&p, '-') && digits(&p, 2, 1, 12, &tm.tm_mon) &&
-		  skip(&p, '-') && digits(&p, 2, 1, 31, &tm.tm_mday) && (*p == 'T' || *p == 't') && p++ &&
-		  digits(&p, 2, 0, 23, &tm.tm_hour) && skip(&p, ':') && digits(&p, 2, 0, 59, &tm.tm_min) &&
-		  skip(&p, ':') && digits(&p, 2, 0, 60, &tm.tm_sec);
-	if (ok && *p == '.')
-		for (p++; *p >= '0' && *p <= '9'; p++, scale /= 10)
-			frac += (unsigned)(*p - '0') * scale;
-	if (ok && (*p == 'Z' || *p == 'z'))
-		p++;
-	else if (ok && (*p == '+' || *p == '-')) {
-		long sign = *p++ == '+' ? 1 : -1;
+	bool ok = date(&p, &tm) && (skip(&p, 'T') || skip(&p, 't')) && time_of_day(&p, &tm);
 
-		ok = digits(&p, 2, 0, 23, &hour) && skip(&p, ':') && digits(&p, 2, 0, 59, &minute);
-		offset = sign * (hour * 3600L + minute * 60L);
-	} else {
-		ok = false;
-	}
-	if (!ok || *p)
+	if (ok)
+		frac = fraction_usec(&p);
+	if (!ok || !zone(&p, &offset) || *p)
 		return err_set(err, RC_INVALID, "'%s' is not an RFC 3339 time", s ? s : "");
-	tm.tm_year = year - 1900;
+	tm.tm_year -= 1900;
 	tm.tm_mon -= 1;
 	time_t t = timegm(&tm) - offset;
 

@@ -92,7 +92,7 @@ static void on_timer(void *arg)
 	pump(arg);
 }
 
-static void on_mhd_log(void *cls, const char *fmt, va_list ap)
+PRINTF_LIKE(2, 0) static void on_mhd_log(void *cls, const char *fmt, va_list ap)
 {
 	char text[512];
 

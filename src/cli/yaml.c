@@ -60,26 +60,36 @@ static bool is_null(const char *s)
 	return !*s || str_eq(s, "~") || str_eq(s, "null") || str_eq(s, "Null") || str_eq(s, "NULL");
 }
 
+/* The base of an integer; *s moves behind a prefix ("0x", "0o", "0b"; a plain leading 0 is octal). */
+static int number_base(const char **s)
+{
+	static const struct {
+		char letter;
+		int base;
+	} prefixes[] = {{'x', 16}, {'o', 8}, {'b', 2}};
+
+	if ((*s)[0] != '0')
+		return 10;
+	for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
+		if ((*s)[1] == prefixes[i].letter && isxdigit((unsigned char)(*s)[2])) {
+			*s += 2;
+			return prefixes[i].base;
+		}
+	return isdigit((unsigned char)(*s)[1]) ? 8 : 10;
+}
+
 static struct json *as_number(const char *s)
 {
 	const char *digits = s + (*s == '-' || *s == '+');
-	int base = 10;
+	const char *first = digits;
 	char *end;
 
 	if (!isdigit((unsigned char)*digits) && *digits != '.')
 		return NULL;
-	if (digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'o' || digits[1] == 'b')) {
-		base = digits[1] == 'x' ? 16 : digits[1] == 'o' ? 8 : 2;
-		if (!isxdigit((unsigned char)digits[2]))
-			return NULL;
-	} else if (digits[0] == '0' && isdigit((unsigned char)digits[1])) {
-		base = 8;
-	}
+	int base = number_base(&first);
+
 	errno = 0;
-	long long v = strtoll(base != 10 && base != 8 ? digits + 2
-			      : base == 8 && digits[1] == 'o' ? digits + 2
-							      : digits,
-			      &end, base);
+	long long v = strtoll(first, &end, base);
 
 	if (!*end && !errno)
 		return js_new_int(*s == '-' ? -v : v);
@@ -222,22 +232,28 @@ enum rc yaml_parse(const char *text, size_t n, struct json **out, struct err *er
 
 /* Printing */
 
+/* Some reader takes this text for something else than a string. */
+static bool reads_as_other_type(const char *s)
+{
+	static const char *const words[] = {"y", "n", "Y", "N", "=", "<<"};
+	bool b;
+
+	if (is_null(s) || is_bool(s, &b))
+		return true;
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+		if (str_eq(s, words[i]))
+			return true;
+	CLEANUP(js_unrefp) struct json *number = as_number(s);
+
+	/* digits with : or - may be a time or base 60 */
+	return number || (isdigit((unsigned char)*s) && (strchr(s, ':') || strchr(s, '-')));
+}
+
 static bool is_plain_safe(const char *s)
 {
-	bool b;
-	struct json *number;
-
-	if (is_null(s) || is_bool(s, &b) || strchr("-?:,[]{}#&*!|>'\"%@` ", *s) || s[strlen(s) - 1] == ' ' ||
+	if (reads_as_other_type(s) || strchr("-?:,[]{}#&*!|>'\"%@` ", *s) || s[strlen(s) - 1] == ' ' ||
 	    s[strlen(s) - 1] == ':')
 		return false;
-	if (str_eq(s, "y") || str_eq(s, "n") || str_eq(s, "Y") || str_eq(s, "N") || str_eq(s, "=") ||
-	    str_eq(s, "<<"))
-		return false;
-	number = as_number(s);
-	if (number || (isdigit((unsigned char)*s) && (strchr(s, ':') || strchr(s, '-')))) {
-		js_unref(number);
-		return false;
-	}
 	for (const char *p = s; *p; p++)
 		if ((unsigned char)*p < 0x20 || (*p == ':' && p[1] == ' ') || (*p == ' ' && p[1] == '#'))
 			return false;

@@ -255,32 +255,18 @@ static void blob_path(const struct pull *p, const char *digest, char out[96])
 		(void)snprintf(out, 96, "%s", digest + 7);
 }
 
-/* Copies a blob into our own folder while hashing it: what is unpacked is what was checked. */
-static enum rc copy_blob(const struct pull *p, const struct oci_descriptor *d, int *out, struct err *err)
+/* Copies from to to, at most as many bytes as the manifest says, and compares the digest. */
+static enum rc copy_hashed(int from, int to, const struct oci_descriptor *d, struct err *err)
 {
 	CLEANUP(mem_freep) uint8_t *chunk = mem_alloc(COPY_CHUNK);
-	CLEANUP(mem_freep) char *own = mem_printf("%s/blob-%s", p->tmp, d->digest + 7);
-	CLEANUP(fd_closep) int from = -1;
-	CLEANUP(fd_closep) int to = -1;
 	gnutls_hash_hd_t h = NULL;
 	uint8_t sum[32];
-	char path[96], text[72] = "sha256:";
+	char text[72] = "sha256:";
 	uint64_t total = 0;
+	enum rc rc = RC_OK;
 
-	if (!chunk || !own)
+	if (!chunk)
 		return err_set(err, RC_NOMEM, "out of memory");
-	blob_path(p, d->digest, path);
-	enum rc rc = file_open_beneath(p->src_fd, path, O_RDONLY | O_NONBLOCK, 0, &from, err);
-
-	if (rc)
-		return rc;
-	to = open(own, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (to < 0 && errno == EEXIST) { /* the same layer twice in one image */
-		*out = open(own, O_RDONLY | O_CLOEXEC);
-		return *out < 0 ? err_set_sys(err, errno, "cannot open '%s'", own) : RC_OK;
-	}
-	if (to < 0)
-		return err_set_sys(err, errno, "cannot create '%s'", own);
 	if (gnutls_hash_init(&h, GNUTLS_DIG_SHA256) < 0)
 		return err_set(err, RC_NOMEM, "cannot compute a digest");
 	for (ssize_t k; !rc && (k = read(from, chunk, COPY_CHUNK)) != 0;) {
@@ -299,6 +285,32 @@ static enum rc copy_blob(const struct pull *p, const struct oci_descriptor *d, i
 	hex(sum, sizeof(sum), text + 7);
 	if (!rc && strcmp(text, d->digest) != 0)
 		rc = err_set(err, RC_INVALID, "layer %s does not have its digest", d->digest);
+	return rc;
+}
+
+/* Copies a blob into our own folder while hashing it: what is unpacked is what was checked. */
+static enum rc copy_blob(const struct pull *p, const struct oci_descriptor *d, int *out, struct err *err)
+{
+	CLEANUP(mem_freep) char *own = mem_printf("%s/blob-%s", p->tmp, d->digest + 7);
+	CLEANUP(fd_closep) int from = -1;
+	CLEANUP(fd_closep) int to = -1;
+	char path[96];
+
+	if (!own)
+		return err_set(err, RC_NOMEM, "out of memory");
+	blob_path(p, d->digest, path);
+	enum rc rc = file_open_beneath(p->src_fd, path, O_RDONLY | O_NONBLOCK, 0, &from, err);
+
+	if (rc)
+		return rc;
+	to = open(own, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (to < 0 && errno == EEXIST) { /* the same layer twice in one image */
+		*out = open(own, O_RDONLY | O_CLOEXEC);
+		return *out < 0 ? err_set_sys(err, errno, "cannot open '%s'", own) : RC_OK;
+	}
+	if (to < 0)
+		return err_set_sys(err, errno, "cannot create '%s'", own);
+	rc = copy_hashed(from, to, d, err);
 	if (!rc && lseek(to, 0, SEEK_SET) < 0)
 		rc = err_set_sys(err, errno, "cannot rewind a layer");
 	if (!rc)

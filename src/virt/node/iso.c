@@ -66,7 +66,7 @@ static size_t plain_name(size_t i, const char *name, char out[16])
 	char base[9];
 	size_t n = 0;
 
-	for (; name[n] && n < 6; n++)
+	for (; n < 6 && name[n]; n++)
 		base[n] = isalnum((unsigned char)name[n]) ? (char)toupper((unsigned char)name[n]) : '_';
 	base[n] = '\0';
 	return (size_t)snprintf(out, 16, "%s_%zu.;1", base, i);

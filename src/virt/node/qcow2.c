@@ -104,6 +104,22 @@ static enum rc judge_v3(const uint8_t *head, size_t n, size_t cluster, struct er
 	return judge_extensions(head, n, length, cluster, err);
 }
 
+/* The L1 table maps the whole disk and lies inside the file. */
+static enum rc judge_l1(const uint8_t *head, uint64_t size, size_t cluster, uint64_t file_bytes,
+			struct err *err)
+{
+	uint64_t entries = get_be32(head + 36);
+	uint64_t at = get_be64(head + 40);
+	uint64_t per_entry = (uint64_t)cluster * (cluster / 8); /* bytes that one entry maps */
+	uint64_t needed = (size + per_entry - 1) / per_entry;
+
+	if (entries < needed || entries > (uint64_t)4 * 1024 * 1024)
+		return err_set(err, RC_INVALID, "the qcow2 header has a bad L1 table size");
+	if (at % cluster || at < cluster || at > file_bytes || entries * 8 > file_bytes - at)
+		return err_set(err, RC_INVALID, "the qcow2 L1 table lies outside the file");
+	return RC_OK;
+}
+
 static enum rc judge_qcow2(const uint8_t *head, size_t n, uint64_t file_bytes, struct image_info *out,
 			   struct err *err)
 {
@@ -115,8 +131,6 @@ static enum rc judge_qcow2(const uint8_t *head, size_t n, uint64_t file_bytes, s
 	uint32_t bits = get_be32(head + 20);
 	uint64_t size = get_be64(head + 24);
 	uint32_t crypt = get_be32(head + 32);
-	uint64_t l1_entries = get_be32(head + 36);
-	uint64_t l1_at = get_be64(head + 40);
 
 	if (version != 2 && version != 3)
 		return err_set(err, RC_INVALID, "qcow2 version %u is not supported", version);
@@ -131,25 +145,13 @@ static enum rc judge_qcow2(const uint8_t *head, size_t n, uint64_t file_bytes, s
 		return err_set(err, RC_INVALID, "the qcow2 header has a bad disk size (%llu bytes)",
 			       (unsigned long long)size);
 	size_t cluster = (size_t)1 << bits;
-	uint64_t per_l1 = (uint64_t)cluster * (cluster / 8); /* bytes that one L1 entry maps */
-	uint64_t l1_needed = (size + per_l1 - 1) / per_l1;
+	enum rc rc = judge_l1(head, size, cluster, file_bytes, err);
 
-	if (l1_entries < l1_needed || l1_entries > (uint64_t)4 * 1024 * 1024)
-		return err_set(err, RC_INVALID, "the qcow2 header has a bad L1 table size");
-	if (l1_at % cluster || l1_at < cluster || l1_at > file_bytes ||
-	    l1_entries * 8 > file_bytes - l1_at)
-		return err_set(err, RC_INVALID, "the qcow2 L1 table lies outside the file");
-	if (version == 3) {
-		enum rc rc = judge_v3(head, n, cluster, err);
-
-		if (rc)
-			return rc;
-	} else {
-		enum rc rc = judge_extensions(head, n, V2_HEADER, cluster, err);
-
-		if (rc)
-			return rc;
-	}
+	if (!rc)
+		rc = version == 3 ? judge_v3(head, n, cluster, err)
+				  : judge_extensions(head, n, V2_HEADER, cluster, err);
+	if (rc)
+		return rc;
 	out->format = IMAGE_QCOW2;
 	out->virtual_bytes = size;
 	return RC_OK;
