@@ -8,7 +8,8 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-/* struct json is never defined: a struct json * is a json_t *, and the casts live here only. */
+/* struct json is never defined: a struct json * is a json_t *, and the casts live here and in
+ * parse.c only. */
 static json_t *J(const struct json *j)
 {
 	return (json_t *)(uintptr_t)j;
@@ -39,58 +40,6 @@ static void release(void *p)
 void js_use_mem(void)
 {
 	json_set_alloc_funcs(allocate, release);
-}
-
-/* jansson's own depth limit is compiled in and large: count brackets first, without recursion. */
-static enum rc check_depth(const char *text, size_t n, struct err *err)
-{
-	unsigned depth = 0;
-	bool in_string = false;
-
-	for (size_t i = 0; i < n; i++) {
-		char c = text[i];
-
-		if (in_string) {
-			if (c == '\\')
-				i++;
-			else if (c == '"')
-				in_string = false;
-		} else if (c == '"') {
-			in_string = true;
-		} else if (c == '{' || c == '[') {
-			if (++depth > LIMIT_JSON_DEPTH)
-				return err_set(err, RC_BAD_REQUEST,
-					       "JSON is nested deeper than %d levels", LIMIT_JSON_DEPTH);
-		} else if ((c == '}' || c == ']') && depth) {
-			depth--;
-		}
-	}
-	return RC_OK;
-}
-
-enum rc js_parse(const char *text, size_t n, struct json **out, struct err *err)
-{
-	json_error_t e;
-	enum rc rc = check_depth(text, n, err);
-
-	if (rc)
-		return rc;
-	alloc_failed = false;
-	json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
-
-	/* Some versions go on after a failed allocation: what they return is not trusted. */
-	if (j && alloc_failed) {
-		json_decref(j);
-		return err_set(err, RC_NOMEM, "cannot allocate a JSON value");
-	}
-	if (!j) {
-		bool nomem = alloc_failed || json_error_code(&e) == json_error_out_of_memory;
-
-		return err_set(err, nomem ? RC_NOMEM : RC_BAD_REQUEST,
-			       "invalid JSON at line %d, column %d: %s", e.line, e.column, e.text);
-	}
-	*out = W(j);
-	return RC_OK;
 }
 
 static int print_chunk(const char *p, size_t n, void *arg)

@@ -15,7 +15,15 @@
 static void malformed_text_is_refused_with_a_place(void **state)
 {
 	static const char *const bad[] = {
-		"", "{", "[1,]", "{\"a\":1,\"a\":2}", "{'a':1}", "nul", "1 2", "\"\xff\"", "[1e999]",
+		"", " ", "{", "[", "[1,]", "[1", "[,1]", "{\"a\":1,\"a\":2}", "{\"a\":1,\"\\u0061\":2}", "{'a':1}",
+		"{\"a\"}", "{\"a\" 1}", "{\"a\":}", "{\"a\":1,}", "{1:2}", "[1}", "nul", "True", "1 2", "[]]",
+		/* strings */
+		"\"", "\"a", "\"\\", "\"\\\"", "\"\xff\"", "\"\xc3\"", "\"\xc0\xaf\"", "\"\xed\xa0\x80\"",
+		"\"\xf4\x90\x80\x80\"", "\"\n\"", "\"\\x\"", "\"\\u12\"", "\"\\u12g4\"", "\"\\u0000\"", "\"\\ud800\"",
+		"\"\\ud800\\u0041\"", "\"\\udc00\"",
+		/* numbers */
+		"[1e999]", "-", "01", "-01", "+1", "1.", ".5", "1e", "1e+", "1.5.2", "0x10", "1-1", "9223372036854775808",
+		"-9223372036854775809", "NaN", "Infinity",
 	};
 	struct json *j = NULL;
 	struct err e;
@@ -25,6 +33,47 @@ static void malformed_text_is_refused_with_a_place(void **state)
 		assert_int_equal(js_parse(bad[i], strlen(bad[i]), &j, &e), RC_BAD_REQUEST);
 		assert_non_null(strstr(e.msg, "line"));
 		assert_null(j);
+	}
+}
+
+static void the_place_counts_lines_and_characters(void **state)
+{
+	const char *text = "{\n  \"\xc3\xa9\": x\n}";
+	struct json *j = NULL;
+	struct err e;
+
+	(void)state;
+	assert_int_equal(js_parse(text, strlen(text), &j, &e), RC_BAD_REQUEST);
+	assert_string_equal(e.msg, "invalid JSON at line 2, column 8: invalid token");
+}
+
+static void values_are_read_as_rfc_8259_says(void **state)
+{
+	static const struct {
+		const char *text, *printed;
+	} good[] = {
+		{" [ ] ", "[]"},
+		{"\t{\r\n}", "{}"},
+		{"-0", "0"},
+		{"9223372036854775807", "9223372036854775807"},
+		{"-9223372036854775808", "-9223372036854775808"},
+		{"1.5e2", "150.0"},
+		{"1E-400", "0.0"},
+		{"\"\"", "\"\""},
+		{"\"a\\/b\\u0041\\t\"", "\"a/bA\\t\""},
+		{"\"\\u00e9\\u20ac\\ud83d\\ude00x\"", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80x\""},
+		{"\"\xed\x9f\xbf\xf4\x8f\xbf\xbf\"", "\"\xed\x9f\xbf\xf4\x8f\xbf\xbf\""},
+		{"{\"\\u0061\":[true,false,null]}", "{\"a\":[true,false,null]}"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+		CLEANUP(js_unrefp) struct json *j = NULL;
+
+		assert_int_equal(js_parse(good[i].text, strlen(good[i].text), &j, NULL), RC_OK);
+		CLEANUP(mem_freep) char *printed = js_to_text(j);
+
+		assert_string_equal(printed, good[i].printed);
 	}
 }
 
@@ -113,15 +162,52 @@ static void parsing_survives_any_failed_allocation(void **state)
 	torture(parse_and_print);
 }
 
+/* Strings of many lengths, with and without escapes: a buffer that grows would fail at each of its sizes. */
+static unsigned long_string_length;
+
+static enum rc parse_long_strings(void)
+{
+	CLEANUP(js_unrefp) struct json *j = NULL;
+	char text[512] = "[\"";
+	size_t n = 2;
+
+	for (unsigned i = 0; i < long_string_length; i++)
+		text[n++] = 'a';
+	memcpy(text + n, "\",\"\\u00e9\\n", 11);
+	n += 11;
+	for (unsigned i = 0; i < long_string_length; i++)
+		text[n++] = 'b';
+	memcpy(text + n, "\"]", 2);
+	n += 2;
+	enum rc rc = js_parse(text, n, &j, NULL);
+
+	if (rc)
+		return rc;
+	return strlen(js_str(js_item(j, 0))) == long_string_length &&
+			       strlen(js_str(js_item(j, 1))) == long_string_length + 3
+		       ? RC_OK
+		       : RC_IO;
+}
+
+static void strings_of_any_length_survive_a_failed_allocation(void **state)
+{
+	(void)state;
+	for (long_string_length = 0; long_string_length < 140; long_string_length++)
+		torture(parse_long_strings);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(malformed_text_is_refused_with_a_place),
+		cmocka_unit_test(the_place_counts_lines_and_characters),
+		cmocka_unit_test(values_are_read_as_rfc_8259_says),
 		cmocka_unit_test(depth_is_bounded_before_parsing),
 		cmocka_unit_test(readers_accept_absent_values),
 		cmocka_unit_test(iteration_can_be_left_early_and_keeps_order),
 		cmocka_unit_test(pointers_follow_rfc_6901),
 		cmocka_unit_test(parsing_survives_any_failed_allocation),
+		cmocka_unit_test(strings_of_any_length_survive_a_failed_allocation),
 	};
 
 	js_use_mem();
