@@ -311,6 +311,8 @@ class Smoke:
         dst.start("incoming")
         t1 = time.time()
         opts = {"downtimeLimitMs": self.a.downtime}
+        if self.a.multifd:
+            opts["multifdChannels"] = self.a.multifd
         if self.a.initial:
             opts["initialDowntimeMs"] = self.a.initial
         extra = {"tls": tls} if tls else {}
@@ -692,6 +694,7 @@ def main():
     ap.add_argument("--mem", type=int, default=1024)
     ap.add_argument("--load", action="store_true")
     ap.add_argument("--downtime", type=int, default=300)
+    ap.add_argument("--multifd", type=int, default=0)
     ap.add_argument("--initial", type=int, default=0, help="initialDowntimeMs; 0: the launcher's default")
     ap.add_argument("--accel", default="auto")
     ap.add_argument("--raw", type=int, default=0)

@@ -103,7 +103,7 @@ static void m_kill(struct launcher *l, struct ipc_call *call, const struct json 
 {
 	if (!need_vm(l, call))
 		return;
-	vm_kill(l, "Killed", USEC_PER_SEC);
+	vm_kill(l, "Killed", 3 * USEC_PER_SEC);
 	ipc_call_done(call, js_new_object(), NULL, 0);
 }
 

@@ -9,7 +9,10 @@
 /* The monitor: connecting to one of the two sockets, learning the run state, events, simple commands.
  * QEMU is the truth: a state is entered when QEMU says so, never when we asked for it. */
 
-static const usec_t HANDSHAKE = 2 * USEC_PER_SEC, RETRY = USEC_PER_SEC / 5;
+/* A fresh QEMU greets when it has set everything up, which takes its time on a busy machine; one that is
+ * found running greets at once, or its socket is held by somebody else. */
+static const usec_t HANDSHAKE_FRESH = 15 * USEC_PER_SEC, HANDSHAKE_FOUND = 2 * USEC_PER_SEC,
+		    RETRY = USEC_PER_SEC / 5;
 
 /* --- answering start --- */
 
@@ -214,7 +217,8 @@ void vm_connect(struct launcher *l)
 
 	snprintf(name, sizeof(name), "qmp%u.sock", l->qmp_index);
 	path_in(l, name, path);
-	if (!l->qmp && qmp_open(&l->qmp, l->loop, path, HANDSHAKE, &qmp_ops, l, &err))
+	if (!l->qmp && qmp_open(&l->qmp, l->loop, path,
+				l->adopting ? HANDSHAKE_FOUND : HANDSHAKE_FRESH, &qmp_ops, l, &err))
 		retry_later(l, err.msg);
 }
 
