@@ -163,6 +163,12 @@ def test_curl_is_enough(server):
     assert {"default", "kube-system", "kube-node-lease", "kubevirt"} <= set(names)
 
 
+def test_a_taken_port_is_said(server):
+    p = subprocess.run([f"{BIN}/ferry-apiserver", "--state", f"{server.state}2", "--listen",
+                        f"127.0.0.1:{server.port}"], capture_output=True, text=True, timeout=20)
+    assert p.returncode == 1 and "already taken" in p.stderr
+
+
 VM = """
 apiVersion: kubevirt.io/v1
 kind: VirtualMachine

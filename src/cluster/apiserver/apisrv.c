@@ -704,21 +704,32 @@ void apisrv_drain(struct apisrv *s)
 	}
 }
 
+/* Requests to ourselves go before the calls that made them, and all before the calls themselves. */
+static void cancel_inner(struct apisrv *s)
+{
+	bool again = true;
+
+	inner_cancel_all(&s->inner);
+	while (again) {
+		again = false;
+		LIST_FOREACH(it, &s->calls) {
+			struct apisrv_call *c = LIST_ENTRY(it, struct apisrv_call, link);
+
+			if (list_is_empty(&c->inner))
+				continue;
+			inner_cancel_all(&c->inner); /* takes calls off the list */
+			again = true;
+			break;
+		}
+	}
+}
+
 struct apisrv *apisrv_free(struct apisrv *s)
 {
 	if (!s)
 		return NULL;
 	store_listen(s->store, NULL, NULL);
-	/* Requests that the server made of itself stand in s->calls too: they end with those who made them,
-	 * and only then is what is left in the list nobody's but ours. */
-	inner_cancel_all(&s->inner);
-	for (struct list *it = s->calls.next; it != &s->calls;) {
-		struct apisrv_call *c = LIST_ENTRY(it, struct apisrv_call, link);
-		bool has_inner = !list_is_empty(&c->inner);
-
-		inner_cancel_all(&c->inner);
-		it = has_inner ? s->calls.next : it->next;
-	}
+	cancel_inner(s);
 	while (!list_is_empty(&s->calls)) {
 		struct apisrv_call *c = LIST_ENTRY(s->calls.next, struct apisrv_call, link);
 

@@ -207,6 +207,38 @@ static void a_client_that_leaves_cancels_its_call(void **state)
 	assert_non_null(apisrv_handle(f.srv, &r, &sink, NULL));
 }
 
+static void no_answer(void *arg, const struct apisrv_answer *a)
+{
+	(void)arg;
+	(void)a;
+}
+
+/* Ended with requests in the middle: of clients, and to itself on their behalf. */
+static void the_server_may_end_at_any_moment(void **state)
+{
+	(void)state;
+	static const struct apisrv_sink sink = {.answer = no_answer};
+	struct apisrv_request start_it = {.method = "PUT", .target = SUB "/v/start", .user = &fx_admin};
+	struct apisrv_request make = {.method = "POST", .target = VMS, .user = &fx_admin, .body = VM_BODY("w"),
+				      .n_body = sizeof(VM_BODY("w")) - 1};
+	struct apisrv_request drop = {.method = "DELETE", .target = VMS, .user = &fx_admin};
+
+	js_unref(fx_do(&f, 201, "POST", VMS, VM_BODY("v")));
+	assert_non_null(apisrv_handle(f.srv, &start_it, &sink, NULL));
+	assert_non_null(apisrv_handle(f.srv, &make, &sink, NULL));
+	assert_non_null(apisrv_handle(f.srv, &drop, &sink, NULL));
+	/* A server that was only just made has its own writes on their way: the standard namespaces. */
+	struct apisrv *other = NULL;
+	struct store *store = NULL;
+
+	assert_int_equal(store_open(&store, f.loop, NULL, NULL), RC_OK);
+	struct apisrv_config config = {.store = store};
+
+	assert_int_equal(apisrv_new(&other, f.loop, &config, NULL), RC_OK);
+	apisrv_free(other);
+	store_close(store);
+}
+
 static void a_cancelled_start_still_writes_and_answers_nobody(void **state)
 {
 	(void)state;
@@ -260,6 +292,7 @@ int main(void)
 		T(admission_changes_warns_and_denies),
 		T(subresources_write_through_the_server),
 		T(a_client_that_leaves_cancels_its_call),
+		T(the_server_may_end_at_any_moment),
 		T(a_cancelled_start_still_writes_and_answers_nobody),
 		T(old_faults_do_not_hold_up_an_update),
 		T(eviction_goes_to_the_hook),
