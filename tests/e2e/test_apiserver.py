@@ -169,6 +169,41 @@ def test_a_taken_port_is_said(server):
     assert p.returncode == 1 and "already taken" in p.stderr
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_full_disk_refuses_and_goes_on(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    s = Server(disk / "state")
+    # The small disk exists in the server's own mount namespace only.
+    s.proc = subprocess.Popen(["unshare", "-m", "sh", "-c",
+                               f"mount -t tmpfs -o size=3m tmpfs {disk} && exec {os.path.abspath(BIN)}/ferry-apiserver "
+                               f"--state {s.state} --listen 127.0.0.1:{s.port}"],
+                              stderr=open(tmp_path / "log", "ab"))
+    try:
+        s.pki = f"/proc/{s.proc.pid}/root{s.pki}"
+        deadline = time.monotonic() + 10
+        while not os.path.exists(f"{s.pki}/admin.kubeconfig"):
+            assert time.monotonic() < deadline and s.proc.poll() is None
+            time.sleep(0.01)
+        time.sleep(0.2)
+        c = s.connect()
+
+        def make(name):
+            return s.call("POST", CM, {"metadata": {"name": name}, "data": {"a": "x" * 60000}}, c)[0]
+
+        made = 0
+        while make(f"c{made}") == 201:
+            made += 1
+            assert made < 200
+        assert make("again") == 500
+        assert s.call("GET", f"{CM}/c0", conn=c)[0] == 200
+        subprocess.run(["nsenter", "-t", str(s.proc.pid), "-m", "mount", "-o", "remount,size=40m", str(disk)], check=True)
+        assert make("after") == 201
+        assert len(s.call("GET", CM, conn=c)[1]["items"]) == made + 1
+    finally:
+        s.stop()
+
+
 VM = """
 apiVersion: kubevirt.io/v1
 kind: VirtualMachine
