@@ -127,6 +127,8 @@ static enum rc parse_into(struct imgref *r, char *text, struct err *err)
 			return rc;
 		if (!text[4])
 			return err_set(err, RC_INVALID, "'oci:' needs a folder");
+		if (strpbrk(text + 4, ":@"))
+			return err_set(err, RC_INVALID, "the folder of an 'oci:' image may not contain ':' or '@'");
 		r->place = mem_strdup(text + 4);
 		return r->place ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
 	}

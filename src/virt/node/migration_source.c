@@ -396,6 +396,8 @@ static void closed(struct mig_source *m, enum rc rc, const char *why)
 {
 	if (rc)
 		log_warn("move %s: its network is not tidy: %s", m->uid, why);
+	if (m->state == SRC_GIVEN)
+		mig_source_kick(m->vm); /* the rest is closed later: see close_later() */
 }
 
 /* The guest is here: say so. */

@@ -121,8 +121,9 @@ static enum rc cpu_from_text(const char *text, struct launch_spec *s, struct err
 			return err_set(err, RC_INVALID, "status.ferry.cpuModel '%s' makes no sense", text);
 		CLEANUP(mem_freep) char *feature = mem_strndup(f.p + 1, f.n - 1);
 
-		if (!feature || add_feature(s, feature, *f.p == '+'))
-			return err_set(err, RC_NOMEM, "out of memory");
+		if (!feature)
+			return RC_NOMEM;
+		TRY(add_feature(s, feature, *f.p == '+'));
 	}
 	return s->cpu_model ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
 }
@@ -281,6 +282,8 @@ static enum rc add_disk(const Disk *d, const struct vmspec_env *env, struct laun
 		return err_set(err, RC_INVALID, "disk '%s' has no volume that can be attached", d->name);
 	struct launch_disk *out = launch_spec_add_disk(s);
 
+	if (!out && s->n_disks < LAUNCH_MAX_DISKS)
+		return RC_NOMEM;
 	if (!out)
 		return err_set(err, RC_TOO_BIG, "the VM has more than %d disks", LAUNCH_MAX_DISKS);
 	TRY(set_target(d, out, err));

@@ -97,7 +97,7 @@ static void folder_references_keep_tag_and_digest(void **state)
 static void bad_references_are_refused(void **state)
 {
 	static const char *const bad[] = {"", " x", "a b", "http://x/y", "x:", "x:-t", "UP/x", "x@sha256:12",
-					  "oci:", "docker://", "host:80//x", "x\n", "--help/x"};
+					  "oci:", "oci:/a:b:c", "docker://", "host:80//x", "x\n", "--help/x"};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {

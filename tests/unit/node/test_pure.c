@@ -1,0 +1,364 @@
+/* What a node decides without I/O: CPU labels, the launch spec of a VMI, what it says in a VMI.
+ *
+ * Golden files are in tests/golden/node; FERRY_GOLDEN_UPDATE=1 writes them anew. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "api/gen/api_types.h"
+#include "api/meta.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/sbuf.h"
+#include "base/str.h"
+#include "ctl/plan.h"
+#include "json/json.h"
+#include "lib/torture.h"
+#include "virt/node/cpulabels.h"
+#include "virt/node/vmspec.h"
+#include "virt/node/vmsync.h"
+
+#define NOW ((usec_t)1700000000 * USEC_PER_SEC)
+
+static struct json *read_json(const char *name)
+{
+	char path[300];
+	char *text = NULL;
+	size_t n;
+	struct json *j = NULL;
+	struct err err = {0};
+
+	(void)snprintf(path, sizeof(path), GOLDEN_DIR "/%s", name);
+	if (file_read(path, MIB, &text, &n, &err) || js_parse(text, n, &j, &err))
+		fail_msg("%s", err.msg);
+	mem_free(text);
+	return j;
+}
+
+static VirtualMachineInstance *read_vmi(const char *name)
+{
+	struct json *j = read_json(name);
+	VirtualMachineInstance *vmi = NULL;
+
+	assert_int_equal(VirtualMachineInstance_decode(j, &vmi, NULL), RC_OK);
+	js_unref(j);
+	return vmi;
+}
+
+static void check_golden(const char *name, const char *text)
+{
+	char path[300];
+	char *wanted = NULL;
+	size_t n;
+
+	(void)snprintf(path, sizeof(path), GOLDEN_DIR "/%s", name);
+	if (getenv("FERRY_GOLDEN_UPDATE"))
+		assert_int_equal(file_write_durable(path, text, strlen(text), 0644, NULL), RC_OK);
+	if (file_read(path, MIB, &wanted, &n, NULL))
+		fail_msg("'%s' is missing", path);
+	assert_string_equal(text, wanted);
+	mem_free(wanted);
+}
+
+/* --- CPU --- */
+
+static void the_host_model_lacks_the_fewest_features(void **state)
+{
+	struct json *probe = read_json("probe.json");
+	struct cpu_host_model hm;
+
+	(void)state;
+	assert_int_equal(cpu_host_model_choose(probe, &hm, NULL), RC_OK);
+	/* qemu64 is obsolete and SandyBridge deprecated, though they lack nothing; Haswell is not usable;
+	 * Nehalem lacks more; Westmere-v1 lacks as much but has a version. */
+	assert_string_equal(hm.name, "Westmere");
+	assert_int_equal(hm.n_required, 1);
+	assert_string_equal(hm.required[0], "avx2");
+	assert_false(hm.is_obsolete);
+	cpu_host_model_fini(&hm);
+	js_unref(probe);
+}
+
+static void labels_are_those_of_the_golden_file(void **state)
+{
+	struct json *probe = read_json("probe.json");
+	CLEANUP(api_map_fini) struct api_map labels = {0};
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(65536);
+
+	(void)state;
+	assert_int_equal(cpu_labels(probe, &labels, NULL), RC_OK);
+	for (size_t i = 0; i < labels.n; i++) {
+		assert_true(cpu_label_is_ours(labels.items[i].key));
+		assert_true(api_is_qualified_name(labels.items[i].key));
+		sbuf_addf(&b, "%s=%s\n", labels.items[i].key, labels.items[i].value);
+	}
+	check_golden("labels.txt", sbuf_str(&b));
+	js_unref(probe);
+}
+
+static void machine_aliases_are_resolved(void **state)
+{
+	struct json *probe = read_json("probe.json");
+
+	(void)state;
+	assert_string_equal(cpu_machine_resolve(probe, "q35"), "pc-q35-10.0");
+	assert_string_equal(cpu_machine_resolve(probe, "pc-q35-9.2"), "pc-q35-9.2");
+	assert_null(cpu_machine_resolve(probe, "pc-q35-1.0"));
+	js_unref(probe);
+}
+
+/* --- launch spec --- */
+
+static const struct vmspec_disk disks[] = {
+	{.volume = "root", .top_format = IMAGE_RAW, .has_direct_io = true},
+	{.volume = "data", .top_format = IMAGE_QCOW2, .moves = true},
+	{.volume = "seed", .top_format = IMAGE_RAW, .moves = true},
+	{.volume = "image", .top_format = IMAGE_QCOW2, .base_format = IMAGE_RAW, .has_base = true, .moves = true,
+	 .has_direct_io = true},
+};
+
+static struct vmspec_env make_env(const struct json *probe)
+{
+	return (struct vmspec_env){.probe = probe, .accel = "tcg", .disks = disks, .n_disks = ARRAY_SIZE(disks),
+				   .uid = 200001, .mac = "0a:58:0a:f4:01:02", .mtu = 1450, .pod_uid = "pod-uid"};
+}
+
+static void a_vmi_gives_the_golden_spec(void **state)
+{
+	struct json *probe = read_json("probe.json");
+	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+	struct vmspec_env env = make_env(probe);
+	CLEANUP(launch_spec_freep) struct launch_spec *s = NULL;
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(65536);
+	struct err err = {0};
+
+	(void)state;
+	if (vmspec_build(vmi, &env, &s, &err))
+		fail_msg("%s", err.msg);
+	struct json *j = launch_spec_encode(s);
+
+	js_print_pretty(j, &b, 2);
+	sbuf_addc(&b, '\n');
+	check_golden("full.spec.json", sbuf_str(&b));
+	js_unref(j);
+	VirtualMachineInstance_free(vmi);
+	js_unref(probe);
+}
+
+static void a_running_vm_keeps_its_cpu_and_machine_where_it_goes(void **state)
+{
+	struct json *probe = read_json("probe.json");
+	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+	struct vmspec_env env = make_env(probe);
+	CLEANUP(launch_spec_freep) struct launch_spec *s = NULL;
+	FerryVMIStatus *fs = api_ensure(&api_type_FerryVMIStatus, &vmi->status.ferry);
+	Machine *m = api_ensure(&api_type_Machine, &vmi->status.machine);
+
+	(void)state;
+	assert_int_equal(api_set_str(&fs->cpuModel, "Nehalem,+aes,-vmx"), RC_OK);
+	assert_int_equal(api_set_str(&m->type, "pc-q35-9.2"), RC_OK);
+	assert_int_equal(vmspec_build(vmi, &env, &s, NULL), RC_OK);
+	assert_string_equal(s->machine, "pc-q35-9.2");
+	char *text = vmspec_cpu_text(s);
+
+	assert_string_equal(text, "Nehalem,+aes,-vmx");
+	mem_free(text);
+	VirtualMachineInstance_free(vmi);
+	js_unref(probe);
+}
+
+static void what_cannot_be_done_is_refused_by_name(void **state)
+{
+	struct json *probe = read_json("probe.json");
+	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+	struct vmspec_env env = make_env(probe);
+	struct launch_spec *s = NULL;
+	struct err err = {0};
+
+	(void)state;
+	env.n_disks = 1;
+	assert_int_equal(vmspec_build(vmi, &env, &s, &err), RC_INVALID);
+	assert_non_null(strstr(err.msg, "disk 'data'"));
+	env.n_disks = ARRAY_SIZE(disks);
+	assert_int_equal(api_set_str(&vmi->spec.domain.machine->type, "pc-q35-1.0"), RC_OK);
+	assert_int_equal(vmspec_build(vmi, &env, &s, &err), RC_UNSUPPORTED);
+	assert_non_null(strstr(err.msg, "pc-q35-1.0"));
+	assert_int_equal(api_set_str(&vmi->spec.domain.machine->type, "q35,accel=kvm"), RC_OK);
+	assert_int_equal(vmspec_build(vmi, &env, &s, &err), RC_UNSUPPORTED);
+	VirtualMachineInstance_free(vmi);
+	js_unref(probe);
+}
+
+static struct json *torture_probe;
+static VirtualMachineInstance *torture_vmi;
+
+static enum rc build_once(void)
+{
+	struct vmspec_env env = make_env(torture_probe);
+	CLEANUP(launch_spec_freep) struct launch_spec *s = NULL;
+
+	return vmspec_build(torture_vmi, &env, &s, NULL);
+}
+
+static void a_failed_allocation_leaks_nothing(void **state)
+{
+	(void)state;
+	torture_probe = read_json("probe.json");
+	torture_vmi = read_vmi("full.vmi.json");
+	torture(build_once);
+	VirtualMachineInstance_free(torture_vmi);
+	js_unref(torture_probe);
+}
+
+/* --- the VMI's status --- */
+
+static struct vm_facts running(void)
+{
+	return (struct vm_facts){.state = VM_RUNNING, .reason = "Started", .node = "node-1", .accel = "tcg",
+				 .accel_reason = "no KVM here", .qemu_version = "10.0.2",
+				 .machine = "pc-q35-10.0", .runtime_uid = 200001, .pod_ip = "10.244.1.2",
+				 .mac = "0a:58:0a:f4:01:02"};
+}
+
+static void a_start_is_one_write_with_all_facts(void **state)
+{
+	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+	struct vm_facts f = running();
+	char root[] = "root", data[] = "data";
+	struct vm_volume_fact vols[] = {{.name = root}, {.name = data, .bytes = 1 << 30}};
+	char volume[] = "image", image[] = "a/b", digest[] = "sha256:1";
+	FerryImage images[] = {{.volumeName = volume, .image = image, .digest = digest}};
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(65536);
+	struct plan plan;
+
+	(void)state;
+	f.volumes = vols;
+	f.n_volumes = 2;
+	f.images = images;
+	f.n_images = 1;
+	plan_init(&plan);
+	assert_int_equal(vmsync_plan(vmi, &f, NOW, &plan, NULL), RC_OK);
+	plan_print(&plan, &b);
+	check_golden("start.plan.txt", sbuf_str(&b));
+	plan_fini(&plan);
+	VirtualMachineInstance_free(vmi);
+}
+
+static void nothing_is_said_twice(void **state)
+{
+	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+	struct vm_facts f = running();
+	struct plan plan;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		plan_init(&plan);
+		assert_int_equal(vmsync_plan(vmi, &f, NOW + (usec_t)i, &plan, NULL), RC_OK);
+		if (i) {
+			assert_true(plan_is_empty(&plan));
+		} else {
+			assert_int_equal(plan.ops[0].type, PLAN_PATCH);
+			VirtualMachineInstance_free(vmi);
+			vmi = VirtualMachineInstance_clone(plan.ops[0].obj);
+		}
+		plan_fini(&plan);
+	}
+	VirtualMachineInstance_free(vmi);
+}
+
+static void the_end_follows_kubevirts_phases(void **state)
+{
+	static const struct {
+		enum vm_state state;
+		const char *reason;
+		bool acpi_off;
+		const char *phase;
+	} t[] = {
+		{VM_GONE, "GuestShutdown", false, "Succeeded"}, {VM_GONE, "HostShutdown", false, "Succeeded"},
+		{VM_GONE, "Killed", false, "Failed"},		{VM_GONE, "GraceExpired", false, "Failed"},
+		{VM_GONE, "Killed", true, "Succeeded"},		{VM_GONE, "QemuKilled", false, "Failed"},
+		{VM_CRASHED, "GuestPanicked", false, "Failed"}, {VM_SHUTDOWN, "GuestShutdown", false, NULL},
+		{VM_POSTMIGRATE, "MigrationCompleted", false, NULL},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+		VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+		struct vm_facts f = running();
+
+		assert_int_equal(api_set_str(&vmi->status.phase, "Running"), RC_OK);
+		f.state = t[i].state;
+		f.reason = t[i].reason;
+		if (t[i].acpi_off) {
+			Features *ft = api_ensure(&api_type_Features, &vmi->spec.domain.features);
+			FeatureState *acpi = api_ensure(&api_type_FeatureState, &ft->acpi);
+
+			API_SET(acpi, enabled, false);
+		}
+		const char *got = vmsync_phase(vmi, &f);
+
+		if (!str_eq(got, t[i].phase))
+			fail_msg("case %zu: %s", i, got ? got : "(none)");
+		f.is_source_done = true;
+		assert_null(vmsync_phase(vmi, &f));
+		VirtualMachineInstance_free(vmi);
+	}
+}
+
+static void a_vm_that_waits_for_the_go_is_not_running(void **state)
+{
+	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+	struct vm_facts f = running();
+
+	(void)state;
+	f.state = VM_PRELAUNCH;
+	f.reason = "StartedPaused";
+	assert_null(vmsync_phase(vmi, &f));
+	assert_int_equal(api_set_str(&vmi->spec.startStrategy, "Paused"), RC_OK);
+	assert_string_equal(vmsync_phase(vmi, &f), "Running");
+	VirtualMachineInstance_free(vmi);
+}
+
+static void targets_are_named_by_bus(void **state)
+{
+	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+	char target[16];
+
+	(void)state;
+	vmsync_disk_target(vmi, "root", target);
+	assert_string_equal(target, "vda");
+	vmsync_disk_target(vmi, "data", target);
+	assert_string_equal(target, "sda");
+	vmsync_disk_target(vmi, "image", target);
+	assert_string_equal(target, "sdc");
+	vmsync_disk_target(vmi, "none", target);
+	assert_string_equal(target, "");
+	VirtualMachineInstance_free(vmi);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_host_model_lacks_the_fewest_features),
+		cmocka_unit_test(labels_are_those_of_the_golden_file),
+		cmocka_unit_test(machine_aliases_are_resolved),
+		cmocka_unit_test(a_vmi_gives_the_golden_spec),
+		cmocka_unit_test(a_running_vm_keeps_its_cpu_and_machine_where_it_goes),
+		cmocka_unit_test(what_cannot_be_done_is_refused_by_name),
+		cmocka_unit_test(a_failed_allocation_leaks_nothing),
+		cmocka_unit_test(a_start_is_one_write_with_all_facts),
+		cmocka_unit_test(nothing_is_said_twice),
+		cmocka_unit_test(the_end_follows_kubevirts_phases),
+		cmocka_unit_test(a_vm_that_waits_for_the_go_is_not_running),
+		cmocka_unit_test(targets_are_named_by_bus),
+	};
+
+	js_use_mem();
+	return cmocka_run_group_tests_name("node", tests, NULL, NULL);
+}
