@@ -343,7 +343,7 @@ enum rc move_new(struct launcher *l, enum mig_role role, const struct json *para
 	return RC_OK;
 }
 
-static void fail_call(struct ipc_call **slot, enum rc rc, const char *why)
+void move_fail_call(struct ipc_call **slot, enum rc rc, const char *why)
 {
 	struct ipc_call *call = STEAL(*slot);
 
@@ -355,9 +355,9 @@ void move_free(struct move *m)
 {
 	if (!m)
 		return;
-	fail_call(&m->call, RC_CLOSED, "the launcher ends");
-	fail_call(&m->resume_call, RC_CLOSED, "the launcher ends");
-	fail_call(&m->continue_call, RC_CLOSED, "the launcher ends");
+	move_fail_call(&m->call, RC_CLOSED, "the launcher ends");
+	move_fail_call(&m->resume_call, RC_CLOSED, "the launcher ends");
+	move_fail_call(&m->continue_call, RC_CLOSED, "the launcher ends");
 	qmp_seq_free(m->seq);
 	qmp_seq_free(m->clean);
 	qmp_slot_free(m->stats_slot);
@@ -503,9 +503,9 @@ void move_monitor_lost(struct launcher *l)
 	m->migrate_slot = qmp_slot_free(m->migrate_slot);
 	m->seq = qmp_seq_free(m->seq);
 	m->clean = qmp_seq_free(m->clean);
-	fail_call(&m->call, RC_CLOSED, "QEMU's monitor closed");
-	fail_call(&m->resume_call, RC_CLOSED, "QEMU's monitor closed");
-	fail_call(&m->continue_call, RC_CLOSED, "QEMU's monitor closed");
+	move_fail_call(&m->call, RC_CLOSED, "QEMU's monitor closed");
+	move_fail_call(&m->resume_call, RC_CLOSED, "QEMU's monitor closed");
+	move_fail_call(&m->continue_call, RC_CLOSED, "QEMU's monitor closed");
 }
 
 void move_qemu_gone(struct launcher *l)

@@ -9,19 +9,11 @@
  * That it has loaded everything is no permission.
  */
 
-static void fail_call(struct ipc_call **slot, enum rc rc, const char *why)
-{
-	struct ipc_call *call = STEAL(*slot);
-
-	if (call)
-		ipc_call_fail(call, rc, "%s", why);
-}
-
 static void fail(struct move *m, const char *reason, const char *message)
 {
 	move_set_failure(m, reason, "%s", message);
-	fail_call(&m->call, RC_IO, message);
-	fail_call(&m->resume_call, RC_IO, message);
+	move_fail_call(&m->call, RC_IO, message);
+	move_fail_call(&m->resume_call, RC_IO, message);
 	m->resume_deadline = ev_src_free(m->resume_deadline);
 	move_step(m, MP_FAILED);
 	move_clean(m);
@@ -244,7 +236,7 @@ static void resume(struct move *m)
 		rc = qmp_seq_run(s, &m->seq, m->l->qmp, on_resumed, m, &err);
 	}
 	if (rc)
-		fail_call(&m->resume_call, rc, err.msg);
+		move_fail_call(&m->resume_call, rc, err.msg);
 }
 
 static void on_resume_late(void *arg)
@@ -252,7 +244,7 @@ static void on_resume_late(void *arg)
 	struct move *m = arg;
 
 	m->resume_deadline = ev_src_free(m->resume_deadline);
-	fail_call(&m->resume_call, RC_TIMEOUT, "the state has not been loaded in time");
+	move_fail_call(&m->resume_call, RC_TIMEOUT, "the state has not been loaded in time");
 }
 
 static struct move *named(struct launcher *l, struct ipc_call *call, const struct json *params)
@@ -296,7 +288,7 @@ void move_resume_incoming(struct launcher *l, struct ipc_call *call, const struc
 		resume(m);
 	else if (ev_timer_after(l->loop, &m->resume_deadline, (usec_t)timeout * USEC_PER_MSEC,
 				on_resume_late, m, &err))
-		fail_call(&m->resume_call, err.rc, err.msg);
+		move_fail_call(&m->resume_call, err.rc, err.msg);
 }
 
 void move_abort_incoming(struct launcher *l, struct ipc_call *call, const struct json *params)

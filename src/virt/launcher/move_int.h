@@ -113,7 +113,20 @@ void move_qemu_gone(struct launcher *l);
 /* move_out.c, move_in.c */
 void out_event(struct move *m, const char *name, const struct json *data, usec_t at);
 void out_adopt(struct move *m, const struct json *query, const char *run_state);
-void out_fail(struct move *m, const char *reason, const char *message);
+
+/* move_end.c: how a move ends at its source */
+void out_arm(struct move *m, usec_t delay); /* the deadline of the phase, from now */
+void out_disarm(struct move *m);
+void out_fail(struct move *m, const char *reason,
+	      const char *message); /* before `migrate` was accepted */
+void out_finish(struct move *m,
+		bool stands);	      /* failed or cancelled; stands: the guest does not run here */
+void out_ended_badly(struct move *m); /* QEMU said failed or cancelled: asks for the rest */
+void out_ask_completed(void *arg);    /* QEMU said completed: until it says postmigrate */
+void out_cancel(struct move *m);      /* the end comes as QEMU's event, or by yank */
+/* Fails *slot's call, if there is one. */
+void move_fail_call(struct ipc_call **slot, enum rc rc, const char *why);
+
 void in_event(struct move *m, const char *name, const struct json *data, usec_t at);
 void in_adopt(struct move *m, const struct json *query, const char *run_state);
 /* methods */

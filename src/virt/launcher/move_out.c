@@ -14,293 +14,10 @@
  * time is the controller's business (cancelOutgoing).
  */
 
-static const usec_t SETUP_TIMEOUT = 15 * USEC_PER_SEC, CANCEL_TIMEOUT = 2 * USEC_PER_SEC,
-		    PROGRESS = USEC_PER_SEC, STALL_TIMEOUT = 10 * USEC_PER_SEC,
-		    PASS_GAP = 200 * USEC_PER_MSEC;
+static const usec_t SETUP_TIMEOUT = 15 * USEC_PER_SEC, PROGRESS = USEC_PER_SEC,
+		    STALL_TIMEOUT = 10 * USEC_PER_SEC, PASS_GAP = 200 * USEC_PER_MSEC;
 
-static void on_deadline(void *arg);
 static void send_migrate(struct move *m);
-
-static void arm(struct move *m, usec_t delay)
-{
-	struct err err = {0};
-
-	if (m->deadline)
-		ev_timer_rearm(m->deadline, delay);
-	else if (ev_timer_after(m->l->loop, &m->deadline, delay, on_deadline, m, &err))
-		log_error("move '%s' has no deadline now: %s", m->uid, err.msg);
-}
-
-static void disarm(struct move *m)
-{
-	if (m->deadline)
-		ev_timer_rearm(m->deadline, USEC_INFINITY);
-}
-
-static void fail_call(struct ipc_call **slot, enum rc rc, const char *why)
-{
-	struct ipc_call *call = STEAL(*slot);
-
-	if (call)
-		ipc_call_fail(call, rc, "%s", why);
-}
-
-/* --- the end without success --- */
-
-static void end_state(struct move *m, bool stands)
-{
-	const char *reason = m->phase == MP_CANCELLED ? "MigrationCancelled" : "MigrationFailed";
-
-	vm_move(m->l, stands ? VME_STOPS : VME_RUNS, reason);
-}
-
-static void finish(struct move *m, bool stands)
-{
-	struct err err = {0};
-	bool cancelled = m->phase == MP_CANCELLING && !m->fail_reason[0];
-
-	if (!cancelled)
-		move_set_failure(m, "Internal", "the move ended without a reason");
-	else
-		move_set_failure(m, "Cancelled", "%s",
-				 m->cancel_reason[0] ? m->cancel_reason : "cancelled");
-	fail_call(&m->call, RC_IO, m->fail_message);
-	fail_call(&m->continue_call, RC_CONFLICT, m->fail_message);
-	move_step(m, cancelled ? MP_CANCELLED : MP_FAILED);
-	end_state(m, stands);
-	if (move_save(m, &err))
-		log_warn("move '%s': its record is not up to date: %s", m->uid, err.msg);
-	move_clean(m);
-}
-
-/* Before `migrate` was accepted: QEMU has nothing to undo but what move_clean() removes. */
-void out_fail(struct move *m, const char *reason, const char *message)
-{
-	move_set_failure(m, reason, "%s", message);
-	finish(m, m->was_paused);
-}
-
-/* query-status after failed or cancelled. */
-static void on_end_status(const struct qmp_reply *r, void *arg)
-{
-	struct move *m = arg;
-	const char *s = js_get_str(r->value, "status");
-	struct qmp_call c = {.command = "cont", .timeout = QMP_TIMEOUT};
-
-	m->stats_slot = qmp_slot_free(m->stats_slot);
-	if (r->rc)
-		return;
-	bool stands = !str_eq(s, "running");
-
-	/* It ran before and stands now, though the move has failed: it goes on here. */
-	if (stands && !m->was_paused &&
-	    (str_eq(s, "paused") || str_eq(s, "postmigrate") || str_eq(s, "finish-migrate")))
-		stands = qmp_invoke(m->l->qmp, NULL, &c, NULL) != RC_OK;
-	finish(m, stands);
-}
-
-/* QEMU has no code for why a move failed; before the first byte of memory its words are all there is. */
-static const char *failure_reason(const struct move *m, const char *error)
-{
-	if (m->phase != MP_SETUP && m->phase != MP_DISKS)
-		return "TargetClosed";
-	return error && strstr(error, "TLS") ? "TLSFailed" : "ConnectFailed";
-}
-
-static void on_end_stats(const struct qmp_reply *r, void *arg)
-{
-	struct move *m = arg;
-	struct qmp_call c = {
-		.command = "query-status", .timeout = QMP_TIMEOUT, .fn = on_end_status, .arg = m};
-	const char *error = js_get_str(r->value, "error-desc");
-
-	m->stats_slot = qmp_slot_free(m->stats_slot);
-	if (r->rc)
-		return;
-	if (js_get(r->value, "ram")) /* after a failure QEMU tells none: the last ones stay */
-		mig_stats_parse(r->value, &m->stats);
-	if (m->phase != MP_CANCELLING)
-		move_set_failure(m, failure_reason(m, error), "%s",
-				 error ? error : "the target closed the connection");
-	if (qmp_invoke(m->l->qmp, &m->stats_slot, &c, NULL))
-		finish(m, m->was_paused);
-}
-
-static void ended_badly(struct move *m)
-{
-	struct qmp_call c = {
-		.command = "query-migrate", .timeout = QMP_TIMEOUT, .fn = on_end_stats, .arg = m};
-
-	if (move_is_over(m))
-		return;
-	disarm(m);
-	m->seq = qmp_seq_free(m->seq);
-	m->migrate_slot = qmp_slot_free(m->migrate_slot);
-	m->stats_slot = qmp_slot_free(m->stats_slot);
-	if (qmp_invoke(m->l->qmp, &m->stats_slot, &c, NULL))
-		finish(m, m->was_paused);
-}
-
-/* --- success --- */
-
-static void completed(struct move *m)
-{
-	struct err err = {0};
-
-	disarm(m);
-	/* Durable first: from here on the target may run, and this copy never again. */
-	if (m->epoch >= 0) {
-		m->released = true;
-		if (move_save(m, &err)) {
-			m->released = false;
-			log_error("move '%s': released(%lld) cannot be made durable, not "
-				  "releasing: %s",
-				  m->uid, (long long)m->epoch, err.msg);
-		}
-	}
-	fail_call(&m->continue_call, RC_IO, "the move completed before the answer");
-	vm_move(m->l, VME_MIGRATED, "MigrationCompleted");
-	move_step(m, MP_COMPLETED);
-	move_remove_key(m);
-}
-
-static void ask_completed(void *arg);
-
-static void on_completed_status(const struct qmp_reply *r, void *arg)
-{
-	struct move *m = arg;
-	struct err err = {0};
-
-	m->migrate_slot = qmp_slot_free(m->migrate_slot);
-	if (r->rc)
-		return;
-	if (str_eq(js_get_str(r->value, "status"), "postmigrate")) {
-		completed(m);
-		return;
-	}
-	/* QEMU enters postmigrate right after it has told `completed`: no event follows, so it is asked. */
-	if (++m->polls > 2000) {
-		log_error("move '%s': completed, but QEMU never reached postmigrate", m->uid);
-		return;
-	}
-	if (m->poll)
-		ev_timer_rearm(m->poll, USEC_PER_MSEC);
-	else if (ev_timer_after(m->l->loop, &m->poll, USEC_PER_MSEC, ask_completed, m, &err))
-		log_error("move '%s': %s", m->uid, err.msg);
-}
-
-static void on_completed_stats(const struct qmp_reply *r, void *arg)
-{
-	struct move *m = arg;
-
-	m->stats_slot = qmp_slot_free(m->stats_slot);
-	if (!r->rc)
-		mig_stats_parse(r->value, &m->stats);
-}
-
-/* Both at once: the answers come in order. */
-static void ask_completed(void *arg)
-{
-	struct move *m = arg;
-	struct qmp_call q = {.command = "query-migrate",
-			     .timeout = QMP_TIMEOUT,
-			     .fn = on_completed_stats,
-			     .arg = m};
-	struct qmp_call s = {.command = "query-status",
-			     .timeout = QMP_TIMEOUT,
-			     .fn = on_completed_status,
-			     .arg = m};
-
-	m->stats_slot = qmp_slot_free(m->stats_slot);
-	m->migrate_slot = qmp_slot_free(m->migrate_slot);
-	ignore_rc(qmp_invoke(m->l->qmp, &m->stats_slot, &q, NULL)); /* figures only */
-	if (qmp_invoke(m->l->qmp, &m->migrate_slot, &s, NULL))
-		log_warn("move '%s': cannot ask for the end, asking after the next connection",
-			 m->uid);
-}
-
-/* --- deadlines and cancelling --- */
-
-/* Out of band: answered even when QEMU's main loop waits for the target.  Consumes instance. */
-static void yank_one(struct move *m, struct json *instance)
-{
-	struct qmp_call c = {.command = "yank",
-			     .oob = true,
-			     .timeout = CANCEL_TIMEOUT,
-			     .args = js_pack("{s:[o]}", "instances", instance)};
-	struct err err = {0};
-
-	if (!c.args || qmp_invoke(m->l->qmp, NULL, &c, &err))
-		log_error("move '%s': cannot yank: %s", m->uid, c.args ? err.msg : "out of memory");
-}
-
-static void yank(struct move *m)
-{
-	log_warn("move '%s': cutting the connection (yank)", m->uid);
-	yank_one(m, js_pack("{s:s}", "type", "migration"));
-}
-
-/* The guest's writes wait for the target as long as a copy runs: a target that hangs must not hold them. */
-static void yank_disks(struct move *m)
-{
-	for (size_t i = 0; i < m->n_disks; i++)
-		if (!m->disks[i].done)
-			yank_one(m, js_pack("{s:s, s:s}", "type", "block-node", "node-name",
-					    move_disk_names(m, &m->disks[i]).node));
-}
-
-static void cancel_memory(struct move *m)
-{
-	struct qmp_call c = {.command = "migrate_cancel", .timeout = CANCEL_TIMEOUT};
-
-	ignore_rc(
-		qmp_invoke(m->l->qmp, NULL, &c, NULL)); /* the deadline yanks if it does not work */
-	arm(m, CANCEL_TIMEOUT);
-}
-
-static void cancel(struct move *m)
-{
-	bool memory = m->migrate_sent;
-
-	move_step(m, MP_CANCELLING);
-	yank_disks(m);
-	if (memory) {
-		cancel_memory(m);
-		return;
-	}
-	m->seq = qmp_seq_free(m->seq); /* disks only, or not even these: move_clean() undoes them */
-	finish(m, m->was_paused);
-}
-
-static void on_deadline(void *arg)
-{
-	struct move *m = arg;
-
-	switch (m->phase) {
-	case MP_SETUP:
-	case MP_DISKS:
-		move_set_failure(m, "ConnectFailed", "no connection to %s in time", m->address);
-		cancel(m);
-		break;
-	case MP_PRE_SWITCHOVER:
-		move_set_failure(m, "SwitchoverTimeout", "%s",
-				 m->continue_asked ? "the copies of the disks did not end in time"
-						   : "nobody allowed the switch in time");
-		cancel(m);
-		break;
-	case MP_SWITCHING:
-		move_set_failure(m, "SwitchoverTimeout", "the last bytes were not taken in time");
-		yank(m);
-		arm(m, CANCEL_TIMEOUT);
-		break;
-	case MP_CANCELLING:
-		yank(m);
-		arm(m, CANCEL_TIMEOUT);
-		break;
-	default:
-		break;
-	}
-}
 
 /* --- progress --- */
 
@@ -358,7 +75,7 @@ static void on_stats(const struct qmp_reply *r, void *arg)
 			m, "TargetClosed",
 			"the target took no byte for %d s, and the guest's writes wait for it",
 			(int)(STALL_TIMEOUT / USEC_PER_SEC));
-		cancel(m);
+		out_cancel(m);
 		return;
 	}
 	judge_pass(m);
@@ -451,7 +168,7 @@ static void send_migrate(struct move *m)
 			     .args = mig_channels(m->address, m->port)};
 	struct err err = {0};
 
-	arm(m, SETUP_TIMEOUT);
+	out_arm(m, SETUP_TIMEOUT);
 	m->migrate_sent = true;
 	if (!c.args)
 		out_fail(m, "Internal", "out of memory");
@@ -661,7 +378,7 @@ static void go_on(struct move *m)
 	struct err err = {0};
 
 	if (!c.args || qmp_invoke(m->l->qmp, &m->migrate_slot, &c, &err))
-		fail_call(&m->continue_call, RC_BUSY, c.args ? err.msg : "out of memory");
+		move_fail_call(&m->continue_call, RC_BUSY, c.args ? err.msg : "out of memory");
 	else
 		move_step(m, MP_SWITCHING);
 }
@@ -672,7 +389,7 @@ static void on_mirrors_ended(const struct qmp_seq_result *r, void *arg)
 
 	if (r->rc && r->rc != RC_CLOSED) {
 		move_set_failure(m, "DiskCopyFailed", "%s", r->desc);
-		cancel(m);
+		out_cancel(m);
 	}
 }
 
@@ -692,7 +409,7 @@ static void end_mirrors(struct move *m)
 		rc = qmp_seq_run(s, &m->seq, m->l->qmp, on_mirrors_ended, m, &err);
 	if (rc) {
 		move_set_failure(m, "DiskCopyFailed", "%s", err.msg);
-		cancel(m);
+		out_cancel(m);
 	}
 }
 
@@ -702,7 +419,7 @@ static void pre_switchover(struct move *m, usec_t at)
 		m->stop_at = at ? at : loop_realtime(m->l->loop);
 	vm_move(m->l, VME_SWITCHES, "MigrationSwitch");
 	move_step(m, MP_PRE_SWITCHOVER);
-	arm(m, (usec_t)m->options.switchover_timeout_ms * USEC_PER_MSEC);
+	out_arm(m, (usec_t)m->options.switchover_timeout_ms * USEC_PER_MSEC);
 	ipc_server_event(
 		m->l->server, "preSwitchover",
 		js_pack("{s:s, s:I}", "migrationUid", m->uid, "stopAt", (int64_t)m->stop_at));
@@ -743,7 +460,7 @@ void move_continue(struct launcher *l, struct ipc_call *call, const struct json 
 				 "the guest had stood for %llu ms before the switch",
 				 (unsigned long long)((now - m->stop_at) / USEC_PER_MSEC));
 		ipc_call_fail(call, RC_CONFLICT, "%s", m->fail_message);
-		cancel(m);
+		out_cancel(m);
 		return;
 	}
 	m->epoch = js_get_int(params, "epoch", -1);
@@ -773,7 +490,7 @@ void move_cancel(struct launcher *l, struct ipc_call *call, const struct json *p
 	snprintf(m->cancel_reason, sizeof(m->cancel_reason), "%s", reason ? reason : "");
 	ipc_call_done(call, js_new_object(), NULL, 0);
 	if (m->phase != MP_CANCELLING)
-		cancel(m);
+		out_cancel(m);
 }
 
 void move_release(struct launcher *l, struct ipc_call *call, const struct json *params)
@@ -858,7 +575,7 @@ static void on_status_event(struct move *m, enum mig_status status, usec_t at)
 	switch (status) {
 	case MIGQ_ACTIVE:
 		if (m->phase == MP_SETUP || m->phase == MP_DISKS) {
-			disarm(m);
+			out_disarm(m);
 			move_step(m, MP_MEMORY);
 			start_progress(m);
 		}
@@ -869,11 +586,11 @@ static void on_status_event(struct move *m, enum mig_status status, usec_t at)
 		break;
 	case MIGQ_COMPLETED:
 		m->polls = 0;
-		ask_completed(m);
+		out_ask_completed(m);
 		break;
 	case MIGQ_FAILED:
 	case MIGQ_CANCELLED:
-		ended_badly(m);
+		out_ended_badly(m);
 		break;
 	case MIGQ_CANCELLING:
 		if (m->phase != MP_CANCELLING)
@@ -938,9 +655,9 @@ static void on_job_event(struct move *m, const char *name, const struct json *da
 	move_set_failure(m, "DiskCopyFailed", "disk '%s': %s", m->l->spec->disks[d->index].name,
 			 error ? error : "the copy ended early");
 	if (m->phase == MP_DISKS || m->phase == MP_SETUP)
-		finish(m, m->was_paused);
+		out_finish(m, m->was_paused);
 	else
-		cancel(m);
+		out_cancel(m);
 }
 
 void out_event(struct move *m, const char *name, const struct json *data, usec_t at)
@@ -977,19 +694,19 @@ void out_adopt(struct move *m, const struct json *query, const char *run_state)
 		vm_move(m->l, VME_SWITCHES, "MigrationSwitch");
 		move_set_failure(m, "SwitchoverTimeout",
 				 "the launcher changed while the guest stood");
-		cancel(m);
+		out_cancel(m);
 		break;
 	case MIGQ_DEVICE:
 		vm_move(m->l, VME_SWITCHES, "MigrationSwitch");
 		move_step(m, MP_SWITCHING);
-		arm(m, (usec_t)m->options.switchover_timeout_ms * USEC_PER_MSEC);
+		out_arm(m, (usec_t)m->options.switchover_timeout_ms * USEC_PER_MSEC);
 		break;
 	case MIGQ_COMPLETED:
-		ask_completed(m);
+		out_ask_completed(m);
 		break;
 	default:
 		move_set_failure(m, "Internal", "the launcher changed while the move was prepared");
-		finish(m, m->l->state == VM_PAUSED);
+		out_finish(m, m->l->state == VM_PAUSED);
 		break;
 	}
 }
