@@ -69,25 +69,38 @@ enum rc b64_decode(const char *s, bool url, char **out, size_t *n)
 	return RC_OK;
 }
 
+/* Length of the UTF-8 sequence at p, which a NUL ends at the latest; 0: none starts here. */
+static size_t utf8_at(const unsigned char *p)
+{
+	/* First byte from..to, length, and the range of the second byte: overlong forms, surrogates and
+	 * what lies beyond the last plane are left out. */
+	static const struct {
+		unsigned char from, to, n, lo, hi;
+	} rows[] = {
+		{0x01, 0x7f, 1, 0, 0},	     {0xc2, 0xdf, 2, 0x80, 0xbf}, {0xe0, 0xe0, 3, 0xa0, 0xbf},
+		{0xe1, 0xec, 3, 0x80, 0xbf}, {0xed, 0xed, 3, 0x80, 0x9f}, {0xee, 0xef, 3, 0x80, 0xbf},
+		{0xf0, 0xf0, 4, 0x90, 0xbf}, {0xf1, 0xf3, 4, 0x80, 0xbf}, {0xf4, 0xf4, 4, 0x80, 0x8f},
+	};
+
+	for (size_t r = 0; r < ARRAY_SIZE(rows); r++) {
+		if (*p < rows[r].from || *p > rows[r].to)
+			continue;
+		for (size_t i = 1; i < rows[r].n; i++)
+			if (p[i] < (i == 1 ? rows[r].lo : 0x80) || p[i] > (i == 1 ? rows[r].hi : 0xbf))
+				return 0;
+		return rows[r].n;
+	}
+	return 0;
+}
+
 void text_clean(char *text)
 {
-	unsigned char *p = (unsigned char *)text;
+	for (unsigned char *p = (unsigned char *)text; *p;) {
+		size_t n = utf8_at(p);
 
-	while (*p) {
-		size_t n = *p < 0x80 ? 1 : *p >= 0xc2 && *p < 0xe0 ? 2 : *p >= 0xe0 && *p < 0xf0 ? 3
-			   : *p >= 0xf0 && *p < 0xf5				       ? 4
-										       : 0;
-		bool ok = n > 0;
-
-		for (size_t i = 1; i < n && ok; i++)
-			ok = p[i] >= 0x80 && p[i] < 0xc0;
-		/* Overlong forms, surrogates, beyond the last plane. */
-		if (ok && ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0) ||
-			   (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90)))
-			ok = false;
-		if (!ok)
+		if (!n)
 			*p = '?';
-		p += ok ? n : 1;
+		p += n ? n : 1;
 	}
 }
 

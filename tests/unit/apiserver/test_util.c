@@ -49,6 +49,28 @@ static void members_are_found_as_the_parser_finds_them(void **state)
 	}
 }
 
+static void broken_text_is_mended(void **state)
+{
+	(void)state;
+	static const char *const pairs[][2] = {
+		{"plain \303\244 \342\202\254 \360\237\230\200", "plain \303\244 \342\202\254 \360\237\230\200"},
+		{"cut \303", "cut ?"},
+		{"cut \342\202", "cut ??"},
+		{"over \300\200 \340\200\200", "over ?? ???"},
+		{"surrogate \355\240\200", "surrogate ???"},
+		{"beyond \364\220\200\200", "beyond ????"},
+		{"", ""},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(pairs); i++) {
+		char *text = mem_strdup(pairs[i][0]);
+
+		text_clean(text);
+		assert_string_equal(text, pairs[i][1]);
+		mem_free(text);
+	}
+}
+
 static void base64_goes_round(void **state)
 {
 	(void)state;
@@ -124,6 +146,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(members_are_found_as_the_parser_finds_them),
+		cmocka_unit_test(broken_text_is_mended),
 		cmocka_unit_test(base64_goes_round),
 		cmocka_unit_test(protobuf_becomes_json),
 		cmocka_unit_test(broken_protobuf_is_refused),
