@@ -104,7 +104,7 @@ def test_a_missing_pvc_shows_in_status(cluster):
     api = cluster.api
     api.create(ft.vm("nopvc", "128Mi", pvc="absent"))
     try:
-        api.wait("VirtualMachine", "nopvc", lambda v: v["status"].get("printableStatus") == "ErrorPvcNotFound", 15)
+        api.wait("VirtualMachine", "nopvc", lambda v: ft.printable(v) == "ErrorPvcNotFound", 15)
         c = ft.condition(api.get("VirtualMachineInstance", "nopvc"), "Synchronized")
         assert (c["status"], c["reason"]) == ("False", "FailedPvcNotFound") and "absent" in c["message"]
     finally:
@@ -118,7 +118,7 @@ def test_a_missing_image_shows_in_status(cluster):
                      volumes=[{"name": "d", "containerDisk": {"image": "oci:/nonexistent/image"}}]))
     try:
         api.wait("VirtualMachine", "noimg",
-                 lambda v: v["status"].get("printableStatus") in ("ErrImagePull", "ImagePullBackOff"), 30)
+                 lambda v: ft.printable(v) in ("ErrImagePull", "ImagePullBackOff"), 30)
     finally:
         api.delete("VirtualMachine", "noimg")
         api.wait("VirtualMachine", "noimg", lambda v: v is None, 30)

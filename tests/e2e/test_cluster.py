@@ -155,7 +155,7 @@ def test_the_examples_run(cluster):
         ft.Guest(ft.vmi_address(vmi)).wait(90)
         out = cluster.ferry("create", "-f", os.path.join(TOP, "examples/migration.yaml")).stdout
         name = out.split("/")[1].split()[0]
-        obj = api.wait("VirtualMachineInstanceMigration", name, lambda v: v["status"].get("phase") in ft.FINAL, 60)
+        obj = api.wait("VirtualMachineInstanceMigration", name, lambda v: ft.phase(v) in ft.FINAL, 60)
         assert obj["status"]["phase"] == "Succeeded", obj["status"]
     finally:
         cluster.ferry("delete", "-f", os.path.join(TOP, "examples/vm.yaml"), "--ignore-not-found")

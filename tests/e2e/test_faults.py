@@ -75,11 +75,11 @@ def test_killing_a_process_while_a_guest_moves(cluster, make_vm, what, side):
     source = node_of(api, name)
     api.create(ft.migration(f"{name}-1", name))
     api.wait("VirtualMachineInstanceMigration", f"{name}-1",
-             lambda v: v["status"].get("phase") in ("Running", *ft.FINAL), 30)
+             lambda v: ft.phase(v) in ("Running", *ft.FINAL), 30)
     kill(cluster, what, source if side == "source" else other(source))
     api_back(cluster)
     g.command("dirty 0")
-    obj = api.wait("VirtualMachineInstanceMigration", f"{name}-1", lambda v: v["status"].get("phase") in ft.FINAL, 120)
+    obj = api.wait("VirtualMachineInstanceMigration", f"{name}-1", lambda v: ft.phase(v) in ft.FINAL, 120)
     after = ft.Guest(address).wait(20)
     assert after["bootID"] == before["bootID"] and after["memBad"] == 0
     ft.poll(lambda: sum(len(v) for v in qemu_pids(cluster, name).values()) == 1, 30, "exactly one QEMU is left")

@@ -23,7 +23,7 @@ def test_a_vm_runs_and_its_guest_answers(cluster, make_vm):
     assert ft.condition(vmi, "Ready")["status"] == "True"
     assert ft.condition(vmi, "LiveMigratable")["status"] == "True"
     assert "message" not in ft.condition(vmi, "LiveMigratable")
-    vm = api.wait("VirtualMachine", "runs", lambda v: v["status"].get("printableStatus") == "Running", 10)
+    vm = api.wait("VirtualMachine", "runs", lambda v: ft.printable(v) == "Running", 10)
     assert vm["status"]["created"] and vm["status"]["ready"]
     # a user's spec is the user's: nothing was written into it
     assert "firmware" in vm["spec"]["template"]["spec"]["domain"]
@@ -38,7 +38,7 @@ def test_stop_start_restart(cluster, make_vm):
     code, body, _ = api.sub("virtualmachines", "cycle", "stop")
     assert (code, body) == (202, b"")
     api.wait("VirtualMachineInstance", "cycle", lambda v: v is None, 60)
-    vm = api.wait("VirtualMachine", "cycle", lambda v: v["status"].get("printableStatus") == "Stopped", 10)
+    vm = api.wait("VirtualMachine", "cycle", lambda v: ft.printable(v) == "Stopped", 10)
     assert vm["spec"]["runStrategy"] == "Halted"
     code, body, _ = api.sub("virtualmachines", "cycle", "stop")
     assert code == 409 and json.loads(body)["message"].endswith("VM is not running")
@@ -74,7 +74,7 @@ def test_pause_and_unpause(cluster, make_vm):
     vmi = api.wait("VirtualMachineInstance", "naps", lambda v: ft.condition(v, "Paused"), 10)
     c = ft.condition(vmi, "Paused")
     assert (c["status"], c["reason"], c["message"]) == ("True", "PausedByUser", "VMI was paused by user")
-    api.wait("VirtualMachine", "naps", lambda v: v["status"]["printableStatus"] == "Paused", 10)
+    api.wait("VirtualMachine", "naps", lambda v: ft.printable(v) == "Paused", 10)
     with pytest.raises(OSError):
         ft.Guest(address).command("status", 1)
     code, body, _ = api.sub("virtualmachineinstances", "naps", "pause")
@@ -94,7 +94,7 @@ def test_run_strategies_after_the_guest_powers_off(cluster, make_vm, strategy, a
     api = cluster.api
     if strategy == "Manual":
         make_vm(name, run_strategy=strategy, wait=False)
-        api.wait("VirtualMachine", name, lambda v: v["status"].get("printableStatus") == "Stopped", 10)
+        api.wait("VirtualMachine", name, lambda v: ft.printable(v) == "Stopped", 10)
         assert api.find("VirtualMachineInstance", name) is None
         assert api.sub("virtualmachines", name, "start")[0] == 202
         vmi = api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
@@ -111,7 +111,7 @@ def test_run_strategies_after_the_guest_powers_off(cluster, make_vm, strategy, a
         api.wait("VirtualMachineInstance", name,
                  lambda v: v and v["metadata"]["uid"] != uid and ft.vmi_running(v), 60)
     else:
-        api.wait("VirtualMachine", name, lambda v: v["status"].get("printableStatus") == "Stopped", 30)
+        api.wait("VirtualMachine", name, lambda v: ft.printable(v) == "Stopped", 30)
         vmi = api.find("VirtualMachineInstance", name)
         assert vmi is None or vmi["status"]["phase"] == "Succeeded"
 

@@ -63,7 +63,7 @@ def test_a_move_by_subresource(cluster, make_vm):
     found = api.list("VirtualMachineInstanceMigration", "kubevirt.io/vmi-name=subm")
     assert len(found) == 1 and found[0]["metadata"]["name"].startswith("kubevirt-migrate-vm-")
     obj = api.wait("VirtualMachineInstanceMigration", found[0]["metadata"]["name"],
-                   lambda v: v["status"].get("phase") in ft.FINAL, 60)
+                   lambda v: ft.phase(v) in ft.FINAL, 60)
     check_moved(cluster, "subm", obj, source)
 
 
@@ -84,7 +84,7 @@ def test_a_stopped_vm_and_a_second_move_are_refused(cluster, make_vm):
     assert e.value.status == 400
     assert (f"in-flight migration detected. Active migration job ({first['metadata']['uid']}) is currently already "
             "in progress for VMI twice.") in e.value.message
-    obj = api.wait("VirtualMachineInstanceMigration", "m-first", lambda v: v["status"].get("phase") in ft.FINAL, 60)
+    obj = api.wait("VirtualMachineInstanceMigration", "m-first", lambda v: ft.phase(v) in ft.FINAL, 60)
     assert obj["status"]["phase"] == "Succeeded"
 
 
@@ -137,11 +137,11 @@ def test_the_target_qemu_dies_and_the_source_goes_on(cluster, make_vm):
     g.command("dirty 128 0")
     source = node_of(api, "tdies")
     made = api.create(ft.migration("tdies-1", "tdies"))
-    api.wait("VirtualMachineInstanceMigration", "tdies-1", lambda v: v["status"].get("phase") == "Running", 30)
+    api.wait("VirtualMachineInstanceMigration", "tdies-1", lambda v: ft.phase(v) == "Running", 30)
     import signal
     for pid in qemu_pids(cluster, "tdies").get(other(source), []):
         os.kill(pid, signal.SIGKILL)
-    obj = api.wait("VirtualMachineInstanceMigration", "tdies-1", lambda v: v["status"].get("phase") in ft.FINAL, 60)
+    obj = api.wait("VirtualMachineInstanceMigration", "tdies-1", lambda v: ft.phase(v) in ft.FINAL, 60)
     assert obj["status"]["phase"] == "Failed"
     assert obj["status"]["migrationState"]["failureReason"]
     assert ft.Guest(address).wait(10)["bootID"] == boot

@@ -129,7 +129,7 @@ def test_hostile_images_are_refused(cluster, images):
         try:
             api.wait("VirtualMachineInstance", name, lambda v: v and (
                 (ft.condition(v, "Synchronized") or {}).get("status") == "False" or
-                v["status"].get("phase") == "Failed"), 30)
+                ft.phase(v) == "Failed"), 30)
             assert not ft.vmi_running(api.get("VirtualMachineInstance", name))
         finally:
             api.delete("VirtualMachine", name)

@@ -194,6 +194,15 @@ class Api:
         return seen
 
 
+def phase(obj):
+    """status.phase; None while there is no object or no status yet."""
+    return (obj or {}).get("status", {}).get("phase")
+
+
+def printable(vm_):
+    return (vm_ or {}).get("status", {}).get("printableStatus")
+
+
 def condition(obj, type_):
     for c in (obj or {}).get("status", {}).get("conditions", []):
         if c["type"] == type_:
