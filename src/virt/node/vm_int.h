@@ -64,6 +64,7 @@ struct vm {
 
 	/* Launcher. */
 	pid_t launcher_pid;
+	bool wants_launcher; /* lost the connection before the old one was reaped: start another then */
 	struct ev_src *launcher_child;
 	struct ipc_client *ipc;
 	struct ev_src *connect_timer;

@@ -32,18 +32,24 @@
 extern char **environ;
 
 static void connect_now(struct vm *vm);
+static enum rc spawn_launcher(struct vm *vm, struct err *err);
 
 /* --- the process --- */
 
 static void on_launcher_exit(pid_t pid, int status, void *arg)
 {
 	struct vm *vm = arg;
+	struct err err;
 
 	(void)pid;
 	vm->launcher_child = ev_src_free(vm->launcher_child);
 	vm->launcher_pid = 0;
 	if (status && vm->state != VM_GONE)
 		log_warn("VM '%s/%s': its launcher ended (status %d)", vm->ns, vm->name, status);
+	/* Its socket closed before we heard of its end: the next one was waiting for this. */
+	if (vm->wants_launcher && vm->pod && !vm->has_exited && spawn_launcher(vm, &err))
+		vm_log_failed(vm, "cannot start a new launcher", err.msg);
+	vm->wants_launcher = false;
 }
 
 static enum rc spawn_launcher(struct vm *vm, struct err *err)
@@ -361,6 +367,7 @@ static void on_closed(enum rc rc, const char *why, void *arg)
 	vm->host->n_launcher_deaths++;
 	vm->connect_until = loop_now(vm->host->cfg.loop) + CONNECT_DEADLINE;
 	vm->connect_wait = 0;
+	vm->wants_launcher = vm->launcher_pid != 0;
 	if (!vm->launcher_pid && spawn_launcher(vm, &err))
 		vm_log_failed(vm, "cannot start a new launcher", err.msg);
 	connect_now(vm);
