@@ -38,6 +38,8 @@ struct frame {
 
 enum mode { MODE_RECORD, MODE_FORWARD };
 
+struct tap_counter;
+
 struct capture {
 	int in;	     /* frames that leave by dev */
 	int out;     /* to out_dev */
@@ -49,15 +51,16 @@ struct capture {
 	bool is_ending;
 	bool must_resend; /* the ring's frames from `since` on, before any newer ones */
 	enum mode mode;
-	usec_t since;	 /* forwarding: frames from here on ... */
-	size_t n_newest; /* ... and at least so many */
+	usec_t since;  /* forwarding: frames from here on ... */
+	uint64_t from; /* ... or from this number on */
 	uint8_t *ring;
 	size_t size;
 	size_t head, tail, wrap;
 	bool is_wrapped;
 	size_t n_frames;
-	bool has_lost;	   /* the ring dropped a frame to make room ... */
-	usec_t lost_until; /* ... the newest of which is this old */
+	struct tap_counter *tap; /* NULL: not known */
+	bool has_lost;		 /* the ring dropped a frame to make room ... */
+	usec_t lost_until;	 /* ... the newest of which is this old */
 	struct net_capture_stats stats;
 	uint8_t frame[FRAME_MAX];
 };
@@ -246,20 +249,21 @@ static bool take_one(struct capture *c, bool may_send)
 
 	/* Kept in both modes: a hand-over may still be given up. */
 	ring_put(c, c->frame, (size_t)n, when);
-	if (may_send && c->mode == MODE_FORWARD && when >= c->since)
+	if (may_send && c->mode == MODE_FORWARD)
 		send_frame(c, c->out, c->frame, (size_t)n);
 	return true;
 }
 
 /* Lock held. */
-static void send_since(struct capture *c, int fd, usec_t since, size_t n_newest)
+static void send_since(struct capture *c, int fd, usec_t since, uint64_t from)
 {
+	uint64_t number = c->stats.n_seen - c->n_frames;
 	size_t at = c->head;
 
-	for (size_t i = 0; i < c->n_frames; i++, at = frame_next(c, at)) {
+	for (size_t i = 0; i < c->n_frames; i++, number++, at = frame_next(c, at)) {
 		const struct frame *f = frame_at(c, at);
 
-		if (f->when >= since || c->n_frames - i <= n_newest)
+		if (f->when >= since || number >= from)
 			send_frame(c, fd, f->bytes, f->n);
 	}
 }
@@ -269,8 +273,147 @@ static void resend(struct capture *c)
 {
 	while (take_one(c, false))
 		;
-	send_since(c, c->out, c->since, c->n_newest);
+	send_since(c, c->out, c->since, c->from);
 	c->must_resend = false;
+}
+
+/* ---- what the tap's reader has not taken ----
+ *
+ * in the tap       = frames put in (all) - frames taken out (the tap's own counter)
+ * on their way     = frames captured - frames put in (unicast), less what that difference is at rest: some
+ *                    captured frames end in the pod itself.  At rest is the least of the last half to whole
+ *                    second.
+ */
+#define REST_BUCKET   (500 * USEC_PER_MSEC)
+#define REST_EVERY    (20 * USEC_PER_MSEC)
+#define UNREAD_MARGIN 16 /* frames that come while it is counted */
+
+struct tap_counter {
+	struct net *net;
+	int all, unicast; /* sockets that see frames go into the tap and keep none */
+	char name[NET_IFNAME];
+	uint64_t n_all, n_unicast;
+	uint64_t n_out_before;
+	int64_t rest[2]; /* least difference: this bucket's, the last one's */
+	usec_t bucket_end, next;
+};
+
+static enum rc counting_socket(const char *dev, int index, bool only_unicast, int *out,
+			       struct err *err)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(SKF_AD_OFF + SKF_AD_PKTTYPE)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, 0, 3),
+		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0),
+		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, only_unicast ? 1 : 0, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, 1),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	struct sock_fprog prog = {ARRAY_SIZE(code), code};
+	struct sockaddr_ll a = {
+		.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = index};
+	int bytes = 0; /* the least that the kernel allows: a full queue is counted all the same */
+	CLEANUP(fd_closep)
+	int s = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (s < 0)
+		return err_set_sys(err, errno, "cannot open a packet socket");
+	if (setsockopt(s, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog)) < 0 ||
+	    setsockopt(s, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)) < 0 ||
+	    bind(s, (struct sockaddr *)&a, sizeof(a)) < 0)
+		return err_set_sys(err, errno, "cannot count frames on '%s'", dev);
+	*out = STEAL_FD(s);
+	return RC_OK;
+}
+
+static struct tap_counter *tap_counter_free(struct tap_counter *t)
+{
+	if (!t)
+		return NULL;
+	net_free(t->net);
+	fd_close(t->all);
+	fd_close(t->unicast);
+	return mem_free(t);
+}
+DEFINE_CLEANUP(struct tap_counter *, tap_counter_free);
+
+static enum rc tap_counter_new(struct tap_counter **out, int ns_fd, const char *tap,
+			       struct err *err)
+{
+	CLEANUP(net_ns_leave)
+	int old = -1;
+	CLEANUP(tap_counter_freep)
+	struct tap_counter *t = mem_alloc(sizeof(*t));
+	struct net_link l = {0};
+	enum rc rc;
+
+	if (!t)
+		return err_set(err, RC_NOMEM, "no memory for counting frames");
+	t->all = t->unicast = -1;
+	(void)snprintf(t->name, sizeof(t->name), "%s", tap);
+	rc = net_ns_enter(ns_fd, &old, err);
+	if (!rc)
+		rc = net_open(&t->net, -1, err);
+	if (!rc)
+		rc = net_link_get(t->net, tap, &l, err);
+	if (!rc)
+		rc = counting_socket(tap, l.index, false, &t->all, err);
+	if (!rc)
+		rc = counting_socket(tap, l.index, true, &t->unicast, err);
+	if (rc)
+		return rc;
+	t->n_out_before = l.n_sent;
+	t->rest[0] = t->rest[1] = INT64_MAX;
+	*out = STEAL(t);
+	return RC_OK;
+}
+
+static bool count_more(int fd, uint64_t *n)
+{
+	struct tpacket_stats s = {0};
+	socklen_t len = sizeof(s);
+
+	if (getsockopt(fd, SOL_PACKET, PACKET_STATISTICS, &s, &len) < 0)
+		return false;
+	*n += s.tp_packets; /* dropped ones included; reading resets it */
+	return true;
+}
+
+/* Remembers what the difference between captured and put in is at rest. */
+static void backlog_sample(struct tap_counter *t, uint64_t n_captured)
+{
+	struct timespec ts;
+	usec_t now;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	now = (usec_t)ts.tv_sec * USEC_PER_SEC + (usec_t)ts.tv_nsec / 1000;
+	if (now < t->next || !count_more(t->unicast, &t->n_unicast))
+		return;
+	t->next = now + REST_EVERY;
+	if (now >= t->bucket_end) {
+		t->rest[1] = t->rest[0];
+		t->rest[0] = INT64_MAX;
+		t->bucket_end = now + REST_BUCKET;
+	}
+	t->rest[0] = MIN(t->rest[0], (int64_t)(n_captured - t->n_unicast));
+}
+
+static bool backlog_count(struct tap_counter *t, uint64_t n_captured, uint64_t *n)
+{
+	struct net_link l;
+
+	if (net_link_get(t->net, t->name, &l, NULL) || !count_more(t->all, &t->n_all) ||
+	    !count_more(t->unicast, &t->n_unicast))
+		return false;
+
+	uint64_t out = l.n_sent - t->n_out_before;
+	int64_t rest = MIN(t->rest[0], t->rest[1]);
+	int64_t under_way = (int64_t)(n_captured - t->n_unicast) - rest;
+
+	*n = t->n_all > out ? t->n_all - out : 0;
+	if (rest != INT64_MAX && under_way > 0)
+		*n += (uint64_t)under_way;
+	return true;
 }
 
 static void *capture_thread(void *arg)
@@ -292,6 +435,8 @@ static void *capture_thread(void *arg)
 			resend(c);
 		for (unsigned i = 0; i < ROUND_FRAMES && take_one(c, true); i++)
 			;
+		if (c->tap && c->mode == MODE_RECORD)
+			backlog_sample(c->tap, c->stats.n_seen);
 		goes_on = !c->is_ending;
 		pthread_mutex_unlock(&c->lock);
 	}
@@ -328,6 +473,7 @@ enum rc net_capture_start(struct capture **out, const struct net_capture_config 
 	if (!c)
 		return err_set(err, RC_NOMEM, "no memory for capturing");
 	c->in = c->out = c->back = c->wake_fd = -1;
+	c->from = UINT64_MAX;
 	pthread_mutex_init(&c->lock, NULL);
 	c->size = MAX(cfg->ring_bytes ? cfg->ring_bytes : RING_DEFAULT, 4 * FRAME_MAX) & ~(size_t)7;
 	c->ring = mem_realloc(NULL, c->size); /* not zeroed: untouched pages cost nothing */
@@ -344,6 +490,11 @@ enum rc net_capture_start(struct capture **out, const struct net_capture_config 
 		rc = receiver_open(n, cfg, &c->in, err);
 	if (rc)
 		return rc;
+	if (cfg->tap) {
+		rc = tap_counter_new(&c->tap, cfg->tap_ns_fd, cfg->tap, err);
+		if (rc)
+			return rc;
+	}
 	c->wake_fd = eventfd(0, EFD_CLOEXEC);
 	if (c->wake_fd < 0)
 		return err_set_sys(err, errno, "cannot make an eventfd");
@@ -372,18 +523,25 @@ static void wake(struct capture *c)
 		return;
 }
 
-enum rc net_capture_forward(struct capture *c, usec_t since, size_t n_newest, struct err *err)
+enum rc net_capture_forward(struct capture *c, usec_t since, uint64_t *n_unread, struct err *err)
 {
+	uint64_t unread = 0;
+
 	pthread_mutex_lock(&c->lock);
+	while (take_one(c, true)) /* so that the numbers mean the same frames as the counts */
+		;
+	if (c->tap && backlog_count(c->tap, c->stats.n_seen, &unread))
+		c->from = c->stats.n_seen - MIN(unread + UNREAD_MARGIN, c->stats.n_seen);
 	c->mode = MODE_FORWARD;
 	c->since = since;
-	c->n_newest = n_newest;
 	c->must_resend = true;
 
 	enum rc rc = reached_back(c, since, err);
 
 	pthread_mutex_unlock(&c->lock);
 	wake(c);
+	if (n_unread)
+		*n_unread = unread;
 	return rc;
 }
 
@@ -397,7 +555,7 @@ enum rc net_capture_replay(struct capture *c, usec_t since, struct err *err)
 
 	enum rc rc = reached_back(c, since, err);
 
-	send_since(c, c->back, since, c->n_newest);
+	send_since(c, c->back, since, c->from);
 	pthread_mutex_unlock(&c->lock);
 	return rc;
 }
@@ -431,98 +589,9 @@ struct capture *net_capture_free(struct capture *c)
 	fd_close(c->back);
 	fd_close(c->wake_fd);
 	pthread_mutex_destroy(&c->lock);
+	tap_counter_free(c->tap);
 	mem_free(c->ring);
 	return mem_free(c);
-}
-
-/* ---- a tap's queue ---- */
-
-struct backlog {
-	struct net *net;
-	int fd; /* sees every frame that goes into the tap, keeps none */
-	char tap[NET_IFNAME];
-	uint64_t n_in;
-	uint64_t n_out_before;
-};
-
-static enum rc counting_socket(const char *dev, int index, int *out, struct err *err)
-{
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(SKF_AD_OFF + SKF_AD_PKTTYPE)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, 1),
-		BPF_STMT(BPF_RET | BPF_K, 0),
-	};
-	struct sock_fprog prog = {ARRAY_SIZE(code), code};
-	struct sockaddr_ll a = {
-		.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = index};
-	int bytes = 0; /* the least that the kernel allows: a full queue is counted all the same */
-	CLEANUP(fd_closep)
-	int s = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-	if (s < 0)
-		return err_set_sys(err, errno, "cannot open a packet socket");
-	if (setsockopt(s, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog)) < 0 ||
-	    setsockopt(s, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)) < 0 ||
-	    bind(s, (struct sockaddr *)&a, sizeof(a)) < 0)
-		return err_set_sys(err, errno, "cannot count frames on '%s'", dev);
-	*out = STEAL_FD(s);
-	return RC_OK;
-}
-
-enum rc net_backlog_open(struct backlog **out, int ns_fd, const char *tap, struct err *err)
-{
-	CLEANUP(net_ns_leave)
-	int old = -1;
-	CLEANUP(net_backlog_freep)
-	struct backlog *b = mem_alloc(sizeof(*b));
-	struct net_link l = {0};
-	enum rc rc;
-
-	if (!b)
-		return err_set(err, RC_NOMEM, "no memory for counting frames");
-	b->fd = -1;
-	snprintf(b->tap, sizeof(b->tap), "%s", tap);
-	rc = net_ns_enter(ns_fd, &old, err);
-	if (!rc)
-		rc = net_open(&b->net, -1, err);
-	if (!rc)
-		rc = net_link_get(b->net, tap, &l, err);
-	if (!rc)
-		rc = counting_socket(tap, l.index, &b->fd, err);
-	if (rc)
-		return rc;
-	b->n_out_before = l.n_sent;
-	*out = STEAL(b);
-	return RC_OK;
-}
-
-enum rc net_backlog_now(struct backlog *b, uint64_t *n, struct err *err)
-{
-	struct tpacket_stats s = {0};
-	socklen_t len = sizeof(s);
-	struct net_link l;
-	enum rc rc = net_link_get(b->net, b->tap, &l, err);
-
-	if (rc)
-		return rc;
-	if (getsockopt(b->fd, SOL_PACKET, PACKET_STATISTICS, &s, &len) < 0)
-		return err_set_sys(err, errno, "cannot count frames on '%s'", b->tap);
-	b->n_in += s.tp_packets; /* dropped ones included; reading resets it */
-
-	uint64_t out = l.n_sent - b->n_out_before;
-
-	*n = b->n_in > out ? b->n_in - out : 0;
-	return RC_OK;
-}
-
-struct backlog *net_backlog_free(struct backlog *b)
-{
-	if (!b)
-		return NULL;
-	net_free(b->net);
-	fd_close(b->fd);
-	return mem_free(b);
 }
 
 enum rc net_frame_send(int ns_fd, const char *dev, const void *frame, size_t len, unsigned n,

@@ -22,6 +22,11 @@ struct net_capture_config {
 	struct net_mac dest; /* ... for this unicast MAC only */
 	const char *out_dev; /* where they are sent on */
 	size_t ring_bytes;   /* memory bound; 0: 4 MiB.  The oldest go first. */
+	/* Where the frames end up, to know at net_capture_forward() what was not taken any more; NULL: not
+	 * known.  Counted are frames put into the tap, frames taken out of it, and frames on their way from
+	 * dev to the tap, which wait for the processor on a busy machine. */
+	int tap_ns_fd;
+	const char *tap;
 };
 
 struct net_capture_stats {
@@ -34,11 +39,11 @@ struct net_capture_stats {
 
 MUST_CHECK enum rc net_capture_start(struct capture **out, const struct net_capture_config *cfg,
 				     struct err *err);
-/* Sends on what was captured at or after `since` (realtime, microseconds), and the newest `n_newest`
- * frames whatever their age, in order, and from now on everything at once.  The thread does it: this
- * call does not wait.  RC_EXPIRED (after doing it all the same) when the ring no longer reached back
- * that far. */
-MUST_CHECK enum rc net_capture_forward(struct capture *c, usec_t since, size_t n_newest,
+/* Sends on what was captured at or after `since` (realtime, microseconds) and, with a tap, everything
+ * that its reader has not taken, in order, and from now on all at once.  The thread does it: this call
+ * does not wait.  *n_unread (may be NULL): frames not taken, as far as is known.  RC_EXPIRED (after
+ * doing it all the same) when the ring no longer reached back to `since`. */
+MUST_CHECK enum rc net_capture_forward(struct capture *c, usec_t since, uint64_t *n_unread,
 				       struct err *err);
 /* The same frames back out of the device itself (a hand-over that was given up): those since
  * `since`. Stops forwarding. */
@@ -46,15 +51,6 @@ MUST_CHECK enum rc net_capture_replay(struct capture *c, usec_t since, struct er
 void net_capture_stats(struct capture *c, struct net_capture_stats *out);
 struct capture *net_capture_free(struct capture *c); /* joins the thread */
 DEFINE_CLEANUP(struct capture *, net_capture_free);
-
-/* How many frames wait in a tap's queue: what was put in less what its reader took out, both as the
- * kernel counts them.  Counting starts when it is opened; what waited then is not seen. */
-struct backlog;
-MUST_CHECK enum rc net_backlog_open(struct backlog **out, int ns_fd, const char *tap,
-				    struct err *err);
-MUST_CHECK enum rc net_backlog_now(struct backlog *b, uint64_t *n, struct err *err);
-struct backlog *net_backlog_free(struct backlog *b);
-DEFINE_CLEANUP(struct backlog *, net_backlog_free);
 
 /* One whole Ethernet frame, out of dev, n times. */
 MUST_CHECK enum rc net_frame_send(int ns_fd, const char *dev, const void *frame, size_t len,

@@ -141,12 +141,11 @@ enum rc net_dns_render(const struct net_dns *d, struct sbuf *out, struct err *er
 	/* No cache of its own to speak of: the kernel's and the guests' are nearer, and memory
 	 * is bounded. */
 	sbuf_addf(out,
-		  "no-hosts\nno-poll\ncache-size=150\nlocal-ttl=5\nuser=nobody\ngroup=nogroup\n"
+		  "no-hosts\ncache-size=150\nlocal-ttl=5\nuser=nobody\ngroup=nogroup\n"
 		  "interface=%s\nexcept-interface=lo\nbind-interfaces\nlisten-address=%s\nno-dhcp-"
 		  "interface=%s\n"
-		  "hostsdir=%s\nlocal=/%s/\nstop-dns-rebind\nrebind-domain-ok=/%s/\n",
-		  d->dev, net_ip4_format(d->address, addr), d->dev, d->hosts_dir, d->domain,
-		  d->domain);
+		  "hostsdir=%s\nlocal=/%s/\n",
+		  d->dev, net_ip4_format(d->address, addr), d->dev, d->hosts_dir, d->domain);
 	if (d->resolv_file)
 		sbuf_addf(out, "resolv-file=%s\n", d->resolv_file);
 	else

@@ -492,6 +492,7 @@ enum rc net_port_build(struct net *n, const char *name, const struct net_port_se
 	put_flag(m, IFLA_BRPORT_BCAST_FLOOD, s->bcast_flood);
 	put_flag(m, IFLA_BRPORT_MCAST_FLOOD, s->mcast_flood);
 	put_flag(m, IFLA_BRPORT_ISOLATED, s->isolated);
+	put_flag(m, IFLA_BRPORT_NEIGH_SUPPRESS, s->answers_arp);
 	put_flag(m, IFLA_BRPORT_MODE, s->hairpin);
 	put_flag(m, IFLA_BRPORT_LOCKED, s->locked);
 	mnl_attr_nest_end(m->nlh, p);

@@ -97,6 +97,8 @@ struct net_port_set {
 	enum net_onoff bcast_flood; /* broadcast goes out here */
 	enum net_onoff mcast_flood;
 	enum net_onoff isolated;
+	enum net_onoff
+		answers_arp; /* the bridge answers for neighbours (of its own link) behind this port */
 	enum net_onoff hairpin;
 	enum net_onoff
 		locked; /* frames come in only from a MAC that the bridge forwards to this port */

@@ -2,6 +2,7 @@
 
 The same order of calls as the agents', driven over QMP.  Needs the tiny guest (FERRY_TINY, or build/tiny).
 """
+import contextlib
 import json
 import os
 import socket
@@ -11,11 +12,14 @@ import time
 import pytest
 
 from lab import HERE, Lab, ns_path, ns_thread, sh, tcp_ask, udp_ask
+import test_handover
 from test_handover import Stream
 
 TINY = os.environ.get("FERRY_TINY", os.path.join(HERE, "../../build/tiny"))
 MOVES = int(os.environ.get("NETLAB_MOVES", "4"))
 QEMU = os.environ.get("QEMU", "qemu-system-x86_64")
+
+test_handover.RATE = 1000
 
 pytestmark = pytest.mark.skipif(not os.path.exists(os.path.join(TINY, "vmlinuz")), reason="no tiny guest was built")
 
@@ -73,6 +77,7 @@ class Vm:
         self.name = "v10"
         lab.pod(10, node, binding=binding, ports=ports)
         self.q = self.start([])
+        self.first_pid = self.pid
 
     def start(self, extra):
         self.serial += 1
@@ -209,3 +214,48 @@ def test_streams_and_connections_survive_moves(vm):
     assert sum(n for n, _ in lost.values()) == 0, lost
     assert tcp_ask(f"fnt-g13", "10.244.1.10", 7777) == b"x"
     assert sh("ping -c1 -W2 10.244.1.10", ns=lab.nodes[3])
+
+
+def test_a_move_given_up_at_the_last_moment_loses_nothing(vm):
+    lab = vm.lab
+    places = {"source node": lab.nodes[1], "target node": lab.nodes[2], "third node": lab.nodes[3], "outside": lab.out}
+    streams = {n: Stream(lab, n.replace(" ", "-"), c, "10.244.1.10", 7777) for n, c in places.items()}
+    held = {n: PingPong(c, "10.244.1.10") for n, c in places.items()}
+    time.sleep(1)
+    for i in range(3):
+        t = f"t{i}"
+        lab.pod(10, 2, silent=True, binding=vm.binding, ports=vm.ports, name=t)
+        lab.cmd(f"tgtopen {t} 172.30.78.11")
+        old, vm.name = vm.name, t
+        q = vm.start(["-S", "-incoming", "defer"])
+        target_pid, vm.name = vm.pid, old
+        caps = [{"capability": c, "state": True} for c in ("events", "pause-before-switchover", "return-path")]
+        for x in (q, vm.q):
+            x("migrate-set-capabilities", capabilities=caps)
+        lab.cmd(f"srcopen {old} 172.30.78.12")
+        uri = f"unix:{lab.dir}/give-up{i}"
+        q("migrate-incoming", uri=uri)
+        vm.q("migrate", uri=uri)
+        stop = stamp(vm.q.wait(lambda e: e["event"] == "STOP"))
+        vm.q.wait(lambda e: e["event"] == "MIGRATION" and e["data"]["status"] == "pre-switchover")
+        lab.cmd(f"srcswitch {old} {stop}")
+        time.sleep(0.02)  # frames go to a target that will never run
+        lab.cmd(f"srcabort {old}")
+        vm.q("migrate_cancel")
+        vm.q.wait(lambda e: e["event"] == "RESUME")
+        lab.cmd(f"tgtclose {t}")
+        with contextlib.suppress(OSError, ValueError):
+            q("quit")  # it may have ended by itself
+        lab.cmd(f"wait {target_pid}")
+        lab.cmd(f"vmnetdown {t}")
+        lab.cmd(f"detach {t}")
+        lab.vms.pop(t)
+        time.sleep(0.5)
+        lab.cmd(f"srcclose {old}")
+    vm.pid = vm.first_pid
+    for h in held.values():
+        h.stop.set()
+        h.t.join(25)
+    lost = {n: s.lost() for n, s in streams.items()}
+    assert not any(h.broken for h in held.values()), {n: h.broken for n, h in held.items()}
+    assert sum(n for n, _ in lost.values()) == 0, lost

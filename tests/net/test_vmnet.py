@@ -162,6 +162,22 @@ def test_a_flow_is_let_in_only_from_where_the_guest_asked(lab):
     u.close()
 
 
+def test_the_filter_cannot_be_passed_by_naming_the_inner_address(lab):
+    u = UdpEcho(g(12), 54)
+    # From a neighbour on the segment, to the VM's MAC, for 10.0.2.2: with the filter and without.
+    for k in (11, 12):
+        v = u if k == 12 else UdpEcho(g(11), 54)
+        sh(f"ip route add 10.0.2.2/32 via 10.244.1.{k} dev fbr0", ns=lab.nodes[1])
+        try:
+            assert udp_ask(lab.nodes[1], "10.0.2.2", 54, timeout=0.4) == "timeout"
+            assert v.got == []
+        finally:
+            sh("ip route del 10.0.2.2/32", ns=lab.nodes[1])
+            if v is not u:
+                v.close()
+    u.close()
+
+
 def test_guest_cannot_speak_with_another_address(lab):
     u = UdpEcho(g(11), 7003)
     sh(f"ip -n {g(10)} addr add 10.0.2.77/32 dev eth0")

@@ -196,10 +196,13 @@ static enum rc vxlan_up(struct podnet *p, struct err *err)
 			      .local = c->underlay,
 			      .mtu = c->mtu};
 	struct net_link_set up = {.up = NET_ON, .master = PODNET_BRIDGE};
+	/* Who has an address elsewhere is answered here, from the bridge's permanent neighbours: a pod that
+	 * has just taken a VM over knows nobody yet, and must not wait for a broadcast's way and back. */
 	struct net_port_set port = {.learning = NET_OFF,
 				    .flood = NET_OFF,
 				    .bcast_flood = NET_ON,
-				    .mcast_flood = NET_ON};
+				    .mcast_flood = NET_ON,
+				    .answers_arp = NET_ON};
 	enum rc rc;
 
 	mac.b[0] = 0x0e; /* differs from every MAC that net_mac_of_ip4() makes */

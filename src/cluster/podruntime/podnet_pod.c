@@ -106,7 +106,11 @@ static enum rc pod_end_up(struct podnet *p, const struct podnet_pod *pod, int po
 		rc = net_link_get(in, PODNET_POD_IF, &l, err);
 	if (rc || l.master)
 		return rc;
-	rc = net_link_set(in, PODNET_POD_IF, &up, err);
+	/* Answers of a VM that has just moved here go out at once and all together: until the first ARP
+	 * answer is back they wait, and the usual 208 KiB would drop most of them. */
+	rc = net_sysctl(pod_ns, "ipv4/neigh/" PODNET_POD_IF "/unres_qlen_bytes", "16777216", err);
+	if (!rc)
+		rc = net_link_set(in, PODNET_POD_IF, &up, err);
 	if (!rc)
 		rc = net_addr_add(in, PODNET_POD_IF, pod->address, p->cfg.prefix, err);
 	if (!rc)

@@ -135,7 +135,7 @@ static void render_rewrite(const struct vmnet_config *c, struct sbuf *out)
 	sbuf_addf(out,
 		  "\tchain from_segment {\n%s"
 		  "\t\t%s @th,160,32 0x%08x jump inner_in\n"
-		  "\t\tip daddr set %s notrack\n"
+		  "\t\tmeta mark set 0x1 ip daddr set %s notrack\n"
 		  "\t}\n",
 		  c->n_ports ? "\t\tjump judge\n" : "", errors, ntohl(c->address.s_addr), guest);
 	/* 0.0.0.0: DHCP before there is an address.  To its own address: comes back as from
@@ -162,7 +162,8 @@ static void render_rewrite(const struct vmnet_config *c, struct sbuf *out)
 		  "\t}\n",
 		  c->pod_if, errors, ntohl(guest_address(c).s_addr), c->pod_if, guest, vm,
 		  VMNET_TAP, guest, vm);
-	/* The namespace itself offers the guest DHCP and a ping, and the segment nothing. */
+	/* A frame from the segment that names the guest's inner address itself was not judged: the mark
+	 * tells. The namespace itself offers the guest DHCP and a ping, and the segment nothing. */
 	sbuf_addf(out,
 		  "\tchain in {\n"
 		  "\t\tiifname \"%s\" udp dport 67 accept\n"
@@ -170,12 +171,12 @@ static void render_rewrite(const struct vmnet_config *c, struct sbuf *out)
 		  "\t\tiifname { \"%s\", \"%s\" } drop\n"
 		  "\t}\n"
 		  "\tchain through {\n"
-		  "\t\tiifname \"%s\" oifname \"%s\" ip daddr %s accept\n"
+		  "\t\tiifname \"%s\" oifname \"%s\" meta mark 0x1 accept\n"
 		  "\t\tiifname \"%s\" oifname { \"%s\", \"%s\" } accept\n"
 		  "\t\tdrop\n"
 		  "\t}\n",
-		  VMNET_TAP, VMNET_TAP, gw, VMNET_TAP, c->pod_if, c->pod_if, VMNET_TAP, guest,
-		  VMNET_TAP, c->pod_if, VMNET_TAP);
+		  VMNET_TAP, VMNET_TAP, gw, VMNET_TAP, c->pod_if, c->pod_if, VMNET_TAP, VMNET_TAP,
+		  c->pod_if, VMNET_TAP);
 }
 
 enum rc vmnet_render(const struct vmnet_config *c, struct sbuf *out, struct err *err)

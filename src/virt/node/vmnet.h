@@ -116,6 +116,7 @@ MUST_CHECK enum rc vmnet_source_switch(struct vmnet_handover *h, usec_t stop,
 				       struct vmnet_switch_stats *stats, struct err *err);
 /* The figures now; took stays the switch's. */
 void vmnet_source_stats(struct vmnet_handover *h, struct vmnet_switch_stats *stats);
+/* Back to the source, with what had been sent on since the switch. */
 MUST_CHECK enum rc vmnet_source_abort(struct vmnet_handover *h, struct err *err);
 /* The source is gone for good: capture ends, frames are still sent on. */
 MUST_CHECK enum rc vmnet_source_finish(struct vmnet_handover *h, struct err *err);

@@ -7,9 +7,8 @@
 #include "net/steer.h"
 #include "vmnet_int.h"
 
-#define SLACK_BLIND    (20 * USEC_PER_MSEC) /* what QEMU has not read is not known */
-#define SLACK_SEEING   (5 * USEC_PER_MSEC)
-#define BACKLOG_MARGIN 16 /* frames that come while it is counted, or do not come by the link */
+#define SLACK_BLIND  (20 * USEC_PER_MSEC) /* what QEMU has not read is not known */
+#define SLACK_SEEING (5 * USEC_PER_MSEC)
 #define SOURCE_TTL \
 	(3600 * USEC_PER_SEC) /* an agent that never comes back: frames stop being sent on */
 #define TARGET_TTL (86400 * USEC_PER_SEC) /* must outlast any move; vmnet_target_close() ends it */
@@ -17,10 +16,12 @@
 struct vmnet_handover {
 	struct net *net;
 	struct steer *steer;
-	struct capture *capture;   /* source */
-	struct backlog *backlog;   /* source: what QEMU has not read; NULL: not known */
+	struct capture *capture; /* source: what came before the switch */
+	struct capture
+		*sent_on; /* source: what went to the target since; for a move that is given up */
 	struct net_batch *change;  /* source: away; target: here */
 	struct net_batch *restore; /* source: back here */
+	struct net_batch *mute;	   /* source: nothing of its pod gets out any more */
 	usec_t slack;
 	usec_t stop; /* 0: not switched */
 	usec_t took;
@@ -33,10 +34,11 @@ struct vmnet_handover *vmnet_handover_free(struct vmnet_handover *h)
 	if (!h)
 		return NULL;
 	net_capture_free(h->capture);
-	net_backlog_free(h->backlog);
+	net_capture_free(h->sent_on);
 	net_steer_free(h->steer);
 	net_batch_free(h->change);
 	net_batch_free(h->restore);
+	net_batch_free(h->mute);
 	net_free(h->net);
 	return mem_free(h);
 }
@@ -58,6 +60,8 @@ static enum rc handover_new(struct vmnet_handover **out, const struct vmnet_hand
 		rc = net_batch_new(&h->change, h->net, err);
 	if (!rc)
 		rc = net_batch_new(&h->restore, h->net, err);
+	if (!rc)
+		rc = net_batch_new(&h->mute, h->net, err);
 	if (rc)
 		return rc;
 	*out = STEAL(h);
@@ -83,46 +87,49 @@ enum rc vmnet_source_open(struct vmnet_handover **out, const struct vmnet_handov
 		.kind = NET_FDB_REMOTE, .dev = c->vxlan, .mac = c->mac, .dst = c->peer};
 	struct net_fdb away = {.kind = NET_FDB_PORT, .dev = c->vxlan, .mac = c->mac};
 	struct net_fdb here = {.kind = NET_FDB_PORT, .dev = c->host_if, .mac = c->mac};
+	struct net_port_set unlock = {.locked = NET_OFF}, lock = {.locked = NET_ON};
 	struct net_capture_config cap = {.ns_fd = c->node_ns_fd,
 					 .dev = c->host_if,
 					 .dest = c->mac,
 					 .out_dev = c->vxlan,
-					 .ring_bytes = c->ring_bytes};
+					 .ring_bytes = c->ring_bytes,
+					 .tap_ns_fd = c->pod_ns_fd,
+					 .tap = c->pod_ns_fd > 0 ? VMNET_TAP : NULL};
+	struct net_capture_config back = {.ns_fd = c->node_ns_fd,
+					  .dev = c->vxlan,
+					  .dest = c->mac,
+					  .out_dev = c->host_if,
+					  .ring_bytes = c->ring_bytes};
 	enum rc rc = handover_new(&h, c, err);
 
-	/* Which node the VXLAN port would send the MAC to: of no effect before the bridge sends
-	 * it there. */
+	/* Which node the VXLAN port would send the MAC to: of no effect before the bridge sends it there. */
 	if (!rc)
 		rc = net_fdb_set(h->net, &remote, err);
+	/* What the guest said before it stopped may still wait for its turn on a busy processor: the port is
+	 * unlocked before the MAC points elsewhere, and locked again when the source is gone for good. */
+	if (!rc)
+		rc = net_batch_port_set(h->change, c->host_if, &unlock, err);
 	if (!rc)
 		rc = net_batch_fdb_set(h->change, &away, err);
 	if (!rc)
 		rc = net_batch_fdb_set(h->restore, &here, err);
 	if (!rc)
+		rc = net_batch_port_set(h->restore, c->host_if, &lock, err);
+	if (!rc)
+		rc = net_batch_port_set(h->mute, c->host_if, &lock, err);
+	if (!rc)
 		rc = net_steer_new(&h->steer, c->node_ns_fd, c->vxlan, c->mac, c->vxlan, SOURCE_TTL,
 				   err);
 	if (!rc)
 		rc = net_capture_start(&h->capture, &cap, err);
-	if (!rc && c->pod_ns_fd > 0)
-		rc = net_backlog_open(&h->backlog, c->pod_ns_fd, VMNET_TAP, err);
+	if (!rc)
+		rc = net_capture_start(&h->sent_on, &back, err);
 	if (rc) {
 		err_prepend(err, "hand-over at the source");
 		return rc;
 	}
 	*out = STEAL(h);
 	return RC_OK;
-}
-
-/* Frames in the tap that QEMU will not take any more, be they older than the stop: a busy machine's main
- * loop is behind. */
-static size_t unread(struct vmnet_handover *h)
-{
-	uint64_t n = 0;
-
-	if (!h->backlog || net_backlog_now(h->backlog, &n, NULL) || n == 0)
-		return 0;
-	h->n_unread = n;
-	return n + BACKLOG_MARGIN;
 }
 
 enum rc vmnet_source_switch(struct vmnet_handover *h, usec_t stop, struct vmnet_switch_stats *stats,
@@ -144,7 +151,7 @@ enum rc vmnet_source_switch(struct vmnet_handover *h, usec_t stop, struct vmnet_
 	h->stop = stop;
 	if (h->capture) {
 		rc = net_capture_forward(h->capture, stop > h->slack ? stop - h->slack : 0,
-					 unread(h), &e);
+					 &h->n_unread, &e);
 		h->has_gap = rc == RC_EXPIRED;
 		if (h->has_gap)
 			rc = RC_OK; /* a gap is no reason to stop: it is counted */
@@ -175,11 +182,13 @@ enum rc vmnet_source_abort(struct vmnet_handover *h, struct err *err)
 
 	if (!rc)
 		rc = rc2;
-	/* QEMU takes one frame while it stands still and drops it: all since the stop once more,
-	 * to be sure. */
+	/* What the target got in the meantime, and, because QEMU takes one frame while it stands still and
+	 * drops it, what came since the stop: into the source's queue once more. */
 	if (!rc && h->capture && h->stop) {
 		rc2 = net_capture_replay(h->capture, h->stop > h->slack ? h->stop - h->slack : 0,
 					 &e);
+		if (!rc2 || rc2 == RC_EXPIRED)
+			rc2 = net_capture_forward(h->sent_on, h->stop, NULL, &e);
 		if (rc2 && rc2 != RC_EXPIRED) {
 			rc = rc2;
 			err_copy(err, &e);
@@ -193,10 +202,14 @@ enum rc vmnet_source_abort(struct vmnet_handover *h, struct err *err)
 
 enum rc vmnet_source_finish(struct vmnet_handover *h, struct err *err)
 {
-	(void)err;
+	struct err e = {0};
+	enum rc rc = net_batch_send(h->mute, &e);
+
 	h->capture = net_capture_free(h->capture);
-	h->backlog = net_backlog_free(h->backlog);
-	return RC_OK;
+	h->sent_on = net_capture_free(h->sent_on);
+	if (!rc || rc == RC_NOT_FOUND) /* the pod may be gone already, and its link with it */
+		return RC_OK;
+	return err_copy(err, &e);
 }
 
 enum rc vmnet_source_close(struct vmnet_handover *h, struct err *err)
