@@ -425,6 +425,7 @@ enum rc netsync_new(struct netsync **out, const struct netsync_config *config, s
 		return err_set(err, RC_NOMEM, "out of memory");
 	s->cfg.dns_dir = s->dns_dir;
 	s->services_dirty = true;
+	s->is_gateway = podnet_is_gateway(config->net);
 	TRY(kcache_on(config->cache, &s->handlers[0], &api_kind_Node, on_node, s, err));
 	TRY(kcache_on(config->cache, &s->handlers[1], &api_kind_PortBinding, on_place, s, err));
 	TRY(kcache_on(config->cache, &s->handlers[2], &api_kind_Service, on_service, s, err));

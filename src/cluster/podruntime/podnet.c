@@ -266,6 +266,11 @@ static enum rc rules_up(struct podnet *p, struct err *err)
 	return rc;
 }
 
+bool podnet_is_gateway(const struct podnet *p)
+{
+	return p->cfg.is_gateway;
+}
+
 enum rc podnet_set_gateway(struct podnet *p, bool is_gateway, struct err *err)
 {
 	if (p->is_gateway_set && p->cfg.is_gateway == is_gateway)
@@ -324,6 +329,7 @@ enum rc podnet_up(struct podnet **out, const struct podnet_config *cfg, struct e
 {
 	CLEANUP(podnet_freep)
 	struct podnet *p = NULL;
+	struct net_link port;
 	enum rc rc = config_check(cfg, err);
 
 	if (!rc)
@@ -336,6 +342,8 @@ enum rc podnet_up(struct podnet **out, const struct podnet_config *cfg, struct e
 		rc = bridge_up(p, err);
 	if (!rc)
 		rc = vxlan_up(p, err);
+	if (!rc && net_link_get(p->net, PODNET_GATEWAY_PORT, &port, NULL) == RC_OK)
+		p->cfg.is_gateway = true;
 	if (!rc)
 		rc = podnet_set_gateway(p, p->cfg.is_gateway, err);
 	if (!rc)

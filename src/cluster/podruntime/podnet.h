@@ -49,8 +49,11 @@ struct podnet_config {
  * listens there). */
 struct in_addr podnet_mig_address(struct in_addr pod_address);
 
-/* Brings the node's part up (or to these values) and takes it over. */
+/* Brings the node's part up (or to these values) and takes it over.  A gateway that is at work stays so
+ * whatever cfg says: an agent that restarts knows only later whether it still is the gateway. */
 MUST_CHECK enum rc podnet_up(struct podnet **out, const struct podnet_config *cfg, struct err *err);
+/* Whether this node is the gateway now (also one that an agent before us left at work). */
+bool podnet_is_gateway(const struct podnet *p);
 /* Gateway changes hands: gives the gateway up or takes it. */
 MUST_CHECK enum rc podnet_set_gateway(struct podnet *p, bool is_gateway, struct err *err);
 /* Leaves nothing: links, tables, routes, pods' namespaces; also after a crash, without a
