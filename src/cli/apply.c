@@ -41,9 +41,11 @@ static bool covers(const struct json *have, const struct json *want)
 
 /* What must change to bring `now` to `want`, and remove what `last` had and `want` has no more: a JSON
  * merge patch.  NULL when out of memory.  Recursion follows parsed values, whose depth is bounded. */
-static struct json *three_way(const struct json *last, const struct json *now, const struct json *want)
+static struct json *three_way(const struct json *last, const struct json *now,
+			      const struct json *want)
 {
-	CLEANUP(js_unrefp) struct json *patch = js_new_object();
+	CLEANUP(js_unrefp)
+	struct json *patch = js_new_object();
 
 	if (!patch)
 		return NULL;
@@ -65,7 +67,8 @@ static struct json *three_way(const struct json *last, const struct json *now, c
 		}
 	}
 	JS_FOREACH(it, last)
-		if (!js_get(want, it.key) && js_get(now, it.key) && js_set(patch, it.key, js_new_null()))
+		if (!js_get(want, it.key) && js_get(now, it.key) &&
+		    js_set(patch, it.key, js_new_null()))
 			return NULL;
 	return STEAL(patch);
 }
@@ -73,14 +76,18 @@ static struct json *three_way(const struct json *last, const struct json *now, c
 /* The manifest with the annotation that remembers it. */
 static enum rc with_memory(const struct json *obj, struct json **out, struct err *err)
 {
-	CLEANUP(mem_freep) char *text = NULL;
-	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(LIMIT_OBJECT_BYTES);
-	CLEANUP(js_unrefp) struct json *o = js_copy(obj);
+	CLEANUP(mem_freep)
+	char *text = NULL;
+	CLEANUP(sbuf_fini)
+	struct sbuf b = SBUF_INIT(LIMIT_OBJECT_BYTES);
+	CLEANUP(js_unrefp)
+	struct json *o = js_copy(obj);
 	struct json *meta = js_get(o, "metadata");
 	struct json *notes = meta ? js_ensure_object(meta, "annotations") : NULL;
 
 	if (!notes)
-		return err_set(err, RC_INVALID, "metadata.annotations: Invalid value: must be an object");
+		return err_set(err, RC_INVALID,
+			       "metadata.annotations: Invalid value: must be an object");
 	js_del(notes, LAST_APPLIED);
 	js_print(o, &b, true);
 	sbuf_addc(&b, '\n');
@@ -94,8 +101,8 @@ static enum rc with_memory(const struct json *obj, struct json **out, struct err
 	return RC_OK;
 }
 
-static enum rc set_namespace(struct json *obj, const struct api_kind *k, struct client *c, const char *flag,
-			     struct err *err)
+static enum rc set_namespace(struct json *obj, const struct api_kind *k, struct client *c,
+			     const char *flag, struct err *err)
 {
 	struct json *meta = js_get(obj, "metadata");
 	const char *ns = js_get_str(meta, "namespace");
@@ -104,7 +111,8 @@ static enum rc set_namespace(struct json *obj, const struct api_kind *k, struct 
 		return RC_OK;
 	if (ns && flag && !str_eq(ns, flag))
 		return err_set(err, RC_INVALID,
-			       "the namespace from the provided object \"%s\" does not match the namespace \"%s\". "
+			       "the namespace from the provided object \"%s\" does not match the "
+			       "namespace \"%s\". "
 			       "You must pass '--namespace=%s' to perform this operation.",
 			       ns, flag, ns);
 	if (!ns && js_set(meta, "namespace", js_new_str(client_ns(c))))
@@ -121,9 +129,10 @@ static char *with_query(const char *path, const struct apply_args *a)
 static enum rc create_object(struct client *c, const struct api_kind *k, const struct json *obj,
 			     const struct apply_args *a, struct json **out, struct err *err)
 {
-	CLEANUP(mem_freep) char *base =
-		resource_path(k, js_str(js_at(obj, "metadata", "namespace", NULL)), NULL);
-	CLEANUP(mem_freep) char *path = base ? with_query(base, a) : NULL;
+	CLEANUP(mem_freep)
+	char *base = resource_path(k, js_str(js_at(obj, "metadata", "namespace", NULL)), NULL);
+	CLEANUP(mem_freep)
+	char *path = base ? with_query(base, a) : NULL;
 
 	return path ? client_send(c, "POST", path, NULL, obj, out, err)
 		    : err_set(err, RC_NOMEM, "out of memory");
@@ -133,12 +142,14 @@ static enum rc patch_object(struct client *c, const char *path, const struct jso
 			    const struct json *want, const struct apply_args *a, const char **verb,
 			    struct err *err)
 {
-	CLEANUP(js_unrefp) struct json *last = NULL;
+	CLEANUP(js_unrefp)
+	struct json *last = NULL;
 	const char *memory = js_str(js_at(now, "metadata", "annotations", LAST_APPLIED, NULL));
 
 	if (memory && js_parse(memory, strlen(memory), &last, NULL))
 		last = NULL; /* somebody edited it: then nothing is removed */
-	CLEANUP(js_unrefp) struct json *patch = three_way(last, now, want);
+	CLEANUP(js_unrefp)
+	struct json *patch = three_way(last, now, want);
 
 	if (!patch)
 		return err_set(err, RC_NOMEM, "out of memory");
@@ -147,10 +158,12 @@ static enum rc patch_object(struct client *c, const char *path, const struct jso
 		*verb = "unchanged";
 		return RC_OK;
 	}
-	CLEANUP(mem_freep) char *full = with_query(path, a);
+	CLEANUP(mem_freep)
+	char *full = with_query(path, a);
 
 	*verb = "configured";
-	return full ? client_send(c, "PATCH", full, "application/merge-patch+json", patch, NULL, err)
+	return full ? client_send(c, "PATCH", full, "application/merge-patch+json", patch, NULL,
+				  err)
 		    : err_set(err, RC_NOMEM, "out of memory");
 }
 
@@ -158,9 +171,12 @@ static enum rc apply_object(struct client *c, const struct json *obj, const stru
 			    struct err *err)
 {
 	const struct api_kind *k = api_kind_of_json(obj);
-	CLEANUP(js_unrefp) struct json *want = NULL;
-	CLEANUP(js_unrefp) struct json *now = NULL;
-	CLEANUP(js_unrefp) struct json *made = NULL;
+	CLEANUP(js_unrefp)
+	struct json *want = NULL;
+	CLEANUP(js_unrefp)
+	struct json *now = NULL;
+	CLEANUP(js_unrefp)
+	struct json *made = NULL;
 	const char *name = js_str(js_at(obj, "metadata", "name", NULL));
 	const char *verb = "created";
 	enum rc rc;
@@ -181,7 +197,8 @@ static enum rc apply_object(struct client *c, const struct json *obj, const stru
 	if (!rc && a->create_only) {
 		rc = create_object(c, k, want, a, &made, err);
 	} else if (!rc) {
-		CLEANUP(mem_freep) char *path =
+		CLEANUP(mem_freep)
+		char *path =
 			resource_path(k, js_str(js_at(want, "metadata", "namespace", NULL)), name);
 
 		rc = client_get(c, path, &now, err);
@@ -192,7 +209,8 @@ static enum rc apply_object(struct client *c, const struct json *obj, const stru
 	}
 	if (rc)
 		return rc;
-	CLEANUP(mem_freep) char *title =
+	CLEANUP(mem_freep)
+	char *title =
 		resource_title(k, made ? js_str(js_at(made, "metadata", "name", NULL)) : name);
 
 	printf("%s %s%s\n", title ? title : "", verb, *a->dry_run ? " (server dry run)" : "");
@@ -209,8 +227,10 @@ static int apply_run(const struct cmd *c, int argc, char **argv)
 		{.name = "--dry-run", .value = &a.dry_run},
 		{0},
 	};
-	CLEANUP(client_freep) struct client *client = NULL;
-	CLEANUP(js_unrefp) struct json *objs = NULL;
+	CLEANUP(client_freep)
+	struct client *client = NULL;
+	CLEANUP(js_unrefp)
+	struct json *objs = NULL;
 	struct err err = {0};
 	int n, failed = 0;
 	bool help;
@@ -220,7 +240,8 @@ static int apply_run(const struct cmd *c, int argc, char **argv)
 	if (!a.file || n)
 		return cmd_usage(c, "-f FILE is needed ('-' reads standard input)");
 	if (*a.dry_run && !str_eq(a.dry_run, "server"))
-		return cmd_usage(c, "--dry-run takes 'server' (the server checks everything and keeps nothing)");
+		return cmd_usage(c, "--dry-run takes 'server' (the server checks everything and "
+				    "keeps nothing)");
 	enum rc rc = resource_load(a.file, &objs, &err);
 
 	if (!rc)
@@ -293,7 +314,8 @@ static bool goal_is_met(const struct goal *g, const struct json *o)
 				return true;
 	if (g->path) {
 		const struct json *v = at_path(o, g->path);
-		CLEANUP(mem_freep) char *text = v ? js_to_text(v) : NULL;
+		CLEANUP(mem_freep)
+		char *text = v ? js_to_text(v) : NULL;
 
 		return v && (str_eq(js_str(v), g->value) || str_eq(text, g->value));
 	}
@@ -312,13 +334,17 @@ static bool on_goal(const char *type, const struct json *o, void *arg)
 }
 
 /* Gets once, then watches from that version: no change can be missed between the two. */
-static enum rc wait_goal(struct client *c, const struct api_kind *k, const char *ns, const char *name,
-			 struct goal *g, usec_t timeout, struct err *err)
+static enum rc wait_goal(struct client *c, const struct api_kind *k, const char *ns,
+			 const char *name, struct goal *g, usec_t timeout, struct err *err)
 {
-	CLEANUP(mem_freep) char *path = resource_path(k, ns, name);
-	CLEANUP(mem_freep) char *all = resource_path(k, ns, NULL);
-	CLEANUP(js_unrefp) struct json *now = NULL;
-	enum rc rc = path && all ? client_get(c, path, &now, err) : err_set(err, RC_NOMEM, "out of memory");
+	CLEANUP(mem_freep)
+	char *path = resource_path(k, ns, name);
+	CLEANUP(mem_freep)
+	char *all = resource_path(k, ns, NULL);
+	CLEANUP(js_unrefp)
+	struct json *now = NULL;
+	enum rc rc = path && all ? client_get(c, path, &now, err)
+				 : err_set(err, RC_NOMEM, "out of memory");
 
 	if (rc == RC_NOT_FOUND && g->deleted)
 		return RC_OK;
@@ -329,15 +355,15 @@ static enum rc wait_goal(struct client *c, const struct api_kind *k, const char 
 	if (g->deleted && g->uid && !str_eq(g->uid, js_str(js_at(now, "metadata", "uid", NULL))))
 		return RC_OK; /* another object of that name */
 	const char *rv = js_str(js_at(now, "metadata", "resourceVersion", NULL));
-	CLEANUP(mem_freep) char *watch =
-		mem_printf("%s?watch=true&fieldSelector=metadata.name%%3D%s%s%s", all, name,
-			   rv ? "&resourceVersion=" : "", rv ? rv : "");
+	CLEANUP(mem_freep)
+	char *watch = mem_printf("%s?watch=true&fieldSelector=metadata.name%%3D%s%s%s", all, name,
+				 rv ? "&resourceVersion=" : "", rv ? rv : "");
 
 	rc = client_watch(c, watch, timeout, on_goal, g, err);
 	if (g->met)
 		return RC_OK;
-	return err_set(err, rc ? rc : RC_TIMEOUT, "timed out waiting for the condition on %s/%s", k->plural,
-		       name);
+	return err_set(err, rc ? rc : RC_TIMEOUT, "timed out waiting for the condition on %s/%s",
+		       k->plural, name);
 }
 
 static enum rc parse_seconds(const char *s, usec_t *out, struct err *err)
@@ -394,8 +420,10 @@ static enum rc parse_goal(char *text, struct goal *g, struct err *err)
 			return RC_OK;
 		}
 	}
-	return err_set(err, RC_INVALID,
-		       "--for takes delete, condition=TYPE[=STATUS] or jsonpath={.path}=VALUE, not '%s'", text);
+	return err_set(
+		err, RC_INVALID,
+		"--for takes delete, condition=TYPE[=STATUS] or jsonpath={.path}=VALUE, not '%s'",
+		text);
 }
 
 static int wait_run(const struct cmd *c, int argc, char **argv)
@@ -409,8 +437,10 @@ static int wait_run(const struct cmd *c, int argc, char **argv)
 		{.name = "--timeout", .value = &timeout},
 		{0},
 	};
-	CLEANUP(client_freep) struct client *client = NULL;
-	CLEANUP(mem_freep) char *goal_text = NULL;
+	CLEANUP(client_freep)
+	struct client *client = NULL;
+	CLEANUP(mem_freep)
+	char *goal_text = NULL;
 	struct resource_args ra;
 	struct goal g = {0};
 	struct err err = {0};
@@ -435,11 +465,13 @@ static int wait_run(const struct cmd *c, int argc, char **argv)
 		return cmd_usage(c, "a name is needed");
 	rc = client_open(&client, &flags, &err);
 	for (size_t i = 0; i < ra.n_names && !rc; i++) {
-		CLEANUP(mem_freep) char *title = resource_title(ra.kind, ra.names[i]);
+		CLEANUP(mem_freep)
+		char *title = resource_title(ra.kind, ra.names[i]);
 
 		rc = wait_goal(client, ra.kind, client_ns(client), ra.names[i], &g, limit, &err);
 		if (!rc)
-			printf("%s %s\n", title ? title : "", g.deleted ? "deleted" : "condition met");
+			printf("%s %s\n", title ? title : "",
+			       g.deleted ? "deleted" : "condition met");
 	}
 	return rc ? cmd_fail(&err) : EXIT_OK;
 }
@@ -473,8 +505,8 @@ struct delete_args {
 	size_t n_doomed, cap_doomed;
 };
 
-static enum rc doomed_add(struct delete_args *a, const struct api_kind *k, const char *ns, const char *name,
-			  const struct json *got, struct err *err)
+static enum rc doomed_add(struct delete_args *a, const struct api_kind *k, const char *ns,
+			  const char *name, const struct json *got, struct err *err)
 {
 	const char *uid = js_str(js_at(got, "metadata", "uid", NULL));
 
@@ -484,8 +516,11 @@ static enum rc doomed_add(struct delete_args *a, const struct api_kind *k, const
 		return err_set(err, RC_NOMEM, "out of memory");
 	struct doomed *d = &a->doomed[a->n_doomed++];
 
-	*d = (struct doomed){.kind = k, .ns = mem_strdup(ns), .name = mem_strdup(name), .uid = mem_strdup(uid)};
-	return d->name && !ns == !d->ns && !uid == !d->uid ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
+	*d = (struct doomed){
+		.kind = k, .ns = mem_strdup(ns), .name = mem_strdup(name), .uid = mem_strdup(uid)};
+	return d->name && !ns == !d->ns && !uid == !d->uid
+		       ? RC_OK
+		       : err_set(err, RC_NOMEM, "out of memory");
 }
 
 static void doomed_fini(struct delete_args *a)
@@ -498,7 +533,8 @@ static void doomed_fini(struct delete_args *a)
 	a->doomed = mem_free(a->doomed);
 }
 
-static enum rc doomed_wait(struct client *c, const struct delete_args *a, usec_t limit, struct err *err)
+static enum rc doomed_wait(struct client *c, const struct delete_args *a, usec_t limit,
+			   struct err *err)
 {
 	enum rc rc = RC_OK;
 
@@ -506,18 +542,23 @@ static enum rc doomed_wait(struct client *c, const struct delete_args *a, usec_t
 		const struct doomed *d = &a->doomed[i];
 		struct goal g = {.deleted = true, .uid = d->uid};
 
-		rc = wait_goal(c, d->kind, d->ns, d->name, &g, limit ? limit : 600 * USEC_PER_SEC, err);
+		rc = wait_goal(c, d->kind, d->ns, d->name, &g, limit ? limit : 600 * USEC_PER_SEC,
+			       err);
 	}
 	return rc;
 }
 
-static enum rc delete_one(struct client *c, const struct api_kind *k, const char *ns, const char *name,
-			  struct delete_args *a, struct err *err)
+static enum rc delete_one(struct client *c, const struct api_kind *k, const char *ns,
+			  const char *name, struct delete_args *a, struct err *err)
 {
-	CLEANUP(mem_freep) char *path = resource_path(k, ns, name);
-	CLEANUP(mem_freep) char *title = resource_title(k, name);
-	CLEANUP(js_unrefp) struct json *body = js_pack("{s:s,s:s}", "apiVersion", "v1", "kind", "DeleteOptions");
-	CLEANUP(js_unrefp) struct json *got = NULL;
+	CLEANUP(mem_freep)
+	char *path = resource_path(k, ns, name);
+	CLEANUP(mem_freep)
+	char *title = resource_title(k, name);
+	CLEANUP(js_unrefp)
+	struct json *body = js_pack("{s:s,s:s}", "apiVersion", "v1", "kind", "DeleteOptions");
+	CLEANUP(js_unrefp)
+	struct json *got = NULL;
 	int64_t grace = 0;
 	enum rc rc = body && path && title ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
 
@@ -543,7 +584,8 @@ static enum rc delete_one(struct client *c, const struct api_kind *k, const char
 
 static enum rc delete_files(struct client *c, struct delete_args *a, struct err *err)
 {
-	CLEANUP(js_unrefp) struct json *objs = NULL;
+	CLEANUP(js_unrefp)
+	struct json *objs = NULL;
 	enum rc rc = resource_load(a->file, &objs, err);
 
 	for (size_t i = 0; i < js_len(objs) && !rc; i++) {
@@ -552,24 +594,29 @@ static enum rc delete_files(struct client *c, struct delete_args *a, struct err 
 		const char *ns = js_str(js_at(o, "metadata", "namespace", NULL));
 
 		if (!k)
-			return err_set(err, RC_NOT_FOUND, "no matches for kind \"%s\" in version \"%s\"",
+			return err_set(err, RC_NOT_FOUND,
+				       "no matches for kind \"%s\" in version \"%s\"",
 				       js_get_str(o, "kind"), js_get_str(o, "apiVersion"));
-		rc = delete_one(c, k, ns ? ns : client_ns(c), js_str(js_at(o, "metadata", "name", NULL)), a,
-				err);
+		rc = delete_one(c, k, ns ? ns : client_ns(c),
+				js_str(js_at(o, "metadata", "name", NULL)), a, err);
 	}
 	return rc;
 }
 
-static enum rc delete_all(struct client *c, const struct api_kind *k, struct delete_args *a, struct err *err)
+static enum rc delete_all(struct client *c, const struct api_kind *k, struct delete_args *a,
+			  struct err *err)
 {
-	CLEANUP(mem_freep) char *path = resource_path(k, client_ns(c), NULL);
-	CLEANUP(js_unrefp) struct json *list = NULL;
-	enum rc rc = path ? client_get(c, path, &list, err) : err_set(err, RC_NOMEM, "out of memory");
+	CLEANUP(mem_freep)
+	char *path = resource_path(k, client_ns(c), NULL);
+	CLEANUP(js_unrefp)
+	struct json *list = NULL;
+	enum rc rc =
+		path ? client_get(c, path, &list, err) : err_set(err, RC_NOMEM, "out of memory");
 	const struct json *items = js_get(list, "items");
 
 	for (size_t i = 0; i < js_len(items) && !rc; i++)
-		rc = delete_one(c, k, client_ns(c), js_str(js_at(js_item(items, i), "metadata", "name", NULL)),
-				a, err);
+		rc = delete_one(c, k, client_ns(c),
+				js_str(js_at(js_item(items, i), "metadata", "name", NULL)), a, err);
 	return rc;
 }
 
@@ -589,7 +636,8 @@ static int delete_run(const struct cmd *c, int argc, char **argv)
 		{.name = "--all", .is_flag = true, .flag = &a.all},
 		{0},
 	};
-	CLEANUP(client_freep) struct client *client = NULL;
+	CLEANUP(client_freep)
+	struct client *client = NULL;
 	struct resource_args ra = {0};
 	struct err err = {0};
 	int n;

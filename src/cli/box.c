@@ -42,7 +42,8 @@ static enum rc bind_fd(int tree, const char *to, struct err *err)
 {
 	enum rc rc = file_mkdir_p(to, 0755, err);
 
-	if (!rc && syscall(SYS_move_mount, tree, "", AT_FDCWD, to, 4 /* MOVE_MOUNT_F_EMPTY_PATH */) < 0)
+	if (!rc &&
+	    syscall(SYS_move_mount, tree, "", AT_FDCWD, to, 4 /* MOVE_MOUNT_F_EMPTY_PATH */) < 0)
 		rc = err_set_sys(err, errno, "cannot mount '%s'", to);
 	return rc;
 }
@@ -50,7 +51,8 @@ static enum rc bind_fd(int tree, const char *to, struct err *err)
 /* A detached copy of the mount at path, taken before everything becomes read-only. */
 static enum rc clone_tree(const char *path, int *out, struct err *err)
 {
-	*out = (int)syscall(SYS_open_tree, AT_FDCWD, path, 1 /* OPEN_TREE_CLONE */ | O_CLOEXEC | AT_RECURSIVE);
+	*out = (int)syscall(SYS_open_tree, AT_FDCWD, path,
+			    1 /* OPEN_TREE_CLONE */ | O_CLOEXEC | AT_RECURSIVE);
 	return *out < 0 ? err_set_sys(err, errno, "cannot take '%s' into the box", path) : RC_OK;
 }
 
@@ -58,30 +60,43 @@ static enum rc make_mounts(const struct box *b, struct err *err)
 {
 	static const char *const memory[] = {"/run", "/tmp", "/var/tmp", "/dev/shm"};
 	const struct attr read_only = {.attr_set = MOUNT_ATTR_RDONLY};
-	CLEANUP(fd_closep) int state = -1;
-	CLEANUP(fd_closep) int shared = -1;
-	CLEANUP(fd_closep) int cgroup = -1;
+	CLEANUP(fd_closep)
+	int state = -1;
+	CLEANUP(fd_closep)
+	int shared = -1;
+	CLEANUP(fd_closep)
+	int cgroup = -1;
+	CLEANUP(fd_closep)
+	int bin = -1;
 	enum rc rc = do_mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL, err);
 
 	if (!rc)
 		rc = clone_tree(b->state, &state, err);
 	if (!rc)
 		rc = clone_tree(b->shared, &shared, err);
+	if (!rc && b->bin)
+		rc = clone_tree(b->bin, &bin, err);
 	if (rc)
 		return rc;
 	ignore_rc(clone_tree("/sys/fs/cgroup", &cgroup, NULL)); /* a machine may have none */
-	if (syscall(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &read_only, sizeof(read_only)) < 0)
-		return err_set_sys(err, errno, "cannot make the machine's files read-only for the box");
+	if (syscall(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &read_only, sizeof(read_only)) <
+		    0 ||
+	    (b->bin && syscall(SYS_mount_setattr, bin, "", AT_RECURSIVE | AT_EMPTY_PATH, &read_only,
+			       sizeof(read_only)) < 0))
+		return err_set_sys(err, errno,
+				   "cannot make the machine's files read-only for the box");
 	rc = do_mount("tmpfs", b->cover, "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, "size=4k", err);
 	for (size_t i = 0; i < ARRAY_SIZE(memory) && !rc; i++)
 		if (access(memory[i], F_OK) == 0)
-			rc = do_mount("tmpfs", memory[i], "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777", err);
+			rc = do_mount("tmpfs", memory[i], "tmpfs", MS_NOSUID | MS_NODEV,
+				      "mode=1777", err);
 	if (!rc && chmod("/run", 0755) < 0)
 		rc = err_set_sys(err, errno, "cannot set the mode of /run");
 	if (!rc)
 		rc = do_mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL, err);
 	if (!rc)
-		rc = do_mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL, err);
+		rc = do_mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL,
+			      err);
 	if (!rc && cgroup >= 0 && bind_fd(cgroup, "/sys/fs/cgroup", NULL))
 		log_warn("box %s: no cgroups inside, going on without", b->name);
 	if (!rc)
@@ -90,15 +105,21 @@ static enum rc make_mounts(const struct box *b, struct err *err)
 		rc = bind_fd(shared, BOX_SHARED, err);
 	if (!rc)
 		rc = file_mkdir_p(BOX_RUN, 0755, err);
+	/* Built in a folder that the box has as its own, such as /tmp: the programs must be there too. */
+	if (!rc && b->bin && access(b->bin, F_OK) < 0)
+		rc = bind_fd(bin, b->bin, err);
 	return rc;
 }
 
 /* Called inside the new network namespace; `outside` is the machine's. */
 static enum rc plug_cable(const struct box *b, int outside, struct err *err)
 {
-	CLEANUP(net_freep) struct net *out = NULL;
-	CLEANUP(net_freep) struct net *in = NULL;
-	CLEANUP(fd_closep) int here = -1;
+	CLEANUP(net_freep)
+	struct net *out = NULL;
+	CLEANUP(net_freep)
+	struct net *in = NULL;
+	CLEANUP(fd_closep)
+	int here = -1;
 	struct in_addr a, gw;
 	unsigned prefix;
 	enum rc rc = net_ns_self(&here, err);
@@ -160,7 +181,8 @@ static NORETURN void wait_outside(const char *pidfile, int go)
 
 enum rc box_enter(const struct box *b, const char *pidfile, struct err *err)
 {
-	CLEANUP(fd_closep) int outside = -1;
+	CLEANUP(fd_closep)
+	int outside = -1;
 	int go[2];
 	char byte;
 	enum rc rc = net_ns_self(&outside, err);
@@ -198,8 +220,10 @@ enum rc box_enter(const struct box *b, const char *pidfile, struct err *err)
 
 static enum rc redirect_output(const char *log, struct err *err)
 {
-	CLEANUP(fd_closep) int out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-	CLEANUP(fd_closep) int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	CLEANUP(fd_closep)
+	int out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+	CLEANUP(fd_closep)
+	int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
 	if (out < 0 || in < 0)
 		return err_set_sys(err, errno, "cannot open '%s'", log);
@@ -213,11 +237,16 @@ static int box_run(const struct cmd *c, int argc, char **argv)
 	const char *log = NULL, *pidfile = NULL;
 	struct box b = {0};
 	const struct opt opts[] = {
-		{.name = "--log", .value = &log},	    {.name = "--pidfile", .value = &pidfile},
-		{.name = "--name", .value = &b.name},	    {.name = "--state", .value = &b.state},
-		{.name = "--shared", .value = &b.shared},   {.name = "--cover", .value = &b.cover},
-		{.name = "--link", .value = &b.link},	    {.name = "--address", .value = &b.address},
-		{.name = "--gateway", .value = &b.gateway}, {0},
+		{.name = "--log", .value = &log},
+		{.name = "--pidfile", .value = &pidfile},
+		{.name = "--name", .value = &b.name},
+		{.name = "--state", .value = &b.state},
+		{.name = "--shared", .value = &b.shared},
+		{.name = "--cover", .value = &b.cover},
+		{.name = "--link", .value = &b.link},
+		{.name = "--address", .value = &b.address},
+		{.name = "--gateway", .value = &b.gateway},
+		{0},
 	};
 	struct err err = {0};
 	int n;
@@ -231,6 +260,14 @@ static int box_run(const struct cmd *c, int argc, char **argv)
 	(void)setsid(); /* fails only when we lead a session already */
 	log_setup("ferry-up", LOG_LVL_INFO, false);
 	enum rc rc = redirect_output(log, &err);
+	CLEANUP(mem_freep)
+	char *bin = mem_strdup(argv[0]);
+	char *slash = bin ? strrchr(bin, '/') : NULL;
+
+	if (slash && slash > bin) {
+		*slash = '\0';
+		b.bin = bin;
+	}
 
 	if (!rc && b.name)
 		rc = box_enter(&b, pidfile, &err);

@@ -19,6 +19,7 @@
 
 struct box {
 	const char *name;    /* node name, host name */
+	const char *bin;     /* folder of the program to run; stays visible, read-only */
 	const char *state;   /* folder of this node, made when missing */
 	const char *shared;  /* folder of the shared class */
 	const char *cover;   /* folder that the box must not see (may contain the two above) */

@@ -47,5 +47,7 @@ bool cmd_parse(const struct cmd *c, int argc, char **argv, const struct opt *opt
 int cmd_usage(const struct cmd *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Prints "error: text"; returns EXIT_FAIL. */
 int cmd_fail(const struct err *err);
+/* Output of a program, at most one line of it; false when it cannot be run or fails. */
+bool cmd_first_line(const char *const argv[], char *out, size_t size);
 
 #endif

@@ -30,7 +30,8 @@ struct report {
 	unsigned bad;
 };
 
-static void say(struct report *r, enum verdict v, const char *what, const char *fmt, ...) PRINTF_LIKE(4, 5);
+static void say(struct report *r, enum verdict v, const char *what, const char *fmt, ...)
+	PRINTF_LIKE(4, 5);
 
 static void say(struct report *r, enum verdict v, const char *what, const char *fmt, ...)
 {
@@ -42,12 +43,12 @@ static void say(struct report *r, enum verdict v, const char *what, const char *
 	va_start(ap, fmt);
 	(void)vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	printf("%s%s%s %-22s %s\n", r->color ? colors[v] : "", marks[v], r->color ? "\033[0m" : "", what, text);
+	printf("%s%s%s %-22s %s\n", r->color ? colors[v] : "", marks[v], r->color ? "\033[0m" : "",
+	       what, text);
 	r->bad += v == BAD;
 }
 
-/* Output of a program, at most one line; false when it cannot be run or fails. */
-static bool first_line(const char *const argv[], char *out, size_t size)
+bool cmd_first_line(const char *const argv[], char *out, size_t size)
 {
 	int p[2], status = 0;
 	size_t n = 0;
@@ -72,7 +73,8 @@ static bool first_line(const char *const argv[], char *out, size_t size)
 	close(p[0]);
 	out[n] = '\0';
 	out[strcspn(out, "\n")] = '\0';
-	return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+	return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
+	       WEXITSTATUS(status) == 0;
 }
 
 static void check_qemu(struct report *r)
@@ -82,16 +84,18 @@ static void check_qemu(struct report *r)
 	char line[256];
 	int major = 0;
 
-	if (!first_line(qemu, line, sizeof(line)))
-		say(r, BAD, "QEMU", "qemu-system-x86_64 is not installed (Debian: qemu-system-x86)");
+	if (!cmd_first_line(qemu, line, sizeof(line)))
+		say(r, BAD, "QEMU",
+		    "qemu-system-x86_64 is not installed (Debian: qemu-system-x86)");
 	else if (sscanf(line, "QEMU emulator version %d", &major) != 1 || major < 10)
 		say(r, BAD, "QEMU",
-		    "%s: version 10 or newer is needed to move guests safely (7.2 corrupts guests that move under "
+		    "%s: version 10 or newer is needed to move guests safely (7.2 corrupts guests "
+		    "that move under "
 		    "TCG); on Debian 12 take it from bookworm-backports",
 		    line);
 	else
 		say(r, GOOD, "QEMU", "%s", line);
-	if (first_line(img, line, sizeof(line)))
+	if (cmd_first_line(img, line, sizeof(line)))
 		say(r, GOOD, "qemu-img", "%s", line);
 	else
 		say(r, BAD, "qemu-img", "not installed (Debian: qemu-utils)");
@@ -112,36 +116,44 @@ static void check_tools(struct report *r)
 	for (size_t i = 0; i < ARRAY_SIZE(tools); i++) {
 		const char *const argv[] = {tools[i].name, "--version", NULL};
 
-		if (first_line(argv, line, sizeof(line)))
+		if (cmd_first_line(argv, line, sizeof(line)))
 			say(r, GOOD, tools[i].name, "%.90s", line);
 		else
-			say(r, tools[i].if_missing, tools[i].name, "not installed (Debian: %s): it %s",
-			    tools[i].package, tools[i].why);
+			say(r, tools[i].if_missing, tools[i].name,
+			    "not installed (Debian: %s): it %s", tools[i].package, tools[i].why);
 	}
 }
 
 static void check_kvm(struct report *r, const char *bin)
 {
-	CLEANUP(mem_freep) char *launcher = mem_printf("%s/ferry-launcher", bin);
+	CLEANUP(mem_freep)
+	char *launcher = mem_printf("%s/ferry-launcher", bin);
 	const char *const argv[] = {launcher, "--probe-kvm", NULL};
 	char line[256];
 
 	if (access("/dev/kvm", F_OK) < 0)
-		say(r, WARN, "KVM", "there is no /dev/kvm: guests run under TCG, many times slower");
-	else if (launcher && first_line(argv, line, sizeof(line)))
+		say(r, WARN, "KVM",
+		    "there is no /dev/kvm: guests run under TCG, many times slower");
+	else if (launcher && cmd_first_line(argv, line, sizeof(line)))
 		say(r, GOOD, "KVM", "a real guest program ran");
 	else
-		say(r, WARN, "KVM", "/dev/kvm is there, but no guest program ran (%s): guests run under TCG",
+		say(r, WARN, "KVM",
+		    "/dev/kvm is there, but no guest program ran (%s): guests run under TCG",
 		    line[0] ? line : "no answer");
 }
 
 /* Runs in a child, in a network namespace of its own: nothing of it can stay. */
 static int try_network(int out)
 {
-	CLEANUP(net_freep) struct net *n = NULL;
+	CLEANUP(net_freep)
+	struct net *n = NULL;
 	struct net_mac mac = {{2, 0xfe, 0, 0, 0, 9}};
 	struct in_addr local = {htonl(0x0a000001)};
-	const struct net_vxlan vx = {.name = "t1", .id = 1, .port = 8472, .local = local, .mac = {{2, 0xfe, 0, 0, 0, 8}}};
+	const struct net_vxlan vx = {.name = "t1",
+				     .id = 1,
+				     .port = 8472,
+				     .local = local,
+				     .mac = {{2, 0xfe, 0, 0, 0, 8}}};
 	const struct net_veth veth = {.name = "t2", .peer = "t3", .peer_ns_fd = -1};
 	struct err err = {0};
 	int tap = -1;
@@ -188,7 +200,8 @@ static bool in_child(int (*fn)(int), char *text, size_t size)
 	n = read(p[0], text, size - 1);
 	text[n > 0 ? n : 0] = '\0';
 	close(p[0]);
-	return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+	return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
+	       WEXITSTATUS(status) == 0;
 }
 
 static void check_kernel(struct report *r)
@@ -199,7 +212,8 @@ static void check_kernel(struct report *r)
 	if (uname(&u) == 0)
 		say(r, GOOD, "kernel", "%s %s", u.sysname, u.release);
 	if (geteuid() != 0)
-		say(r, WARN, "root", "not root: network, namespaces and KVM were not tried (use sudo)");
+		say(r, WARN, "root",
+		    "not root: network, namespaces and KVM were not tried (use sudo)");
 	else if (in_child(try_network, text, sizeof(text)))
 		say(r, GOOD, "network", "namespaces, bridges, VXLAN, veth and tap devices work");
 	else
@@ -207,7 +221,9 @@ static void check_kernel(struct report *r)
 	if (access("/sys/fs/cgroup/cgroup.controllers", R_OK) == 0)
 		say(r, GOOD, "cgroups", "v2");
 	else
-		say(r, WARN, "cgroups", "no cgroup v2 at /sys/fs/cgroup: guests' memory and CPU limits are not enforced");
+		say(r, WARN, "cgroups",
+		    "no cgroup v2 at /sys/fs/cgroup: guests' memory and CPU limits are not "
+		    "enforced");
 	if (access("/dev/userfaultfd", F_OK) == 0)
 		say(r, GOOD, "userfaultfd", "there, as post-copy needs it");
 	else
@@ -219,8 +235,8 @@ static void check_machine(struct report *r, const char *state)
 	struct statfs fs;
 	long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
 
-	say(r, GOOD, "memory", "%.1f GiB, %ld processors", (double)pages * (double)size / (double)GIB,
-	    sysconf(_SC_NPROCESSORS_ONLN));
+	say(r, GOOD, "memory", "%.1f GiB, %ld processors",
+	    (double)pages * (double)size / (double)GIB, sysconf(_SC_NPROCESSORS_ONLN));
 	if (statfs(state, &fs) < 0 && statfs("/var/lib", &fs) < 0)
 		return;
 	double free_gib = (double)fs.f_bavail * (double)fs.f_bsize / (double)GIB;

@@ -12,12 +12,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -37,8 +39,8 @@
 #include "net/ns.h"
 
 enum { MAX_NODES = 32, API_PORT = 6443, FIRST_NODE = 10 };
-#define UNDERLAY "172.30.77"
-#define POD_CIDR "10.244.0.0"
+#define UNDERLAY     "172.30.77"
+#define POD_CIDR     "10.244.0.0"
 #define SERVICE_CIDR "10.96.0.0"
 static const usec_t READY_TIMEOUT = 30 * USEC_PER_SEC;
 
@@ -48,7 +50,9 @@ struct up {
 	uint64_t nodes;
 	const char *node_args; /* extra arguments for every ferry-node, blank-separated */
 	bool quiet;
+	bool is_making; /* what there is may be ours: a failure takes it down */
 	usec_t t0;
+	char since[32]; /* when that was, by the clock on the wall */
 };
 
 static usec_t monotonic(void)
@@ -116,7 +120,8 @@ static enum rc make_dirs(const struct up *u, struct err *err)
 	enum rc rc = RC_OK;
 
 	for (size_t i = 0; i < ARRAY_SIZE(dirs) && !rc; i++) {
-		CLEANUP(mem_freep) char *path = below(u, "%s", dirs[i]);
+		CLEANUP(mem_freep)
+		char *path = below(u, "%s", dirs[i]);
 
 		rc = path ? file_mkdir_p(path, 0755, err) : err_set(err, RC_NOMEM, "out of memory");
 	}
@@ -126,22 +131,28 @@ static enum rc make_dirs(const struct up *u, struct err *err)
 /* One `up` or `down` at a time for a state folder. */
 static enum rc take_lock(const struct up *u, int *fd, struct err *err)
 {
-	CLEANUP(mem_freep) char *path = below(u, "lock");
+	CLEANUP(mem_freep)
+	char *path = below(u, "lock");
 
 	*fd = open(path ? path : "", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (*fd < 0)
 		return err_set_sys(err, errno, "cannot open the lock in '%s'", u->state);
 	if (flock(*fd, LOCK_EX | LOCK_NB) < 0)
-		return err_set(err, RC_BUSY, "another 'ferry up' or 'ferry down' is at work on '%s'", u->state);
+		return err_set(err, RC_BUSY,
+			       "another 'ferry up' or 'ferry down' is at work on '%s'", u->state);
 	return RC_OK;
 }
 
 /* Starts `ferry _box args...` detached; args is NULL-terminated. */
-static enum rc start_box(const struct up *u, const char *name, const char *const *args, struct err *err)
+static enum rc start_box(const struct up *u, const char *name, const char *const *args,
+			 struct err *err)
 {
-	CLEANUP(mem_freep) char *self = mem_printf("%s/ferry", u->bin);
-	CLEANUP(mem_freep) char *log = below(u, "logs/%s.log", name);
-	CLEANUP(mem_freep) char *pidfile = below(u, "pids/%s", name);
+	CLEANUP(mem_freep)
+	char *self = mem_printf("%s/ferry", u->bin);
+	CLEANUP(mem_freep)
+	char *log = below(u, "logs/%s.log", name);
+	CLEANUP(mem_freep)
+	char *pidfile = below(u, "pids/%s", name);
 	const char *argv[80] = {self, "_box", "--log", log};
 	size_t n = 4;
 
@@ -179,7 +190,8 @@ static enum rc run_wait(const char *const *argv, struct err *err)
 
 static enum rc make_underlay(struct err *err)
 {
-	CLEANUP(net_freep) struct net *n = NULL;
+	CLEANUP(net_freep)
+	struct net *n = NULL;
 	const struct net_link_set on = {.up = NET_ON};
 	struct net_mac mac;
 	struct in_addr a;
@@ -202,7 +214,8 @@ static enum rc make_underlay(struct err *err)
 static enum rc make_routes(struct err *err)
 {
 	static const char *const networks[] = {POD_CIDR, SERVICE_CIDR};
-	CLEANUP(net_freep) struct net *n = NULL;
+	CLEANUP(net_freep)
+	struct net *n = NULL;
 	struct net_route r = {.prefix = 16, .dev = BOX_BRIDGE};
 	enum rc rc = net_open(&n, -1, err);
 
@@ -218,30 +231,42 @@ static enum rc make_routes(struct err *err)
 
 static enum rc start_apiserver(const struct up *u, struct err *err)
 {
-	CLEANUP(mem_freep) char *prog = mem_printf("%s/ferry-apiserver", u->bin);
-	CLEANUP(mem_freep) char *dir = below(u, "control");
-	const char *const args[] = {"--", prog, "--state", dir, "--listen", UNDERLAY ".1:6443", NULL};
+	CLEANUP(mem_freep)
+	char *prog = mem_printf("%s/ferry-apiserver", u->bin);
+	CLEANUP(mem_freep)
+	char *dir = below(u, "control");
+	const char *const args[] = {"--", prog, "--state", dir, "--listen", UNDERLAY ".1:6443",
+				    NULL};
 
 	return start_box(u, "apiserver", args, err);
 }
 
 static enum rc start_controller(const struct up *u, struct err *err)
 {
-	CLEANUP(mem_freep) char *prog = mem_printf("%s/ferry-controller", u->bin);
-	CLEANUP(mem_freep) char *pki = below(u, "control/pki");
-	const char *const args[] = {"--", prog, "--server", "https://" UNDERLAY ".1:6443", "--pki", pki, NULL};
+	CLEANUP(mem_freep)
+	char *prog = mem_printf("%s/ferry-controller", u->bin);
+	CLEANUP(mem_freep)
+	char *pki = below(u, "control/pki");
+	const char *const args[] = {"--",    prog, "--server", "https://" UNDERLAY ".1:6443",
+				    "--pki", pki,  NULL};
 
 	return start_box(u, "controller", args, err);
 }
 
-static enum rc issue_node(const struct up *u, const char *name, const char *address, struct err *err)
+static enum rc issue_node(const struct up *u, const char *name, const char *address,
+			  struct err *err)
 {
-	CLEANUP(mem_freep) char *prog = mem_printf("%s/ferry-apiserver", u->bin);
-	CLEANUP(mem_freep) char *control = below(u, "control");
-	CLEANUP(mem_freep) char *out = below(u, "nodes/%s/pki", name);
-	CLEANUP(mem_freep) char *cn = mem_printf("system:node:%s", name);
-	const char *const argv[] = {prog,    "issue", "--state", control, "--cn", cn,  "--org", "system:nodes",
-				    "--san", address, "--san",	 name,	  "--out", out, NULL};
+	CLEANUP(mem_freep)
+	char *prog = mem_printf("%s/ferry-apiserver", u->bin);
+	CLEANUP(mem_freep)
+	char *control = below(u, "control");
+	CLEANUP(mem_freep)
+	char *out = below(u, "nodes/%s/pki", name);
+	CLEANUP(mem_freep)
+	char *cn = mem_printf("system:node:%s", name);
+	const char *const argv[] = {prog,    "issue", "--state",      control, "--cn",
+				    cn,	     "--org", "system:nodes", "--san", address,
+				    "--san", name,    "--out",	      out,     NULL};
 
 	return run_wait(argv, err);
 }
@@ -258,17 +283,33 @@ static enum rc start_node(const struct up *u, unsigned i, struct err *err)
 
 	if (rc)
 		return rc;
-	CLEANUP(mem_freep) char *prog = mem_printf("%s/ferry-node", u->bin);
-	CLEANUP(mem_freep) char *state = below(u, "nodes/%s", name);
-	CLEANUP(mem_freep) char *shared = below(u, "shared");
-	CLEANUP(mem_freep) char *inside = below(u, "pids/%s.inside", name);
-	CLEANUP(mem_freep) char *extra = mem_strdup(u->node_args ? u->node_args : "");
+	CLEANUP(mem_freep)
+	char *prog = mem_printf("%s/ferry-node", u->bin);
+	CLEANUP(mem_freep)
+	char *state = below(u, "nodes/%s", name);
+	CLEANUP(mem_freep)
+	char *shared = below(u, "shared");
+	CLEANUP(mem_freep)
+	char *inside = below(u, "pids/%s.inside", name);
+	CLEANUP(mem_freep)
+	char *extra = mem_strdup(u->node_args ? u->node_args : "");
 	const char *args[64] = {
-		"--name",    name,	 "--state",   state,	  "--shared",  shared,	   "--cover",
-		u->state,    "--link",	 link,	      "--address", cidr,       "--gateway", UNDERLAY ".1",
-		"--pidfile", inside,	 "--",	      prog,	  "--name",    name,	   "--server",
-		"https://" UNDERLAY ".1:6443",	      "--pki",	  BOX_STATE "/pki",	   "--state",
-		BOX_STATE,   "--run",	 BOX_RUN,     "--shared", BOX_SHARED,  "--address", address,
+		"--name",    name,
+		"--state",   state,
+		"--shared",  shared,
+		"--cover",   u->state,
+		"--link",    link,
+		"--address", cidr,
+		"--gateway", UNDERLAY ".1",
+		"--pidfile", inside,
+		"--",	     prog,
+		"--name",    name,
+		"--server",  "https://" UNDERLAY ".1:6443",
+		"--pki",     BOX_STATE "/pki",
+		"--state",   BOX_STATE,
+		"--run",     BOX_RUN,
+		"--shared",  BOX_SHARED,
+		"--address", address,
 	};
 	size_t n = 0;
 
@@ -288,7 +329,8 @@ static enum rc start_node(const struct up *u, unsigned i, struct err *err)
 
 static bool process_alive(const struct up *u, const char *name)
 {
-	CLEANUP(mem_freep) char *pidfile = below(u, "pids/%s", name);
+	CLEANUP(mem_freep)
+	char *pidfile = below(u, "pids/%s", name);
 
 	return pidfile && pidfile_read(pidfile) > 0;
 }
@@ -304,15 +346,19 @@ static void nap_ms(unsigned ms)
  * there is no event to wait for before the socket listens. */
 static enum rc wait_apiserver(const struct up *u, struct client **out, struct err *err)
 {
-	CLEANUP(mem_freep) char *config = below(u, "control/pki/admin.kubeconfig");
+	CLEANUP(mem_freep)
+	char *config = below(u, "control/pki/admin.kubeconfig");
 	const struct client_flags flags = {.kubeconfig = config};
 
 	while (monotonic() - u->t0 < READY_TIMEOUT) {
-		CLEANUP(client_freep) struct client *c = NULL;
-		CLEANUP(answer_fini) struct answer a = {0};
+		CLEANUP(client_freep)
+		struct client *c = NULL;
+		CLEANUP(answer_fini)
+		struct answer a = {0};
 
 		if (!process_alive(u, "apiserver"))
-			return err_set(err, RC_CLOSED, "the API server ended; see %s/logs/apiserver.log", u->state);
+			return err_set(err, RC_CLOSED,
+				       "the API server ended; see %s/logs/apiserver.log", u->state);
 		if (access(config, R_OK) == 0 && !client_open(&c, &flags, err) &&
 		    !client_call(c, "GET", "/readyz", NULL, NULL, NULL, USEC_PER_SEC, &a, err)) {
 			*out = STEAL(c);
@@ -320,7 +366,8 @@ static enum rc wait_apiserver(const struct up *u, struct client **out, struct er
 		}
 		nap_ms(5);
 	}
-	return err_set(err, RC_TIMEOUT, "the API server did not come up; see %s/logs/apiserver.log", u->state);
+	return err_set(err, RC_TIMEOUT, "the API server did not come up; see %s/logs/apiserver.log",
+		       u->state);
 }
 
 struct ready {
@@ -329,6 +376,13 @@ struct ready {
 	char seen[MAX_NODES][32];
 	const struct up *u;
 };
+
+/* A state that was up before holds what its nodes said then: only what was said since counts.  Both are
+ * RFC 3339 in UTC and whole seconds, which sort as text. */
+static bool is_fresh(const struct up *u, const char *heartbeat)
+{
+	return heartbeat && strcmp(heartbeat, u->since) >= 0;
+}
 
 static bool on_node(const char *type, const struct json *node, void *arg)
 {
@@ -343,8 +397,9 @@ static bool on_node(const char *type, const struct json *node, void *arg)
 	for (size_t i = 0; i < js_len(conds); i++) {
 		const struct json *c = js_item(conds, i);
 
-		if (name && str_eq(js_get_str(c, "type"), "Ready") && str_eq(js_get_str(c, "status"), "True") &&
-		    r->n < MAX_NODES) {
+		if (name && str_eq(js_get_str(c, "type"), "Ready") &&
+		    str_eq(js_get_str(c, "status"), "True") &&
+		    is_fresh(r->u, js_get_str(c, "lastHeartbeatTime")) && r->n < MAX_NODES) {
 			(void)snprintf(r->seen[r->n++], sizeof(r->seen[0]), "%s", name);
 			step(r->u, "%s is Ready", name);
 		}
@@ -352,21 +407,121 @@ static bool on_node(const char *type, const struct json *node, void *arg)
 	return r->n < r->want;
 }
 
+/* The last error in the log of the first node that did not come; "" when it said nothing. */
+static void last_error(const struct up *u, const struct ready *r, char *out, size_t size)
+{
+	CLEANUP(mem_freep)
+	char *text = NULL;
+	char name[32];
+	bool is_there = true;
+
+	out[0] = '\0';
+	for (uint64_t i = 1; i <= r->want && is_there; i++) {
+		(void)snprintf(name, sizeof(name), "node-%u", (unsigned)i);
+		is_there = false;
+		for (uint64_t k = 0; k < r->n; k++)
+			is_there = is_there || str_eq(r->seen[k], name);
+	}
+	CLEANUP(mem_freep)
+	char *log = below(u, "logs/%s.log", name);
+
+	if (is_there || !log || file_read(log, LIMIT_FILE_BYTES, &text, NULL, NULL))
+		return;
+	for (const char *at = text; (at = strstr(at, " error ")); at++)
+		(void)snprintf(out, size, "%.*s", (int)strcspn(at + 7, "\n"), at + 7);
+}
+
 static enum rc wait_nodes(const struct up *u, struct client *c, struct err *err)
 {
 	struct ready r = {.want = u->nodes, .u = u};
-	enum rc rc = client_watch(c, "/api/v1/nodes?watch=1&timeoutSeconds=30", READY_TIMEOUT, on_node, &r, err);
+	enum rc rc = client_watch(c, "/api/v1/nodes?watch=1&timeoutSeconds=30", READY_TIMEOUT,
+				  on_node, &r, err);
 
 	if (r.n >= r.want)
 		return RC_OK;
-	return err_set(err, rc ? rc : RC_TIMEOUT, "%llu of %llu nodes became Ready; see %s/logs/node-*.log",
-		       (unsigned long long)r.n, (unsigned long long)r.want, u->state);
+	char why[400];
+
+	last_error(u, &r, why, sizeof(why));
+	return err_set(err, rc ? rc : RC_TIMEOUT,
+		       "%llu of %llu nodes became Ready%s%s; see %s/logs/node-*.log",
+		       (unsigned long long)r.n, (unsigned long long)r.want, *why ? ": " : "", why,
+		       u->state);
+}
+
+/* Before anything is made: a port that another cluster or program holds.  IP_FREEBIND: the address may
+ * not be there yet, a listener on all addresses counts all the same. */
+static enum rc check_port(struct err *err)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(API_PORT)};
+	CLEANUP(fd_closep)
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int on = 1;
+	enum rc rc = net_ip4_parse(UNDERLAY ".1", &a.sin_addr, err);
+
+	if (rc)
+		return rc;
+	if (fd < 0 || setsockopt(fd, IPPROTO_IP, IP_FREEBIND, &on, sizeof(on)) < 0 ||
+	    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0)
+		return err_set_sys(err, errno, "cannot try port %d", API_PORT);
+	if (bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0)
+		return RC_OK;
+	if (errno != EADDRINUSE)
+		return err_set_sys(err, errno, "cannot use port %d of " UNDERLAY ".1", API_PORT);
+	return err_set(err, RC_EXISTS,
+		       "port %d of " UNDERLAY
+		       ".1 is already taken: another cluster is up on this machine, or "
+		       "another program listens there ('ss -ltnp sport = :%d' shows which)",
+		       API_PORT, API_PORT);
+}
+
+/* The emulator that the nodes will run: --node-args may name another one. */
+static void qemu_path(const struct up *u, char *out, size_t size)
+{
+	const char *at = u->node_args ? strstr(u->node_args, "--qemu") : NULL;
+	size_t n;
+
+	(void)snprintf(out, size, "/usr/bin/qemu-system-x86_64");
+	if (!at)
+		return;
+	at += strlen("--qemu");
+	at += strspn(at, " =");
+	n = strcspn(at, " ");
+	if (n)
+		(void)snprintf(out, size, "%.*s", (int)n, at);
+}
+
+static enum rc check_qemu(const struct up *u, struct err *err)
+{
+	char path[PATH_MAX], line[256];
+	const char *const argv[] = {path, "--version", NULL};
+	int major = 0;
+
+	qemu_path(u, path, sizeof(path));
+	if (access(path, X_OK) < 0)
+		return err_set_sys(err, errno,
+				   "cannot run '%s': install qemu-system-x86, version 10 or newer "
+				   "('ferry doctor' "
+				   "tells what else is missing)",
+				   path);
+	if (!cmd_first_line(argv, line, sizeof(line)) ||
+	    sscanf(line, "QEMU emulator version %d", &major) != 1)
+		return err_set(err, RC_UNSUPPORTED, "'%s' does not say which version of QEMU it is",
+			       path);
+	if (major < 10)
+		fprintf(stderr,
+			"warning: %s: version 10 or newer is needed to move emulated (TCG) guests, "
+			"which older "
+			"ones corrupt: their moves are refused\n",
+			line);
+	return RC_OK;
 }
 
 static enum rc cluster_up(struct up *u, struct err *err)
 {
-	CLEANUP(client_freep) struct client *c = NULL;
-	CLEANUP(fd_closep) int lock = -1;
+	CLEANUP(client_freep)
+	struct client *c = NULL;
+	CLEANUP(fd_closep)
+	int lock = -1;
 	enum rc rc = make_dirs(u, err);
 
 	if (!rc)
@@ -374,8 +529,15 @@ static enum rc cluster_up(struct up *u, struct err *err)
 	if (rc)
 		return rc;
 	if (process_alive(u, "apiserver"))
-		return err_set(err, RC_EXISTS, "a cluster is already up on '%s' ('ferry down --state %s' stops it)",
+		return err_set(err, RC_EXISTS,
+			       "a cluster is already up on '%s' ('ferry down --state %s' stops it)",
 			       u->state, u->state);
+	rc = check_qemu(u, err);
+	if (!rc)
+		rc = check_port(err);
+	if (rc)
+		return rc;
+	u->is_making = true;
 	rc = make_underlay(err);
 	if (!rc)
 		rc = start_apiserver(u, err);
@@ -398,7 +560,8 @@ static enum rc cluster_up(struct up *u, struct err *err)
 
 static void stop_named(const struct up *u, const char *name, usec_t grace)
 {
-	CLEANUP(mem_freep) char *pidfile = below(u, "pids/%s", name);
+	CLEANUP(mem_freep)
+	char *pidfile = below(u, "pids/%s", name);
 
 	if (pidfile && !pidfile_stop(pidfile, grace))
 		fprintf(stderr, "warning: the supervisor of %s does not end\n", name);
@@ -407,8 +570,10 @@ static void stop_named(const struct up *u, const char *name, usec_t grace)
 static void stop_nodes(const struct up *u)
 {
 	for (unsigned i = 1; i <= MAX_NODES; i++) {
-		CLEANUP(mem_freep) char *outside = below(u, "pids/node-%u", i);
-		CLEANUP(mem_freep) char *inside = below(u, "pids/node-%u.inside", i);
+		CLEANUP(mem_freep)
+		char *outside = below(u, "pids/node-%u", i);
+		CLEANUP(mem_freep)
+		char *inside = below(u, "pids/node-%u.inside", i);
 
 		if (outside && !pidfile_stop(outside, 8 * USEC_PER_SEC))
 			fprintf(stderr, "warning: node-%u does not end\n", i);
@@ -420,7 +585,8 @@ static void stop_nodes(const struct up *u)
 
 static void remove_links(void)
 {
-	CLEANUP(net_freep) struct net *n = NULL;
+	CLEANUP(net_freep)
+	struct net *n = NULL;
 	struct err err;
 
 	if (net_open(&n, -1, &err))
@@ -453,10 +619,13 @@ static bool on_vmi(const char *type, const struct json *vmi, void *arg)
  * running runs again after the next `up`. */
 static enum rc stop_guests(const struct up *u, usec_t timeout, struct err *err)
 {
-	CLEANUP(mem_freep) char *config = below(u, "control/pki/admin.kubeconfig");
+	CLEANUP(mem_freep)
+	char *config = below(u, "control/pki/admin.kubeconfig");
 	const struct client_flags flags = {.kubeconfig = config};
-	CLEANUP(client_freep) struct client *c = NULL;
-	CLEANUP(js_unrefp) struct json *list = NULL;
+	CLEANUP(client_freep)
+	struct client *c = NULL;
+	CLEANUP(js_unrefp)
+	struct json *list = NULL;
 	struct gone g = {0};
 	enum rc rc = client_open(&c, &flags, err);
 
@@ -466,9 +635,10 @@ static enum rc stop_guests(const struct up *u, usec_t timeout, struct err *err)
 
 	for (size_t i = 0; i < js_len(items) && !rc; i++) {
 		const struct json *meta = js_get(js_item(items, i), "metadata");
-		CLEANUP(mem_freep) char *path = mem_printf(
-			"/apis/kubevirt.io/v1/namespaces/%s/virtualmachineinstances/%s",
-			js_get_str(meta, "namespace"), js_get_str(meta, "name"));
+		CLEANUP(mem_freep)
+		char *path =
+			mem_printf("/apis/kubevirt.io/v1/namespaces/%s/virtualmachineinstances/%s",
+				   js_get_str(meta, "namespace"), js_get_str(meta, "name"));
 
 		if (!client_send(c, "DELETE", path, NULL, NULL, NULL, NULL))
 			g.left++;
@@ -476,9 +646,10 @@ static enum rc stop_guests(const struct up *u, usec_t timeout, struct err *err)
 	if (rc || !g.left)
 		return rc;
 	step(u, "shutting down %zu guest%s", g.left, g.left == 1 ? "" : "s");
-	CLEANUP(mem_freep) char *watch =
-		mem_printf("/apis/kubevirt.io/v1/virtualmachineinstances?watch=1&resourceVersion=%s",
-			   js_str(js_at(list, "metadata", "resourceVersion", NULL)));
+	CLEANUP(mem_freep)
+	char *watch = mem_printf(
+		"/apis/kubevirt.io/v1/virtualmachineinstances?watch=1&resourceVersion=%s",
+		js_str(js_at(list, "metadata", "resourceVersion", NULL)));
 
 	return client_watch(c, watch, timeout, on_vmi, &g, err);
 }
@@ -490,7 +661,9 @@ static void cluster_down(const struct up *u, bool now, usec_t guest_timeout)
 	/* Without the controller nothing starts a stopped guest again. */
 	stop_named(u, "controller", 5 * USEC_PER_SEC);
 	if (!now && process_alive(u, "apiserver") && stop_guests(u, guest_timeout, &err))
-		fprintf(stderr, "warning: not all guests shut down in time (%s): they are cut off\n", err.msg);
+		fprintf(stderr,
+			"warning: not all guests shut down in time (%s): they are cut off\n",
+			err.msg);
 	stop_nodes(u);
 	stop_named(u, "apiserver", 5 * USEC_PER_SEC);
 	remove_links();
@@ -500,7 +673,8 @@ static enum rc need_root(struct err *err)
 {
 	if (geteuid() == 0)
 		return RC_OK;
-	return err_set(err, RC_FORBIDDEN, "this makes namespaces and network links, so it needs root: use sudo");
+	return err_set(err, RC_FORBIDDEN,
+		       "this makes namespaces and network links, so it needs root: use sudo");
 }
 
 static int down_run(const struct cmd *c, int argc, char **argv)
@@ -509,11 +683,14 @@ static int down_run(const struct cmd *c, int argc, char **argv)
 	struct up u = {.t0 = monotonic()};
 	bool now = false, purge = false, help;
 	const struct opt opts[] = {
-		{.name = "--state", .value = &state},	  {.name = "--now", .is_flag = true, .flag = &now},
-		{.name = "--timeout", .value = &timeout}, {.name = "--purge", .is_flag = true, .flag = &purge},
+		{.name = "--state", .value = &state},
+		{.name = "--now", .is_flag = true, .flag = &now},
+		{.name = "--timeout", .value = &timeout},
+		{.name = "--purge", .is_flag = true, .flag = &purge},
 		{0},
 	};
-	CLEANUP(fd_closep) int lock = -1;
+	CLEANUP(fd_closep)
+	int lock = -1;
 	struct err err = {0};
 	uint64_t seconds = 0;
 	int n;
@@ -558,6 +735,7 @@ static int up_run(const struct cmd *c, int argc, char **argv)
 {
 	const char *state = getenv("FERRY_STATE"), *nodes = "2";
 	struct up u = {.t0 = monotonic()};
+	struct timespec wall;
 	const struct opt opts[] = {
 		{.name = "--state", .value = &state},
 		{.name = "--nodes", .value = &nodes},
@@ -573,6 +751,8 @@ static int up_run(const struct cmd *c, int argc, char **argv)
 		return help ? EXIT_OK : EXIT_USAGE;
 	if (n)
 		return cmd_usage(c, "unexpected argument '%s'", argv[0]);
+	clock_gettime(CLOCK_REALTIME, &wall);
+	time_rfc3339((usec_t)wall.tv_sec * USEC_PER_SEC, u.since);
 	enum rc rc = need_root(&err);
 
 	if (!rc)
@@ -585,7 +765,7 @@ static int up_run(const struct cmd *c, int argc, char **argv)
 		rc = set_state(&u, state ? state : "/var/lib/ferry", &err);
 	if (!rc) {
 		rc = cluster_up(&u, &err);
-		if (rc && rc != RC_EXISTS && rc != RC_BUSY)
+		if (rc && u.is_making)
 			cluster_down(&u, true, 0);
 	}
 	if (rc)
@@ -598,9 +778,11 @@ static int up_run(const struct cmd *c, int argc, char **argv)
 const struct cmd cmd_up = {
 	.name = "up",
 	.args = "[--nodes N] [--state DIR]",
-	.summary = "Start a control plane and N nodes on this machine, each node in namespaces of its own.",
+	.summary = "Start a control plane and N nodes on this machine, each node in namespaces of "
+		   "its own.",
 	.help = "  --nodes N      how many nodes (default 2)\n"
-		"  --state DIR    where everything is kept (default $FERRY_STATE, else /var/lib/ferry)\n"
+		"  --state DIR    where everything is kept (default $FERRY_STATE, else "
+		"/var/lib/ferry)\n"
 		"  --node-args S  more arguments for every ferry-node, blank-separated\n"
 		"  -q, --quiet    say nothing unless it fails\n",
 	.run = up_run,

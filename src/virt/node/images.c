@@ -459,7 +459,10 @@ static enum rc open_folder(struct pull *p, struct err *err)
 
 	if (root_fd < 0)
 		return err_set_sys(err, errno, "cannot open '%s'", root);
-	return file_open_beneath(root_fd, path, O_RDONLY | O_DIRECTORY, 0, &p->src_fd, err);
+	if (!file_open_beneath(root_fd, path, O_RDONLY | O_DIRECTORY, 0, &p->src_fd, NULL))
+		return RC_OK;
+	/* Told as the user wrote it, not as it is below the root. */
+	return err_set_sys(err, errno, "cannot open the folder '%s' on this node", p->ref.place);
 }
 
 static enum rc pull_folder(struct pull *p, struct err *err)

@@ -203,10 +203,13 @@ static void open_files(struct vm_prep *p)
 	p->places = (struct vol_places){.shared = vm->host->cfg.shared_dir,
 					.local = vm->host->local_dir,
 					.disks = p->disks_dir};
-	p->rc = p->disks_dir ? pool_run(vm->host->cfg.loop, open_work, open_after, p, &p->err) :
-			       err_set(&p->err, RC_NOMEM, "out of memory");
-	if (p->rc) {
-		end_err(p, "CreateContainerError", &p->err);
+	/* From here on p->rc and p->err are the job's: it may have ended before pool_run() returns. */
+	struct err err = {0};
+	enum rc rc = p->disks_dir ? pool_run(vm->host->cfg.loop, open_work, open_after, p, &err) :
+				    err_set(&err, RC_NOMEM, "out of memory");
+
+	if (rc) {
+		end_err(p, "CreateContainerError", &err);
 		return;
 	}
 	p->in_job = true;
@@ -329,12 +332,15 @@ static void next_image(struct vm_prep *p)
 	const struct need_image *m = &p->images[p->next_image];
 
 	set_wanted(p, m);
-	p->rc = pull_auth(p, m);
-	if (!p->rc)
-		p->rc = pool_run_ordered(vm->host->cfg.loop, image_queue(m->ref), image_work, image_after, p,
-					 &p->err);
-	if (p->rc) {
-		end_err(p, "ErrImagePull", &p->err);
+	struct err err = {0};
+	enum rc rc = pull_auth(p, m);
+
+	if (rc)
+		err_copy(&err, &p->err);
+	else /* p->rc and p->err are the job's: it may have ended before this call returns */
+		rc = pool_run_ordered(vm->host->cfg.loop, image_queue(m->ref), image_work, image_after, p, &err);
+	if (rc) {
+		end_err(p, "ErrImagePull", &err);
 		return;
 	}
 	p->in_job = true;
