@@ -76,11 +76,8 @@ static enum rc connect_api(struct controller *c, struct err *err)
 static void on_metrics(struct sbuf *out, void *arg)
 {
 	struct controller *c = arg;
-	struct kcache_stats st = kcache_stats(c->cache);
 
 	ctl_metrics(c->ctl, out);
-	sbuf_addf(out, "ferry_cache_objects %zu\nferry_cache_events_total %llu\n", st.objects,
-		  (unsigned long long)st.events);
 }
 
 static bool is_round(unsigned n)

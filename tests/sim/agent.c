@@ -17,6 +17,7 @@
 #include "json/json.h"
 #include "kube/kube.h"
 #include "sim/sim.h"
+#include "virt/migration/migratable.h"
 #include "virt/names.h"
 #include "virt/node/vmsync.h"
 
@@ -165,6 +166,15 @@ static enum vm_state vm_state_of(const struct guest *g)
 	return map[g->state];
 }
 
+static enum rc add_migratable(VirtualMachineInstance *vmi, void *arg)
+{
+	const struct look *l = arg;
+	struct migratable_in in = {
+		.vmi = vmi, .node_name = machine_name(l->a->machine), .has_host_model = true};
+
+	return migratable_apply(&in, vmi, l->now);
+}
+
 static enum rc report_vm(struct look *l)
 {
 	struct vm_facts f = {.state = vm_state_of(l->g),
@@ -176,6 +186,8 @@ static enum rc report_vm(struct look *l)
 			     .qemu_version = "10.0.2",
 			     .runtime_uid = 200000,
 			     .exit_code = l->g->exit_code,
+			     .migratable = add_migratable,
+			     .migratable_arg = l,
 			     .pod_ip = api_annotation(&l->pod->metadata, ANN_ADDRESS),
 			     .mac = api_annotation(&l->pod->metadata, ANN_MAC)};
 	struct err err = {0};
@@ -367,10 +379,35 @@ static const VirtualMachineInstance *vmi_of(const struct agent *a, const Pod *po
 	return vmi && str_eq(vmi->metadata.uid, o->uid) ? vmi : NULL;
 }
 
+/* Its data is removed here, and the finalizer with it: of a local volume by its node, of a shared one by
+ * whoever comes first. */
+static enum rc look_at_volume(struct agent *a, const char *name, struct plan *plan)
+{
+	const PersistentVolume *pv =
+		kobj_typed(kcache_get(a->cache, &api_kind_PersistentVolume, NULL, name));
+	PersistentVolume *next;
+
+	if (!pv || !pv->metadata.deletionTimestamp ||
+	    !api_has_finalizer(&pv->metadata, FIN_PV_DATA))
+		return RC_OK;
+	if (pv->spec.nodeAffinity && !str_eq(pv->spec.nodeAffinity->required->nodeSelectorTerms[0]
+						     .matchExpressions[0]
+						     .values[0],
+					     machine_name(a->machine)))
+		return RC_OK;
+	next = PersistentVolume_clone(pv);
+	if (!next)
+		return RC_NOMEM;
+	api_del_finalizer(&next->metadata, FIN_PV_DATA);
+	return plan_update(plan, &api_kind_PersistentVolume, pv, next, NULL);
+}
+
 static enum rc look(struct agent *a, const char *ns, const char *name, struct plan *plan)
 {
 	struct look l = {.a = a, .plan = plan, .now = loop_realtime(a->sim->loop)};
 
+	if (!*ns)
+		return look_at_volume(a, name, plan);
 	l.pod = kobj_typed(kcache_get(a->cache, &api_kind_Pod, ns, name));
 	sweep(a, ns, name, l.pod ? l.pod->metadata.uid : NULL);
 	if (!l.pod)
@@ -462,7 +499,7 @@ static void on_change(const struct kobj *old, const struct kobj *new, void *arg)
 	struct agent *a = arg;
 	const struct kobj *o = new ? new : old;
 
-	if (kobj_kind(o) == &api_kind_Pod) {
+	if (kobj_kind(o) == &api_kind_Pod || kobj_kind(o) == &api_kind_PersistentVolume) {
 		agent_wake(a, kobj_ns(o), kobj_name(o));
 		return;
 	}
@@ -601,6 +638,8 @@ static enum rc agent_start(struct agent *a)
 	TRY(kcache_add(a->cache, &(struct kcache_source){.kind = &api_kind_VirtualMachineInstance},
 		       NULL));
 	TRY(kcache_add(a->cache, &(struct kcache_source){.kind = &api_kind_PortBinding}, NULL));
+	TRY(kcache_add(a->cache, &(struct kcache_source){.kind = &api_kind_PersistentVolume},
+		       NULL));
 	TRY(exec_new(
 		&a->exec, s->loop, a->kube, a->cache,
 		&(struct exec_opts){.component = "virt-handler", .host = machine_name(a->machine)},

@@ -51,6 +51,9 @@ enum rc checker_new(struct checker **out, struct sim *s)
 		&api_kind_PortBinding,
 		&api_kind_Handover,
 		&api_kind_PersistentVolumeClaim,
+		&api_kind_PersistentVolume,
+		&api_kind_Service,
+		&api_kind_EndpointSlice,
 	};
 	struct checker *c = mem_alloc(sizeof(*c));
 	enum rc rc;
@@ -403,6 +406,73 @@ static void final_orphans(struct checker *c)
 				 kobj_name(o));
 }
 
+/* A volume of a claim that is gone goes with it (reclaim policy Delete); a claim that was deleted goes. */
+static void final_volumes(struct checker *c)
+{
+	struct kiter it;
+
+	kcache_list(c->truth, &api_kind_PersistentVolume, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));) {
+		const PersistentVolume *pv = kobj_typed(o);
+		const ObjectReference *ref = pv->spec.claimRef;
+		const struct kobj *claim =
+			ref ? kcache_get(c->truth, &api_kind_PersistentVolumeClaim, ref->namespace,
+					 ref->name)
+			    : NULL;
+
+		if (!claim || !str_eq(kobj_uid(claim), ref->uid))
+			sim_fail(c->sim, "volume %s is left of a claim that is gone",
+				 pv->metadata.name);
+	}
+	kcache_list(c->truth, &api_kind_PersistentVolumeClaim, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));)
+		if (kobj_is_going(o))
+			sim_fail(c->sim, "claim %s was deleted and is still there", kobj_name(o));
+}
+
+static bool slice_has(struct checker *c, const char *address)
+{
+	struct kiter it;
+
+	kcache_list(c->truth, &api_kind_EndpointSlice, "default", &it);
+	for (const struct kobj *o; (o = kiter_next(&it));) {
+		const EndpointSlice *e = kobj_typed(o);
+
+		for (size_t i = 0; i < e->n_endpoints; i++)
+			for (size_t k = 0; k < e->endpoints[i].n_addresses; k++)
+				if (str_eq(e->endpoints[i].addresses[k], address))
+					return true;
+	}
+	return false;
+}
+
+/* The Service of vm-1 leads to its guest, and to nothing else. */
+static void final_endpoints(struct checker *c)
+{
+	size_t pods = 0, endpoints = 0;
+	struct kiter it;
+
+	if (!kcache_get(c->truth, &api_kind_Service, "default", "vm-1"))
+		return;
+	kcache_list(c->truth, &api_kind_Pod, "default", &it);
+	for (const struct kobj *o; (o = kiter_next(&it));) {
+		const Pod *p = kobj_typed(o);
+
+		if (!str_eq(api_label(&p->metadata, "app"), "vm-1") ||
+		    !str_eq(p->status.phase, "Running"))
+			continue;
+		pods++;
+		if (!slice_has(c, p->status.podIP))
+			sim_fail(c->sim, "the Service does not lead to %s of %s", p->status.podIP,
+				 p->metadata.name);
+	}
+	kcache_list(c->truth, &api_kind_EndpointSlice, "default", &it);
+	for (const struct kobj *o; (o = kiter_next(&it));)
+		endpoints += ((const EndpointSlice *)kobj_typed(o))->n_endpoints;
+	if (pods != endpoints)
+		sim_fail(c->sim, "the Service has %zu endpoints for %zu pods", endpoints, pods);
+}
+
 /* 8. Every migration has ended; 9. status says where the guest is. */
 static void final_states(struct checker *c)
 {
@@ -470,4 +540,6 @@ void checker_final(struct checker *c)
 	final_states(c);
 	final_orphans(c);
 	final_guests(c);
+	final_volumes(c);
+	final_endpoints(c);
 }

@@ -34,6 +34,8 @@ struct vm {
 	unsigned in_flight; /* own writes whose answer is not here yet */
 	usec_t stop_asked;  /* realtime of the last thing that may end its guest; 0: never */
 	enum wish wish;
+	const char *claim_class; /* of its claim; NULL: it has none */
+	bool has_claim;
 };
 
 struct call {
@@ -57,6 +59,7 @@ struct user {
 	struct list calls;
 	unsigned n_moves;
 	bool is_settled;
+	bool has_service;
 };
 
 static const char *const strategies[] = {"Always", "RerunOnFailure", "Manual", "Halted", "Once"};
@@ -203,25 +206,67 @@ static const VirtualMachine *vm_of(const struct user *u, const struct vm *vm)
 
 /* Deeds */
 
+static void create_claim(struct user *u, const struct vm *vm)
+{
+	bool is_local = vm->claim_class && str_eq(vm->claim_class, "local");
+	CLEANUP(js_unrefp)
+	struct json *body = NULL;
+	char name[32];
+	struct call *c;
+
+	snprintf(name, sizeof(name), "%s-data", vm->name);
+	body = js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:[s], s:s, s:{s:{s:s}}}}", "apiVersion", "v1",
+		       "kind", "PersistentVolumeClaim", "metadata", "name", name, "namespace",
+		       "default", "spec", "accessModes",
+		       is_local ? "ReadWriteOnce" : "ReadWriteMany", "storageClassName",
+		       vm->claim_class, "resources", "requests", "storage", "1Gi");
+	c = call_new(u, NULL);
+	started(u, kube_create(u->kube, &c->call, &api_kind_PersistentVolumeClaim, "default", body,
+			       on_reply, c, NULL));
+}
+
+static struct json *template_spec(const struct vm *vm)
+{
+	struct json *spec = js_pack(
+		"{s:{s:{s:{s:s}}, s:{s:[{s:s, s:{}}], s:[]}}, s:[{s:s, s:{}}], s:[], s:i, s:s}",
+		"domain", "resources", "requests", "memory", "128Mi", "devices", "interfaces",
+		"name", "default", "masquerade", "disks", "networks", "name", "default", "pod",
+		"volumes", "terminationGracePeriodSeconds", 5, "evictionStrategy", "LiveMigrate");
+	char claim[32];
+
+	if (!vm->claim_class)
+		return spec;
+	snprintf(claim, sizeof(claim), "%s-data", vm->name);
+	ignore_rc(js_append(js_at(spec, "domain", "devices", "disks", NULL),
+			    js_pack("{s:s, s:{s:s}}", "name", "data", "disk", "bus", "virtio")));
+	ignore_rc(js_append(js_get(spec, "volumes"),
+			    js_pack("{s:s, s:{s:s}}", "name", "data", "persistentVolumeClaim",
+				    "claimName", claim)));
+	return spec;
+}
+
 static void create_vm(struct user *u, struct vm *vm)
 {
 	const char *strategy = strategies[sim_rand(u->sim) % ARRAY_SIZE(strategies)];
+	static const char *const classes[] = {NULL, NULL, "shared", "local"};
 	CLEANUP(js_unrefp)
 	struct json *body = NULL;
 	struct call *c;
 
 	if (vm_of(u, vm))
 		return; /* the old one is still going */
-	sim_trace(u->sim, "user: create %s (%s)", vm->name, strategy);
-	body = js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s, s:{s:{s:{s:s}}, s:{s:{s:{s:{s:s}}, "
-		       "s:{s:[{s:s, s:{}}]}}, "
-		       "s:[{s:s, s:{}}], s:i, s:s}}}}",
-		       "apiVersion", "kubevirt.io/v1", "kind", "VirtualMachine", "metadata", "name",
-		       vm->name, "namespace", "default", "spec", "runStrategy", strategy,
-		       "template", "metadata", "labels", "app", vm->name, "spec", "domain",
-		       "resources", "requests", "memory", "128Mi", "devices", "interfaces", "name",
-		       "default", "masquerade", "networks", "name", "default", "pod",
-		       "terminationGracePeriodSeconds", 5, "evictionStrategy", "LiveMigrate");
+	if (!vm->has_claim)
+		vm->claim_class = classes[sim_rand(u->sim) % ARRAY_SIZE(classes)];
+	sim_trace(u->sim, "user: create %s (%s, %s)", vm->name, strategy,
+		  vm->claim_class ? vm->claim_class : "no claim");
+	if (vm->claim_class && !vm->has_claim) {
+		vm->has_claim = true;
+		create_claim(u, vm);
+	}
+	body = js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s, s:{s:{s:{s:s}}, s:o}}}", "apiVersion",
+		       "kubevirt.io/v1", "kind", "VirtualMachine", "metadata", "name", vm->name,
+		       "namespace", "default", "spec", "runStrategy", strategy, "template",
+		       "metadata", "labels", "app", vm->name, "spec", template_spec(vm));
 	vm->exists = true;
 	c = call_new(u, vm);
 	c->is_create = true;
@@ -361,6 +406,23 @@ static void act_on(struct user *u, struct vm *vm)
 	}
 }
 
+/* A claim that got lost on its way is made again; one whose VM is gone for good is deleted. */
+static void settle_claim(struct user *u, struct vm *vm, bool has_vm)
+{
+	char name[32];
+	const struct kobj *claim;
+
+	if (!vm->claim_class)
+		return;
+	snprintf(name, sizeof(name), "%s-data", vm->name);
+	claim = kcache_get(checker_truth(u->sim->checker), &api_kind_PersistentVolumeClaim,
+			   "default", name);
+	if (has_vm && !claim && vm->wish != WISH_GONE)
+		create_claim(u, vm);
+	else if (!has_vm && claim && !kobj_is_going(claim) && vm->wish == WISH_GONE)
+		delete_object(u, &api_kind_PersistentVolumeClaim, name, NULL);
+}
+
 /* The server may have been away, and a Start that was still queued turns a halted VM on again: then
  * it is asked once more. */
 static void insist(struct user *u)
@@ -370,6 +432,7 @@ static void insist(struct user *u)
 		const VirtualMachine *is = vm_of(u, vm);
 		const char *strategy = is ? is->spec.runStrategy : NULL;
 
+		settle_claim(u, vm, is != NULL);
 		if (!is || vm->in_flight)
 			continue;
 		if (vm->wish == WISH_STOPPED && !str_eq(strategy, "Halted"))
@@ -382,6 +445,20 @@ static void insist(struct user *u)
 	ev_timer_rearm(u->timer, 5 * USEC_PER_SEC);
 }
 
+static void create_service(struct user *u)
+{
+	CLEANUP(js_unrefp)
+	struct json *body =
+		js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:{s:s}, s:[{s:i}]}}", "apiVersion", "v1",
+			"kind", "Service", "metadata", "name", "vm-1", "namespace", "default",
+			"spec", "selector", "app", "vm-1", "ports", "port", 80);
+	struct call *c = call_new(u, NULL);
+
+	u->has_service = true;
+	started(u, kube_create(u->kube, &c->call, &api_kind_Service, "default", body, on_reply, c,
+			       NULL));
+}
+
 static void on_timer(void *arg)
 {
 	struct user *u = arg;
@@ -391,6 +468,8 @@ static void on_timer(void *arg)
 		insist(u);
 		return;
 	}
+	if (!u->has_service)
+		create_service(u);
 	if (!vm->exists)
 		create_vm(u, vm);
 	else
