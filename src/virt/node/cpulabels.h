@@ -3,8 +3,8 @@
  * Pure.  The probe is one JSON document (made by cpuprobe.c, kept in the state folder):
  *   {"accel": "kvm"|"tcg", "machines": [query-machines], "definitions": [query-cpu-definitions],
  *    "host": {props}, "models": {"<name>": {props}}}
- * where props are those of query-cpu-model-expansion, type static: of "host" (KVM) or "max" (TCG), and
- * of every usable named model.
+ * where props are those of query-cpu-model-expansion, type static: of "host" (KVM) or "max" (TCG), and of
+ * the usable named models that may stand for host-model.
  *
  * host-model.  QEMU on x86 compares no models, so the rule is ours: among the usable named models that
  * are neither obsolete nor deprecated, the one that lacks the fewest of the host's features; of equals

@@ -41,6 +41,7 @@ struct cpuprobe {
 	pid_t pid;
 	struct json *probe;
 	size_t next_def; /* index of the definition that is expanded next */
+	bool also_obsolete; /* no other model is usable */
 	struct err err;
 	enum rc rc;
 };
@@ -117,7 +118,18 @@ static struct json *expansion(const char *type, const char *model)
 	return js_pack("{s:s, s:{s:s}}", "type", type, "model", "name", model);
 }
 
-/* Usable named models are expanded one after the other, then the probe is whole. */
+/* Only what can become the host-model is expanded: "X-v1" is what "X" is, and obsolete models are looked at
+ * when there is nothing else. */
+static bool is_candidate(const struct cpuprobe *p, const char *name)
+{
+	size_t n = strlen(name);
+
+	return cpu_model_is_usable(p->probe, name) &&
+	       !(n > 3 && strcmp(name + n - 3, "-v1") == 0) &&
+	       (p->also_obsolete || !cpu_model_is_obsolete(name));
+}
+
+/* Candidates are expanded one after the other, then the probe is whole. */
 static void expand_next(struct cpuprobe *p)
 {
 	const struct json *defs = js_get(p->probe, "definitions");
@@ -125,10 +137,16 @@ static void expand_next(struct cpuprobe *p)
 	for (; p->next_def < js_len(defs); p->next_def++) {
 		const char *name = js_get_str(js_item(defs, p->next_def), "name");
 
-		if (name && cpu_model_is_usable(p->probe, name)) {
+		if (name && is_candidate(p, name)) {
 			call(p, "query-cpu-model-expansion", expansion("static", name));
 			return;
 		}
+	}
+	if (!js_len(js_get(p->probe, "models")) && !p->also_obsolete) {
+		p->also_obsolete = true;
+		p->next_def = 0;
+		expand_next(p);
+		return;
 	}
 	if (js_set(p->probe, "key", js_new_str(p->key))) {
 		done(p, err_set(&p->err, RC_NOMEM, "out of memory"));
