@@ -42,6 +42,7 @@ struct nodereg {
 	struct kube_call *lease_call;
 	struct ev_src *timer;	 /* of call */
 	struct ev_src *lease_timer;
+	usec_t renewed_at; /* the lease, the last time; 0: never */
 	usec_t backoff;
 	struct json *node;	 /* as the API last showed it */
 	struct in_addr segment;
@@ -520,6 +521,16 @@ static void on_lease_made(const struct kube_reply *rep, void *arg)
 		next_lease(r, USEC_PER_SEC);
 }
 
+/* After a silence that others may have taken for an end, what they made of it is put right at once. */
+static void lease_renewed(struct nodereg *r)
+{
+	usec_t now = loop_now(r->loop);
+
+	if (r->renewed_at && now - r->renewed_at >= LEASE_SECONDS * USEC_PER_SEC)
+		write_status(r);
+	r->renewed_at = now;
+}
+
 static void on_lease(const struct kube_reply *rep, void *arg)
 {
 	struct nodereg *r = arg;
@@ -535,6 +546,8 @@ static void on_lease(const struct kube_reply *rep, void *arg)
 	}
 	if (rep->rc)
 		log_warn("node '%s': cannot renew its lease, retrying: %s", r->name, rep->err.msg);
+	else
+		lease_renewed(r);
 	next_lease(r, rep->rc ? USEC_PER_SEC : LEASE_EVERY);
 }
 
