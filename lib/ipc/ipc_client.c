@@ -267,6 +267,7 @@ enum rc ipc_call(struct ipc_client *c, struct ipc_slot **slot, const char *metho
 
 	if (rc)
 		return rc;
+	assert(s);
 	if (slot) {
 		*slot = s;
 		s->refs++;
@@ -289,9 +290,11 @@ static enum rc say_hello(struct ipc_client *c, const char *name, struct err *err
 	/* Its deadline is the handshake timer's. */
 	enum rc rc = call_new(c, &s, "hello", params, NULL, 0, 0, on_hello, c, err);
 
-	if (!rc)
-		stream_send(&c->st, STEAL(s->frame));
-	return rc;
+	if (rc)
+		return rc;
+	assert(s);
+	stream_send(&c->st, STEAL(s->frame));
+	return RC_OK;
 }
 
 enum rc ipc_client_new(struct ipc_client **out, struct loop *loop, int fd, const char *name,

@@ -390,6 +390,7 @@ enum rc qmp_invoke(struct qmp *q, struct qmp_slot **slot, const struct qmp_call 
 	rc = cmd_new(q, &s, call, args, err);
 	if (rc)
 		return rc;
+	assert(s);
 	s->fd = STEAL_FD(fd);
 	if (slot) {
 		*slot = s;
@@ -526,6 +527,7 @@ static void take_greeting(struct qmp *q, const struct json *msg)
 		qmp_close(q, rc, "cannot negotiate");
 		return;
 	}
+	assert(s);
 	to_out(q, s);
 	flush(q);
 }

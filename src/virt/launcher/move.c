@@ -211,6 +211,8 @@ void move_load(struct launcher *l)
 			    .moves) /* memory only starts to move when all copies are in step */
 			m->disks[m->n_disks++] = (struct move_disk){.index = i, .ready = true};
 	l->move = m;
+	if (move_is_over(m)) /* should its key have outlived the launcher that ended it */
+		move_remove_key(m);
 }
 
 /* --- one-time keys --- */

@@ -370,6 +370,7 @@ void in_adopt(struct move *m, const struct json *query, const char *run_state)
 			move_step(m, MP_LOADED);
 		}
 		move_step(m, MP_RESUMED);
+		move_clean(m);
 		return;
 	}
 	if (m->phase == MP_PREPARING) {
