@@ -28,6 +28,8 @@
 
 enum { DEFAULT_PARALLEL = 32, KEY_BYTES = 2 * LIMIT_NAME_BYTES + 2 };
 
+static const usec_t RESYNC_AFTER = USEC_PER_SEC;
+
 struct runner;
 
 struct run {
@@ -57,13 +59,15 @@ struct ctl {
 	struct kcache_handler *handler;
 	struct runner *runners;
 	size_t n_runners;
-	bool is_active;	    /* caches are full */
-	uint64_t lost_keys; /* adds that failed for want of memory */
+	bool is_active;	       /* caches are full */
+	uint64_t lost_keys;    /* adds that failed for want of memory */
+	struct ev_src *resync; /* armed after one */
 };
 
 static void on_ready(void *arg);
 static void on_synced(void *arg);
 static void on_change(const struct kobj *old, const struct kobj *new, void *arg);
+static void on_resync(void *arg);
 
 /* Set-up */
 
@@ -136,6 +140,9 @@ enum rc ctl_new(struct ctl **out, struct loop *loop, struct kube *kube, struct k
 		if (runner_init(&c->runners[i], c, defs[i], i))
 			return err_set(err, RC_NOMEM, "cannot allocate the controllers");
 	}
+	rc = ev_timer_after(loop, &c->resync, USEC_INFINITY, on_resync, c, err);
+	if (rc)
+		return rc;
 	rc = exec_new(&c->exec, loop, kube, cache,
 		      &(struct exec_opts){.component = c->opts.component}, err);
 	if (rc)
@@ -174,6 +181,7 @@ struct ctl *ctl_free(struct ctl *c)
 		map_fini(&r->refused);
 	}
 	exec_free(c->exec);
+	ev_src_free(c->resync);
 	mem_free(c->runners);
 	return mem_free(c);
 }
@@ -189,9 +197,11 @@ static void wake(void *ctx, const char *ns, const char *name)
 		return;
 	snprintf(key, sizeof(key), "%.*s/%.*s", LIMIT_NAME_BYTES, ns ? ns : "", LIMIT_NAME_BYTES,
 		 name);
-	/* Without memory the key waits for its next change or for the relist; said in the metrics. */
-	if (workq_add(r->q, key))
-		r->ctl->lost_keys++;
+	if (workq_add(r->q, key) == RC_OK)
+		return;
+	/* Which key it was is not remembered: a moment later all are looked at. */
+	r->ctl->lost_keys++;
+	ev_timer_rearm(r->ctl->resync, RESYNC_AFTER);
 }
 
 static void wake_owner(struct runner *r, const struct kobj *o)
@@ -227,6 +237,20 @@ static void on_change(const struct kobj *old, const struct kobj *new, void *arg)
 			map_one(&c->runners[i], &v, old);
 		if (new)
 			map_one(&c->runners[i], &v, new);
+	}
+}
+
+static void on_resync(void *arg)
+{
+	struct ctl *c = arg;
+
+	for (size_t i = 0; i < c->n_runners; i++) {
+		struct runner *r = &c->runners[i];
+		struct kiter it;
+
+		kcache_list(c->cache, r->def->primary, NULL, &it);
+		for (const struct kobj *o; (o = kiter_next(&it));)
+			wake(r, kobj_ns(o), kobj_name(o)); /* arms the timer again when it fails */
 	}
 }
 
@@ -452,6 +476,10 @@ void ctl_metrics(const struct ctl *c, struct sbuf *out)
 			  r->def->name, workq_depth(r->q), r->def->name, workq_busy(r->q),
 			  r->def->name, workq_waiting(r->q));
 	}
+	metric_head(
+		out, "ferry_ctl_lost_keys_total", "counter",
+		"Keys that could not be queued for want of memory; all keys were looked at again.");
+	sbuf_addf(out, "ferry_ctl_lost_keys_total %" PRIu64 "\n", c->lost_keys);
 	metric_head(out, "ferry_cache_objects", "gauge", "Objects in the local copies.");
 	sbuf_addf(out, "ferry_cache_objects %zu\n", s.objects);
 	metric_head(out, "ferry_cache_events_total", "counter", "What the informers met.");

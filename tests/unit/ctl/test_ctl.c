@@ -55,12 +55,13 @@ static enum rc reconcile(const struct view *v, const char *ns, const char *name,
 		return plan_requeue_after(out, 5 * USEC_PER_SEC);
 	if (pod)
 		return RC_OK;
+	CLEANUP(Pod_freep)
 	Pod *p = Pod_new();
 
 	if (!p || api_set_str(&p->metadata.name, name) || api_set_str(&p->metadata.namespace, ns) ||
 	    api_add_owner(&p->metadata, &api_kind_ConfigMap, &cm->metadata, true, false))
 		return RC_NOMEM;
-	return plan_create(out, &api_kind_Pod, p);
+	return plan_create(out, &api_kind_Pod, STEAL(p));
 }
 
 static const struct ctl_map maps[] = {{&api_kind_Pod, NULL}, {NULL, NULL}};
@@ -313,6 +314,72 @@ static void metrics_name_every_controller(void **state)
 	teardown();
 }
 
+static bool is_created(void)
+{
+	for (size_t k = 0; k < fx.fake.n; k++)
+		if (fx.fake.ops[k].open && str_eq(fx.fake.ops[k].method, "POST"))
+			return true;
+	return false;
+}
+
+/* What a server does with lists and with watches from before the event. */
+static void serve(void)
+{
+	for (size_t k = 0; k < fx.fake.n; k++) {
+		struct fake_op *op = &fx.fake.ops[k];
+		bool is_cm = strstr(op->path, "configmaps") != NULL;
+
+		if (!op->open || !str_eq(op->method, "GET"))
+			continue;
+		if (op->data && is_cm && strstr(op->path, "resourceVersion=10&") && !*op->type) {
+			snprintf(op->type, sizeof(op->type), "served");
+			fake_event(op, "ADDED", CM, "a", "a", 11, "x");
+		} else if (!op->data && is_cm) {
+			fake_answer(op, 200,
+				    "{\"metadata\":{\"resourceVersion\":\"12\"},\"items\":[" CM
+				    "]}",
+				    "a", "a", 11, "x");
+		} else if (!op->data) {
+			fake_answer(op, 200,
+				    "{\"metadata\":{\"resourceVersion\":\"12\"},\"items\":[]}");
+		}
+	}
+}
+
+/* One story, during which the nth allocation fails.  Whatever that hits, nothing crashes or leaks, and
+ * in the end the pod is wanted. */
+static void story(unsigned nth, bool *fired)
+{
+	setup();
+	answer_list(CMS, "");
+	answer_list(PODS, "");
+	mem_fault_arm(nth);
+	for (int i = 0; i < 100 && !is_created(); i++) {
+		serve();
+		assert_int_equal(loop_step(fx.loop, USEC_PER_SEC, NULL, NULL), RC_OK);
+	}
+	*fired = mem_fault_disarm();
+	if (!is_created())
+		fail_msg("allocation %u failed: the pod is never created", nth);
+	teardown();
+}
+
+static void failed_allocations_delay_and_never_lose(void **state)
+{
+	bool fired = true;
+
+	(void)state;
+	for (unsigned nth = 1; fired; nth++) {
+		size_t before = mem_live_blocks();
+
+		story(nth, &fired);
+		if (mem_live_blocks() != before)
+			fail_msg("allocation %u failed: %zu blocks leaked", nth,
+				 mem_live_blocks() - before);
+		assert_true(nth < 2000);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -324,6 +391,7 @@ int main(void)
 		cmocka_unit_test(the_number_of_plans_in_flight_is_bounded),
 		cmocka_unit_test(a_crash_in_the_middle_is_clean_and_repeats_nothing),
 		cmocka_unit_test(metrics_name_every_controller),
+		cmocka_unit_test(failed_allocations_delay_and_never_lose),
 	};
 
 	js_use_mem();

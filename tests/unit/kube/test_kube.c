@@ -224,6 +224,20 @@ static void requests_look_as_the_api_wants_them(void **state)
 				   NULL, NULL),
 			 RC_OK);
 	fake_find(&fx.fake, "POST /api/v1/namespaces/ns/pods/p/binding");
+	assert_int_equal(
+		kube_update(fx.kube, NULL, &api_kind_Pod, "ns", "p", NULL, body, NULL, NULL, NULL),
+		RC_OK);
+	fake_find(&fx.fake, "PUT /api/v1/namespaces/ns/pods/p");
+	assert_int_equal(kube_delete_collection(fx.kube, NULL, &api_kind_Pod, "ns",
+						&(struct kube_list_opts){.label_selector = "a=b"},
+						NULL, NULL, NULL, NULL),
+			 RC_OK);
+	op = fake_find(&fx.fake, "DELETE /api/v1/namespaces/ns/pods?labelSelector=a%3Db");
+	assert_string_equal(op->body, "{\"apiVersion\":\"v1\",\"kind\":\"DeleteOptions\"}");
+	assert_int_equal(kube_raw(fx.kube, NULL, "GET", "/version", NULL, NULL, 0, USEC_PER_SEC,
+				  NULL, NULL, NULL),
+			 RC_OK);
+	fake_find(&fx.fake, "GET /version");
 	assert_int_equal(kube_get(fx.kube, NULL, &api_kind_Pod, "ns", "", NULL, NULL, NULL),
 			 RC_INVALID);
 	teardown();
