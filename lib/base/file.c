@@ -308,7 +308,10 @@ static bool digits(const char **s, unsigned n, int min, int max, int *out)
 
 static bool skip(const char **s, char c)
 {
-	return *(*s)++ == c;
+	if (**s != c)
+		return false;
+	(*s)++;
+	return true;
 }
 
 static bool date(const char **s, struct tm *tm)

@@ -17,37 +17,10 @@ static int hex_digit(char c)
 	return -1;
 }
 
-/* Length of the well-formed UTF-8 sequence at p, 0 when there is none (overlong, surrogate, cut). */
-static size_t utf8_len(const unsigned char *p, size_t n)
-{
-	static const struct {
-		unsigned char lead_min, lead_max, second_min, second_max, len;
-	} rows[] = {
-		{0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-		{0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3},
-		{0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4},
-		{0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
-	};
-
-	if (p[0] < 0x80)
-		return 1;
-	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		if (p[0] < rows[i].lead_min || p[0] > rows[i].lead_max)
-			continue;
-		if (n < rows[i].len || p[1] < rows[i].second_min || p[1] > rows[i].second_max)
-			return 0;
-		for (size_t k = 2; k < rows[i].len; k++)
-			if (p[k] < 0x80 || p[k] > 0xbf)
-				return 0;
-		return rows[i].len;
-	}
-	return 0;
-}
-
 static bool is_clean_text(const char *s, size_t n, bool controls)
 {
 	for (size_t i = 0; i < n;) {
-		size_t len = utf8_len((const unsigned char *)s + i, n - i);
+		size_t len = str_utf8_len(s + i, n - i);
 
 		if (len == 0)
 			return false;

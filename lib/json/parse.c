@@ -9,6 +9,7 @@
 
 #include "base/limits.h"
 #include "base/mem.h"
+#include "base/str.h"
 
 enum { NUMBER_MAX = 256 };
 
@@ -53,23 +54,6 @@ static bool take(struct parser *ps, char c)
 }
 
 /* Strings */
-
-/* The length of the UTF-8 sequence at s, 0 when it is none: overlong, a surrogate, above U+10FFFF. */
-static size_t utf8_length(const char *s, size_t n)
-{
-	const unsigned char *u = (const unsigned char *)s;
-	size_t want = u[0] < 0x80 ? 1 : u[0] < 0xc2 ? 0 : u[0] < 0xe0 ? 2 : u[0] < 0xf0 ? 3 : u[0] < 0xf5 ? 4 : 0;
-
-	if (!want || want > n)
-		return 0;
-	for (size_t i = 1; i < want; i++)
-		if ((u[i] & 0xc0) != 0x80)
-			return 0;
-	if ((u[0] == 0xe0 && u[1] < 0xa0) || (u[0] == 0xed && u[1] > 0x9f) || (u[0] == 0xf0 && u[1] < 0x90) ||
-	    (u[0] == 0xf4 && u[1] > 0x8f))
-		return 0;
-	return want;
-}
 
 static size_t utf8_put(char *out, uint32_t c)
 {
@@ -150,7 +134,7 @@ static bool plain_run(struct parser *ps)
 	while (ps->p < ps->end && *ps->p != '"' && *ps->p != '\\') {
 		if ((unsigned char)*ps->p < 0x20)
 			return fail(ps, "control character in a string");
-		size_t k = (unsigned char)*ps->p < 0x80 ? 1 : utf8_length(ps->p, (size_t)(ps->end - ps->p));
+		size_t k = (unsigned char)*ps->p < 0x80 ? 1 : str_utf8_len(ps->p, (size_t)(ps->end - ps->p));
 
 		if (!k)
 			return fail(ps, "invalid UTF-8");

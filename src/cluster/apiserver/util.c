@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/str.h"
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 static const char alphabet_url[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -69,38 +70,14 @@ enum rc b64_decode(const char *s, bool url, char **out, size_t *n)
 	return RC_OK;
 }
 
-/* Length of the UTF-8 sequence at p, which a NUL ends at the latest; 0: none starts here. */
-static size_t utf8_at(const unsigned char *p)
-{
-	/* First byte from..to, length, and the range of the second byte: overlong forms, surrogates and
-	 * what lies beyond the last plane are left out. */
-	static const struct {
-		unsigned char from, to, n, lo, hi;
-	} rows[] = {
-		{0x01, 0x7f, 1, 0, 0},	     {0xc2, 0xdf, 2, 0x80, 0xbf}, {0xe0, 0xe0, 3, 0xa0, 0xbf},
-		{0xe1, 0xec, 3, 0x80, 0xbf}, {0xed, 0xed, 3, 0x80, 0x9f}, {0xee, 0xef, 3, 0x80, 0xbf},
-		{0xf0, 0xf0, 4, 0x90, 0xbf}, {0xf1, 0xf3, 4, 0x80, 0xbf}, {0xf4, 0xf4, 4, 0x80, 0x8f},
-	};
-
-	for (size_t r = 0; r < ARRAY_SIZE(rows); r++) {
-		if (*p < rows[r].from || *p > rows[r].to)
-			continue;
-		for (size_t i = 1; i < rows[r].n; i++)
-			if (p[i] < (i == 1 ? rows[r].lo : 0x80) || p[i] > (i == 1 ? rows[r].hi : 0xbf))
-				return 0;
-		return rows[r].n;
-	}
-	return 0;
-}
-
 void text_clean(char *text)
 {
-	for (unsigned char *p = (unsigned char *)text; *p;) {
-		size_t n = utf8_at(p);
+	while (*text) {
+		size_t n = str_utf8_len(text, strnlen(text, 4));
 
 		if (!n)
-			*p = '?';
-		p += n ? n : 1;
+			*text = '?';
+		text += n ? n : 1;
 	}
 }
 

@@ -184,9 +184,29 @@ static void durable_write_replaces_and_tree_removal_follows_no_link(void **state
 	assert_int_equal(file_remove_tree(dir, NULL), RC_OK);
 }
 
+static void utf8_is_what_unicode_says(void **state)
+{
+	static const struct {
+		const char *s;
+		size_t n, len;
+	} rows[] = {
+		{"a", 1, 1},		   {"\xc2\x80", 2, 2},	      {"\xdf\xbf", 2, 2},
+		{"\xc1\xbf", 2, 0},	   {"\xc3", 1, 0},	      {"\xe2\x82\xac", 3, 3},
+		{"\xe2\x82", 2, 0},	   {"\xe0\x9f\xbf", 3, 0},   {"\xed\x9f\xbf", 3, 3},
+		{"\xed\xa0\x80", 3, 0},   {"\xf0\x8f\xbf\xbf", 4, 0}, {"\xf4\x8f\xbf\xbf", 4, 4},
+		{"\xf4\x90\x80\x80", 4, 0}, {"\xf5\x80\x80\x80", 4, 0}, {"\x80", 1, 0},
+		{"\xe2\x28\xa1", 3, 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		assert_int_equal(str_utf8_len(rows[i].s, rows[i].n), rows[i].len);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(utf8_is_what_unicode_says),
 		cmocka_unit_test(every_result_has_status_and_reason),
 		cmocka_unit_test(prepended_context_reads_outside_in),
 		cmocka_unit_test(sbuf_stops_at_its_maximum_and_stays_failed),
