@@ -712,6 +712,7 @@ static void urgent_ones_go_first(void **state)
 	assert_at(&w, KVMIM, "m12", PHASE, "Scheduling");
 	assert_at(&w, KVMIM, "m6", PHASE, "Pending");
 	assert_at(&w, KVMIM, "m0", PHASE, "Pending");
+	assert_at(&w, KVMIM, "m0", "/status/ferry/stage", "WaitingForSlot");
 	world_fini(&w);
 }
 

@@ -50,6 +50,8 @@ enum rc mig_act_create_target(struct mig *m)
 	TRY(api_set_str(&s->targetPod, m->target_name));
 	API_COND_DEL(&m->next->status, VirtualMachineInstanceMigrationCondition,
 		     "migrationRejectedByResourceQuota");
+	if (m->next->status.ferry) /* no longer what it waited for */
+		TRY(api_set_str(&m->next->status.ferry->stage, NULL));
 	if (m->target)
 		return RC_OK;
 	TRY(mig_target_pod(m, &pod));
@@ -171,6 +173,8 @@ static enum rc apply_hand_off(const struct mig *m, VirtualMachineInstance *vmi)
 
 enum rc mig_act_hand_off(struct mig *m)
 {
+	if (m->next->status.ferry)
+		TRY(api_set_str(&m->next->status.ferry->stage, NULL));
 	if (mig_vmi_state(m))
 		return RC_OK;
 	if (!m->pods.current)
