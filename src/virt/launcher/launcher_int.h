@@ -108,7 +108,9 @@ MUST_CHECK enum rc record_save(const struct launcher *l, struct err *err);
 /* RC_NOT_FOUND: no VM was ever started here. */
 MUST_CHECK enum rc record_load(struct launcher *l, struct err *err);
 MUST_CHECK enum rc record_write(const struct launcher *l, const char *name, const struct json *j,
-				struct err *err);
+				bool durable, struct err *err);
+MUST_CHECK enum rc record_swap(const char *path, const char *text, size_t n, mode_t mode,
+			       struct err *err);
 MUST_CHECK enum rc record_read(const struct launcher *l, const char *name, struct json **out,
 			       struct err *err);
 /* Opens the pidfd; RC_NOT_FOUND when the process is gone, or is another one by now. */

@@ -167,7 +167,7 @@ enum rc move_save(const struct move *m, struct err *err)
 			"epoch", m->epoch, "released", (int)m->released, "resumed", (int)m->resumed,
 			"stopAt", (int64_t)m->stop_at, "wasPaused", (int)m->was_paused);
 
-	return record_write(m->l, "migration.json", j, err);
+	return record_write(m->l, "migration.json", j, m->released, err);
 }
 
 void move_load(struct launcher *l)
@@ -234,7 +234,7 @@ static enum rc write_cred(const struct move *m, const char *file, const char *te
 
 	snprintf(name, sizeof(name), "creds/%s/%s", m->uid, file);
 	path_in(m->l, name, path);
-	enum rc rc = file_write_durable(path, text, strlen(text), 0640, err);
+	enum rc rc = record_swap(path, text, strlen(text), 0640, err);
 
 	if (!rc && chown(path, 0, (gid_t)m->l->spec->gid) < 0)
 		rc = err_set_sys(err, errno, "cannot own '%s'", path);

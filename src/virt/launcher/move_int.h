@@ -88,8 +88,8 @@ void move_free(struct move *m);
 void move_step(struct move *m, enum move_phase next);
 void move_report(struct move *m); /* the `migration` event */
 struct json *move_json(const struct move *m);
-struct json *move_describe(const struct launcher *l); /* NULL: none so far */
-enum rc move_save(const struct move *m, struct err *err);
+struct json *move_describe(const struct launcher *l);	  /* NULL: none so far */
+enum rc move_save(const struct move *m, struct err *err); /* durable when it says released */
 void move_load(struct launcher *l);
 enum rc move_write_key(struct move *m, char dir_in_jail[80], struct err *err);
 void move_remove_key(struct move *m);

@@ -14,14 +14,34 @@
 #include "virt/launcher/launcher_int.h"
 
 /* What a launcher must know about a VM that another launcher started.  The writes are synchronous: one
- * VM lives in this process, and nothing may happen to it before the record is durable. */
+ * VM lives in this process, and nothing may happen to it before the record is there. */
 
 void path_in(const struct launcher *l, const char *name, char out[PATH_LEN])
 {
 	snprintf(out, PATH_LEN, "%s/%s", l->config.dir, name);
 }
 
-enum rc record_write(const struct launcher *l, const char *name, const struct json *j,
+/* Whole or not at all, for whoever looks after this process has died.  Not for whoever looks after the
+ * machine has: QEMU has died with it, and fsync would stand in the guest's pause. */
+enum rc record_swap(const char *path, const char *text, size_t n, mode_t mode, struct err *err)
+{
+	char fresh[PATH_LEN + 8];
+
+	snprintf(fresh, sizeof(fresh), "%s.new", path);
+	(void)unlink(fresh);
+	CLEANUP(fd_closep)
+	int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+
+	if (fd < 0)
+		return err_set_sys(err, errno, "cannot create '%s'", fresh);
+	enum rc rc = file_write_all(fd, text, n, err);
+
+	if (!rc && rename(fresh, path) < 0)
+		rc = err_set_sys(err, errno, "cannot rename '%s' to '%s'", fresh, path);
+	return rc;
+}
+
+enum rc record_write(const struct launcher *l, const char *name, const struct json *j, bool durable,
 		     struct err *err)
 {
 	CLEANUP(mem_freep)
@@ -31,7 +51,8 @@ enum rc record_write(const struct launcher *l, const char *name, const struct js
 	if (!text)
 		return err_set(err, RC_NOMEM, "cannot print %s", name);
 	path_in(l, name, path);
-	return file_write_durable(path, text, strlen(text), 0600, err);
+	return durable ? file_write_durable(path, text, strlen(text), 0600, err)
+		       : record_swap(path, text, strlen(text), 0600, err);
 }
 
 enum rc record_read(const struct launcher *l, const char *name, struct json **out, struct err *err)
@@ -138,7 +159,7 @@ enum rc record_save(const struct launcher *l, struct err *err)
 		    l->accel_reason, "machine", l->machine, "cgroup", l->cgroup, "reaper",
 		    proc_json(&l->reaper), "qemu", proc_json(&l->qemu), "spec",
 		    launch_spec_encode(l->spec));
-	return record_write(l, "vm.json", j, err);
+	return record_write(l, "vm.json", j, false, err);
 }
 
 static void copy_str(char *out, size_t n, const struct json *j, const char *key)
