@@ -5,7 +5,7 @@ import time
 
 import ferrytest as ft
 import pytest
-from conftest import new_cluster, node_of, other, qemu_pids
+from conftest import kernel_boot, new_cluster, node_of, other, qemu_pids
 
 PHASES = ["Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running", "Succeeded"]
 
@@ -152,14 +152,14 @@ def test_the_target_qemu_dies_and_the_source_goes_on(cluster, make_vm):
 
 
 def test_a_single_node_says_at_once_that_there_is_nowhere_to_go(images):
-    from conftest import kernel_boot
-    c = new_cluster("single", 1)
-    try:
-        c.api.create(ft.vm("alone", "128Mi", kernel=kernel_boot(images)))
-        c.api.wait("VirtualMachineInstance", "alone", ft.vmi_running, 60)
-        t = time.monotonic()
-        obj, _ = ft.move(c.api, "alone", timeout=20)
-        assert time.monotonic() - t < 1.5
-        assert obj["status"]["phase"] == "Failed" and "node-1" in json.dumps(obj["status"])
-    finally:
-        c.down()
+    with ft.own_net():
+        c = new_cluster("single", 1)
+        try:
+            c.api.create(ft.vm("alone", "128Mi", kernel=kernel_boot(images)))
+            c.api.wait("VirtualMachineInstance", "alone", ft.vmi_running, 60)
+            t = time.monotonic()
+            obj, _ = ft.move(c.api, "alone", timeout=20)
+            assert time.monotonic() - t < 1.5
+            assert obj["status"]["phase"] == "Failed" and "node-1" in json.dumps(obj["status"])
+        finally:
+            c.down()

@@ -222,6 +222,26 @@ def poll(test, timeout, what, every=0.05):
         time.sleep(every)
 
 
+@contextlib.contextmanager
+def own_net():
+    """A network namespace for the calling thread and what it starts: room for a second cluster, whose
+    links and addresses would meet the first one's.  It ends with the last process in it."""
+    import ctypes
+    libc = ctypes.CDLL(None, use_errno=True)
+    clone_newnet = 0x40000000
+
+    def check(r, what):
+        if r:
+            raise OSError(ctypes.get_errno(), what)
+    with open("/proc/thread-self/ns/net") as before:
+        check(libc.unshare(clone_newnet), "unshare")
+        try:
+            subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+            yield
+        finally:
+            check(libc.setns(before.fileno(), clone_newnet), "setns")
+
+
 class Cluster:
     """`ferry up` in a folder of its own."""
 
@@ -267,6 +287,14 @@ class Cluster:
             if comm(child) == want[:15]:
                 return child
         raise ProcessLookupError(name)
+
+    def everything(self):
+        """Every process of the cluster: supervisors, daemons, launchers, QEMUs."""
+        tops = []
+        for f in os.listdir(f"{self.state}/pids"):
+            with open(f"{self.state}/pids/{f}") as text:
+                tops.append(int(text.read().split()[0]))
+        return sorted({p for top in tops for p in [top, *descendants(top)]})
 
     def node_pid1(self, name):
         with open(f"{self.state}/pids/{name}.inside") as f:
