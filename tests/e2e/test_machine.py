@@ -30,7 +30,7 @@ def test_without_root_it_says_so(what):
 
 def fake_qemu(folder, version):
     path = folder / "qemu-system-x86_64"
-    path.write_text(f"#!/bin/sh\necho QEMU emulator version {version}\n")
+    path.write_text(f"#!/bin/sh\necho 'QEMU emulator version {version}'\n")
     path.chmod(0o755)
     return str(path)
 
@@ -128,7 +128,6 @@ def test_full_disks_are_told_and_nothing_is_left(images):
     """The shared folder has no room for a claim, a node none for an image; room again, and the VMs run."""
     state = os.path.join(WORK, "full")
     shutil.rmtree(state, ignore_errors=True)
-    word = "No space left on device"
     with ft.own_net(), Tmpfs(f"{state}/shared", "16m"), Tmpfs(f"{state}/nodes/node-1", "48m"):
         c = ft.Cluster(state, 1).up()
         try:
@@ -136,8 +135,8 @@ def test_full_disks_are_told_and_nothing_is_left(images):
             api.create(claim("big", "64Mi"))
             api.create(ft.vm("full-claim", "128Mi", kernel=kernel_boot(images), pvc="big"))
             api.create(container_disk("full-image", f"oci:{images}/disk"))
-            synchronized_false(api, "full-claim", word)
-            synchronized_false(api, "full-image", word)
+            synchronized_false(api, "full-claim", "not enough space, demanded size")
+            synchronized_false(api, "full-image", "No space left on device")
             assert not qemu_pids(c, "full")
             left = [f for _, _, files in os.walk(f"{state}/shared") for f in files]
             assert left == [], "half a disk was left"

@@ -82,6 +82,9 @@ static enum rc pod_sysctls(int pod_ns, struct err *err)
 		{"ipv4/conf/default/send_redirects", "0"},
 		{"ipv4/conf/default/arp_ignore", "1"},
 		{"ipv4/conf/default/accept_redirects", "0"},
+		/* QEMU's own connections only, and it cannot cancel one that it is making: 7 s, which
+		 * is below the launcher's deadline, instead of two minutes. */
+		{"ipv4/tcp_syn_retries", "2"},
 	};
 	enum rc rc = RC_OK;
 
@@ -226,7 +229,9 @@ enum rc podnet_mig_render(const struct podnet_config *c, struct sbuf *out, struc
 
 	net_ip4_format(podnet_mig_network(), net);
 	net_ip4_format(c->underlay, under);
-	/* No "delete": a move that runs while the agent restarts keeps its openings. */
+	/* A reset, not silence, for a target that has gone between its word and the first packet: QEMU does
+	 * not give up a connection that it is still making, and cannot begin the next move before.
+	 * No "delete": a move that runs while the agent restarts keeps its openings. */
 	sbuf_addf(out,
 		  "table ip %s {\n"
 		  "\tmap listen { type ipv4_addr . inet_service : ipv4_addr; }\n"
@@ -256,6 +261,7 @@ enum rc podnet_mig_render(const struct podnet_config *c, struct sbuf *out, struc
 		  "\t\tip saddr %s/%u ip saddr . ip daddr . tcp dport @outgoing accept\n"
 		  "\t\tip daddr %s/%u ip daddr . ip saddr . tcp sport @outgoing accept\n"
 		  "\t\tip saddr %s/%u drop\n"
+		  "\t\tip daddr %s/%u meta l4proto tcp reject with tcp reset\n"
 		  "\t\tip daddr %s/%u drop\n"
 		  "\t}\n"
 		  "\tchain in {\n"
@@ -264,7 +270,8 @@ enum rc podnet_mig_render(const struct podnet_config *c, struct sbuf *out, struc
 		  "}\n",
 		  PODNET_MIG_TABLE, under, net, PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net,
 		  PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net,
-		  PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX);
+		  PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net,
+		  PODNET_MIG_PREFIX);
 
 	enum rc rc = sbuf_rc(out);
 

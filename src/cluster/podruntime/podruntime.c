@@ -21,11 +21,11 @@
 #include "kube/kobj.h"
 #include "virt/names.h"
 
-#define BACKOFF_MIN (1 * USEC_PER_SEC)
-#define BACKOFF_MAX (300 * USEC_PER_SEC)
+#define BACKOFF_MIN	(1 * USEC_PER_SEC)
+#define BACKOFF_MAX	(300 * USEC_PER_SEC)
 #define WRITE_RETRY_MIN (200 * USEC_PER_MSEC)
 #define WRITE_RETRY_MAX (10 * USEC_PER_SEC)
-#define GRACE_DEFAULT 30
+#define GRACE_DEFAULT	30
 
 struct podrt {
 	struct podrt_config cfg;
@@ -49,16 +49,16 @@ struct podrt_pod {
 	void *data;
 	struct ev_src *timer;
 	usec_t backoff;
-	unsigned steps_left;	 /* of preparing: network and workload */
-	enum rc step_rc;	 /* first failure of them */
+	unsigned steps_left; /* of preparing: network and workload */
+	enum rc step_rc;     /* first failure of them */
 	bool step_final;
 	struct exec_run *write;
 	struct ev_src *write_timer;
 	usec_t write_backoff;
 	bool wants_write;
-	bool final_written;	 /* status of an ended pod was written */
-	unsigned jobs;		 /* pool jobs that hold this pod */
-	bool is_dead;		 /* free when jobs is 0 */
+	bool final_written; /* status of an ended pod was written */
+	unsigned jobs;	    /* pool jobs that hold this pod */
+	bool is_dead;	    /* free when jobs is 0 */
 };
 
 /* One piece of network work. */
@@ -192,12 +192,12 @@ static void on_written(enum rc rc, const struct err *err, void *arg)
 	p->write = exec_run_free(p->write);
 	if (rc && rc != RC_NOT_FOUND) {
 		if (rc != RC_CONFLICT)
-			log_warn("pod '%s/%s': cannot write its status, retrying: %s", kobj_ns(p->obj),
-				 kobj_name(p->obj), err ? err->msg : rc_name(rc));
+			log_warn("pod '%s/%s': cannot write its status, retrying: %s",
+				 kobj_ns(p->obj), kobj_name(p->obj), err ? err->msg : rc_name(rc));
 		p->write_backoff = MIN(MAX(p->write_backoff * 2, WRITE_RETRY_MIN), WRITE_RETRY_MAX);
 		p->wants_write = true;
-		if (ev_timer_after(p->rt->cfg.loop, &p->write_timer, p->write_backoff, on_write_timer, p,
-				   NULL))
+		if (ev_timer_after(p->rt->cfg.loop, &p->write_timer, p->write_backoff,
+				   on_write_timer, p, NULL))
 			log_error("pod '%s': no memory to retry", kobj_name(p->obj));
 		return;
 	}
@@ -216,15 +216,16 @@ static enum rc plan_write(struct podrt_pod *p, struct plan *plan, struct err *er
 	Pod *wanted = NULL;
 
 	if (p->state == POD_DONE && p->is_deleted)
-		return plan_delete(plan, &api_kind_Pod, kobj_ns(p->obj), kobj_name(p->obj), kobj_uid(p->obj),
-				   0, NULL);
+		return plan_delete(plan, &api_kind_Pod, kobj_ns(p->obj), kobj_name(p->obj),
+				   kobj_uid(p->obj), 0, NULL);
 	TRY(podstatus_build(old, &p->facts, now_real(p), &wanted, err));
 	return plan_update(plan, &api_kind_Pod, old, wanted, "status");
 }
 
 static void write_now(struct podrt_pod *p)
 {
-	CLEANUP(plan_fini) struct plan plan = {0};
+	CLEANUP(plan_fini)
+	struct plan plan = {0};
 	struct err err = {0};
 
 	p->wants_write = false;
@@ -297,9 +298,11 @@ static bool job_done(struct net_job *j)
 static void attach_work(void *arg)
 {
 	struct net_job *j = arg;
-	CLEANUP(mem_freep) char *path = mem_printf("%s/pod.json", j->state_dir);
+	CLEANUP(mem_freep)
+	char *path = mem_printf("%s/pod.json", j->state_dir);
 
-	j->rc = path ? file_mkdir_p(j->state_dir, 0711, &j->err) : err_set(&j->err, RC_NOMEM, "out of memory");
+	j->rc = path ? file_mkdir_p(j->state_dir, 0711, &j->err)
+		     : err_set(&j->err, RC_NOMEM, "out of memory");
 	if (!j->rc)
 		j->rc = file_mkdir_p(j->run_dir, 0755, &j->err);
 	if (!j->rc && j->has_net && j->net)
@@ -354,7 +357,8 @@ static enum rc start_attach(struct podrt_pod *p, struct err *err)
 
 	if (!j)
 		return err_set(err, RC_NOMEM, "out of memory");
-	CLEANUP(js_unrefp) struct json *rec =
+	CLEANUP(js_unrefp)
+	struct json *rec =
 		js_pack("{s:s, s:s, s:s, s:I}", "uid", j->uid, "namespace", kobj_ns(p->obj), "name",
 			kobj_name(p->obj), "seenAt", (int64_t)p->facts.seen_at);
 	enum rc rc = read_identity(pod, &j->what, &j->has_net, err);
@@ -365,8 +369,8 @@ static enum rc start_attach(struct podrt_pod *p, struct err *err)
 	if (!rc && j->has_net)
 		rc = api_set_str(&p->facts.pod_ip, api_annotation(&pod->metadata, ANN_ADDRESS));
 	if (!rc)
-		rc = pool_run_ordered(p->rt->cfg.loop, p->rt->cfg.net_queue, attach_work, attach_after, j,
-				      err);
+		rc = pool_run_ordered(p->rt->cfg.loop, p->rt->cfg.net_queue, attach_work,
+				      attach_after, j, err);
 	if (rc)
 		job_free(j);
 	else
@@ -445,7 +449,8 @@ static void do_wait(struct podrt_pod *p)
 	if (str_eq(p->facts.reason, "ErrImagePull") && p->backoff > BACKOFF_MIN)
 		ignore_rc(api_set_str(&p->facts.reason, "ImagePullBackOff"));
 	log_warn("pod '%s/%s': %s: %s, retrying in %llu s", kobj_ns(p->obj), kobj_name(p->obj),
-		 p->facts.reason ? p->facts.reason : "not ready", p->facts.message ? p->facts.message : "",
+		 p->facts.reason ? p->facts.reason : "not ready",
+		 p->facts.message ? p->facts.message : "",
 		 (unsigned long long)(p->backoff / USEC_PER_SEC));
 	if (ev_timer_after(p->rt->cfg.loop, &p->timer, p->backoff, on_backoff, p, &err))
 		log_error("pod '%s': %s", kobj_name(p->obj), err.msg);
@@ -460,6 +465,13 @@ void podrt_started(struct podrt_pod *p, enum rc rc, const char *reason, const ch
 			p->facts.started_at = now_real(p);
 		p->rt->n_started++;
 		step(p, PODEV_STARTED);
+	} else if (rc == RC_NOT_FOUND && p->facts.started_at) {
+		/* It ran, and neither it nor its launcher is there: a power cut.  As the kubelet does: a
+		 * pod is not started twice, who owns it decides what comes next. */
+		p->facts.exit_code = 137;
+		fail(p, "ContainerStatusUnknown",
+		     "it was running and could not be found any more: the machine or its node was "
+		     "restarted");
 	} else if (rc == RC_NOT_FOUND) {
 		step(p, PODEV_MISSING);
 	} else {
@@ -504,7 +516,8 @@ static void detach_work(void *arg)
 
 static void clean_failed(struct podrt_pod *p, const char *why)
 {
-	log_warn("pod '%s/%s': cannot clean up: %s, retrying", kobj_ns(p->obj), kobj_name(p->obj), why);
+	log_warn("pod '%s/%s': cannot clean up: %s, retrying", kobj_ns(p->obj), kobj_name(p->obj),
+		 why);
 	step(p, PODEV_MISSING);
 }
 
@@ -531,8 +544,8 @@ void podrt_cleaned(struct podrt_pod *p, enum rc rc, const char *message)
 		clean_failed(p, message);
 		return;
 	}
-	if (!j || pool_run_ordered(p->rt->cfg.loop, p->rt->cfg.net_queue, detach_work, detach_after, j,
-				   &err)) {
+	if (!j || pool_run_ordered(p->rt->cfg.loop, p->rt->cfg.net_queue, detach_work, detach_after,
+				   j, &err)) {
 		if (j)
 			job_free(j);
 		clean_failed(p, "out of memory");
@@ -566,8 +579,8 @@ static void step(struct podrt_pod *p, enum pod_event e)
 	struct pod_edge edge = pod_edge(p->state, e);
 
 	if (edge.act == PODACT_REFUSED) {
-		log_debug("pod '%s': %s is not expected in state %s", kobj_name(p->obj), pod_event_name(e),
-			  pod_state_name(p->state));
+		log_debug("pod '%s': %s is not expected in state %s", kobj_name(p->obj),
+			  pod_event_name(e), pod_state_name(p->state));
 		return;
 	}
 	if (edge.next != p->state)
@@ -631,9 +644,12 @@ static struct podrt_pod *pod_new(struct podrt *rt, const struct kobj *o)
 
 static bool was_started_here(const struct podrt_pod *p, usec_t *seen_at)
 {
-	CLEANUP(mem_freep) char *path = mem_printf("%s/pod.json", p->state_dir);
-	CLEANUP(mem_freep) char *text = NULL;
-	CLEANUP(js_unrefp) struct json *j = NULL;
+	CLEANUP(mem_freep)
+	char *path = mem_printf("%s/pod.json", p->state_dir);
+	CLEANUP(mem_freep)
+	char *text = NULL;
+	CLEANUP(js_unrefp)
+	struct json *j = NULL;
 	size_t n = 0;
 
 	if (!path || file_read(path, 65536, &text, &n, NULL) || js_parse(text, n, &j, NULL))
@@ -672,11 +688,13 @@ static void take_up(struct podrt *rt, const struct kobj *o)
 	if (is_over(pod)) {
 		take_ended(p, pod);
 	} else if (was_started_here(p, &p->facts.seen_at)) {
-		ignore_rc(api_set_str(&p->facts.pod_ip, api_annotation(&pod->metadata, ANN_ADDRESS)));
+		ignore_rc(
+			api_set_str(&p->facts.pod_ip, api_annotation(&pod->metadata, ANN_ADDRESS)));
 		if (pod->status.n_containerStatuses && pod->status.containerStatuses[0].state &&
 		    pod->status.containerStatuses[0].state->running)
-			ignore_rc(time_parse(pod->status.containerStatuses[0].state->running->startedAt,
-					     &p->facts.started_at, NULL));
+			ignore_rc(time_parse(
+				pod->status.containerStatuses[0].state->running->startedAt,
+				&p->facts.started_at, NULL));
 		for (size_t i = 0; i < pod->status.n_initContainerStatuses; i++) {
 			const ContainerStatus *c = &pod->status.initContainerStatuses[i];
 
@@ -756,8 +774,10 @@ static bool is_live(const struct sweep_job *j, const char *uid)
 
 static enum rc sweep_one(struct sweep_job *j, const char *base, const char *uid, struct err *err)
 {
-	CLEANUP(mem_freep) char *dir = mem_printf("%s/pods/%s", base, uid);
-	CLEANUP(mem_freep) char *run = mem_printf("%s/pods/%s", j->rt->run_dir, uid);
+	CLEANUP(mem_freep)
+	char *dir = mem_printf("%s/pods/%s", base, uid);
+	CLEANUP(mem_freep)
+	char *run = mem_printf("%s/pods/%s", j->rt->run_dir, uid);
 
 	if (!dir || !run)
 		return err_set(err, RC_NOMEM, "out of memory");
@@ -771,7 +791,8 @@ static enum rc sweep_one(struct sweep_job *j, const char *base, const char *uid,
 
 static enum rc sweep_dir(struct sweep_job *j, const char *base, struct err *err)
 {
-	CLEANUP(mem_freep) char *path = mem_printf("%s/pods", base);
+	CLEANUP(mem_freep)
+	char *path = mem_printf("%s/pods", base);
 	enum rc rc = path ? file_mkdir_p(path, 0755, err) : err_set(err, RC_NOMEM, "out of memory");
 	DIR *d = rc ? NULL : opendir(path);
 
@@ -831,7 +852,8 @@ enum rc podrt_start(struct podrt *rt, struct err *err)
 	for (const struct kobj *o; !rc && (o = kiter_next(&it));)
 		rc = api_append_str(&j->uids, &j->n, kobj_uid(o));
 	if (!rc)
-		rc = pool_run_ordered(rt->cfg.loop, rt->cfg.net_queue, sweep_work, sweep_after, j, err);
+		rc = pool_run_ordered(rt->cfg.loop, rt->cfg.net_queue, sweep_work, sweep_after, j,
+				      err);
 	else
 		err_set(err, rc, "out of memory");
 	if (rc)
@@ -841,7 +863,8 @@ enum rc podrt_start(struct podrt *rt, struct err *err)
 
 enum rc podrt_new(struct podrt **out, const struct podrt_config *config, struct err *err)
 {
-	CLEANUP(podrt_freep) struct podrt *rt = mem_alloc(sizeof(*rt));
+	CLEANUP(podrt_freep)
+	struct podrt *rt = mem_alloc(sizeof(*rt));
 
 	if (!rt)
 		return err_set(err, RC_NOMEM, "out of memory");
