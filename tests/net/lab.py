@@ -187,6 +187,13 @@ class Lab:
             name = line.split()[0]
             if name.startswith(PREFIX + "-"):
                 sh(f"ip netns del {name}", check=False)
+        # Servers of a run that did not come to its end: by pid, and only ours.
+        mine = f"--conf-file={tempfile.gettempdir()}/{PREFIX}-".encode()
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                args = open(f"/proc/{pid}/cmdline", "rb").read().split(b"\0")
+                if args[0].endswith(b"dnsmasq") and any(a.startswith(mine) for a in args):
+                    os.kill(int(pid), 15)
 
     def __enter__(self):
         return self
