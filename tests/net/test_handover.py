@@ -163,3 +163,21 @@ def test_a_move_given_up_loses_nothing_that_the_source_had(lab):
         assert "elements" not in sh("nft list map netdev ferry_fvx0 steer", ns=lab.nodes[i])
     u.close()
     s.close()
+
+
+def test_flows_that_the_guest_opened_are_let_in_after_a_move(lab):
+    if lab.binding == "bridge":
+        pytest.skip("no filter")
+    u = UdpEcho(f"{G}10", 5555)
+    assert udp_ask(f"{G}13", "10.244.1.10", 5555, bind=6001) == "refused"
+    u.s.sendto(b"hello", ("10.244.1.13", 6001))
+    time.sleep(0.1)
+    place, name = 1, "v10"
+    for i in range(2):
+        dst = {1: 2, 2: 3}[place]
+        move(lab, 10, place, dst, name, f"w{i}", ports="udp:7000,tcp:7001", epoch=2 + i)
+        place, name = dst, f"w{i}"
+        assert udp_ask(f"{G}13", "10.244.1.10", 5555, bind=6001) == b"x"
+        assert udp_ask(f"{G}13", "10.244.1.10", 5555, bind=6002) == "refused"
+        assert tcp_ask(f"{G}13", "10.244.1.10", 81) == "refused"
+    u.close()

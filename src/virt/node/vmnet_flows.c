@@ -13,7 +13,8 @@
 static const struct {
 	const char *set;
 	size_t n_key;
-} sets[] = {{"flows", VMNET_FLOW_KEY}, {"peers", VMNET_PEER_KEY}};
+} sets[] = {[VMNET_FLOWS] = {"flows", VMNET_FLOW_KEY}, [VMNET_PEERS] = {"peers", VMNET_PEER_KEY}};
+static_assert(ARRAY_SIZE(sets) == VMNET_FLOW_SET__MAX, "name every set");
 
 struct dump {
 	const char *set;
@@ -87,22 +88,24 @@ static bool parse_line(struct str line, size_t set, struct net_nft_elem *e)
 	if (!left)
 		return false;
 	*left++ = '\0';
-	return !str_to_u64(lifetime + 1, UINT64_MAX, &e->timeout_ms, NULL) &&
-	       !str_to_u64(left, UINT64_MAX, &e->expires_ms, NULL);
+	/* No longer than the set's own entries live, whoever says so. */
+	return !str_to_u64(lifetime + 1, VMNET_FLOW_MS, &e->timeout_ms, NULL) &&
+	       !str_to_u64(left, VMNET_FLOW_MS, &e->expires_ms, NULL);
 }
 
-static enum rc load_set(int ns_fd, const char *text, size_t set, struct err *err)
+enum rc vmnet_flows_parse(const char *text, enum vmnet_flow_set set, struct net_nft_elem **out,
+			  size_t *n_out, struct err *err)
 {
 	CLEANUP(mem_freep)
 	struct net_nft_elem *elems = NULL;
-	size_t n = 0, cap = 0;
+	size_t n = 0, cap = 0, n_name = strlen(sets[set].set);
 	struct str rest = str_of(text);
 
 	while (rest.p && rest.n) {
 		struct str line = str_split(&rest, '\n');
 
-		if (line.n <= strlen(sets[set].set) ||
-		    memcmp(line.p, sets[set].set, strlen(sets[set].set)) != 0)
+		if (line.n <= n_name || memcmp(line.p, sets[set].set, n_name) != 0 ||
+		    line.p[n_name] != ' ')
 			continue;
 		if (n == FLOWS_MAX)
 			return err_set(err, RC_TOO_BIG, "more than %d flows", FLOWS_MAX);
@@ -112,14 +115,23 @@ static enum rc load_set(int ns_fd, const char *text, size_t set, struct err *err
 			return err_set(err, RC_BAD_REQUEST, "bad line in the list of flows: '%.*s'",
 				       (int)MIN(line.n, 80), line.p);
 	}
-	return n ? net_nft_set_add(ns_fd, "ip", VMNET_TABLE, sets[set].set, elems, n, err) : RC_OK;
+	*out = STEAL(elems);
+	*n_out = n;
+	return RC_OK;
 }
 
 enum rc vmnet_flows_load(int ns_fd, const char *text, struct err *err)
 {
 	enum rc rc = RC_OK;
 
-	for (size_t i = 0; i < ARRAY_SIZE(sets) && !rc; i++)
-		rc = load_set(ns_fd, text, i, err);
+	for (enum vmnet_flow_set i = 0; i < VMNET_FLOW_SET__MAX && !rc; i++) {
+		CLEANUP(mem_freep)
+		struct net_nft_elem *elems = NULL;
+		size_t n = 0;
+
+		rc = vmnet_flows_parse(text, i, &elems, &n, err);
+		if (!rc && n)
+			rc = net_nft_set_add(ns_fd, "ip", VMNET_TABLE, sets[i].set, elems, n, err);
+	}
 	return rc;
 }

@@ -3,6 +3,7 @@
 #define VIRT_VMNET_INT_H
 
 #include "net/link.h"
+#include "net/nft.h"
 #include "virt/node/vmnet.h"
 
 #define VMNET_TABLE "vmnet"
@@ -12,6 +13,13 @@
 /* Frames that wait for a guest that stands still: four seconds of 4,000 a second.  Costs 128 KiB of
  * pointers per tap; what waits is bounded by senders' windows, or 40 MB of small datagrams. */
 #define VMNET_TAP_QUEUE 16384
+
+#define VMNET_FLOW_MS	180000 /* as the sets' "timeout 3m" */
+
+enum vmnet_flow_set { VMNET_FLOWS, VMNET_PEERS, VMNET_FLOW_SET__MAX };
+/* The lines of one set; *out is the caller's (NULL when there are none).  RC_BAD_REQUEST, RC_TOO_BIG. */
+MUST_CHECK enum rc vmnet_flows_parse(const char *text, enum vmnet_flow_set set,
+				     struct net_nft_elem **out, size_t *n, struct err *err);
 
 /* The tap's two ways behind the pod's link; `in` is the pod's namespace. */
 MUST_CHECK enum rc vmnet_masquerade_up(const struct vmnet_config *c, struct net *in,

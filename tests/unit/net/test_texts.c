@@ -13,7 +13,7 @@
 #include "cluster/podruntime/podnet_int.h"
 #include "cluster/podruntime/services.h"
 #include "lib/torture.h"
-#include "virt/node/vmnet.h"
+#include "virt/node/vmnet_int.h"
 
 /* Golden files: what is given to nft. GOLDEN_UPDATE=1 writes them anew: read the difference
  * before committing it. */
@@ -207,6 +207,37 @@ static void bad_services_are_refused_by_name(void **state)
 	sbuf_fini(&out);
 }
 
+static void flows_of_a_peer_are_read_whole_or_refused(void **state)
+{
+	static const char good[] = "flows 11000000aabbccdd0035000012340000 180000 171234\n"
+				   "peers 2f0000000a000001 180000 1\n";
+	static const char *const bad[] = {"flows 11 1 1",
+					  "flows 11000000aabbccdd003500001234000x 1 1",
+					  "flows 11000000aabbccdd0035000012340000 1",
+					  "flows 11000000aabbccdd0035000012340000 1 1 1",
+					  "flows 11000000aabbccdd0035000012340000 180001 1",
+					  "flows 11000000aabbccdd00350000123400001 1 1"};
+	struct net_nft_elem *e = NULL;
+	size_t n = 0;
+	struct err err = {0};
+
+	(void)state;
+	assert_int_equal(vmnet_flows_parse(good, VMNET_FLOWS, &e, &n, &err), RC_OK);
+	assert_int_equal(n, 1);
+	assert_int_equal(e[0].n_key, VMNET_FLOW_KEY);
+	assert_int_equal(e[0].key[4], 0xaa);
+	assert_int_equal(e[0].expires_ms, 171234);
+	e = mem_free(e);
+	assert_int_equal(vmnet_flows_parse(good, VMNET_PEERS, &e, &n, &err), RC_OK);
+	assert_int_equal(n, 1);
+	e = mem_free(e);
+	assert_int_equal(vmnet_flows_parse("", VMNET_FLOWS, &e, &n, &err), RC_OK);
+	assert_int_equal(n, 0);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_int_equal(vmnet_flows_parse(bad[i], VMNET_FLOWS, &e, &n, &err),
+				 RC_BAD_REQUEST);
+}
+
 static enum rc render_all(void)
 {
 	struct services s = some_services();
@@ -235,6 +266,7 @@ int main(void)
 		cmocka_unit_test(node_texts_are_as_recorded),
 		cmocka_unit_test(services_text_is_as_recorded),
 		cmocka_unit_test(bad_services_are_refused_by_name),
+		cmocka_unit_test(flows_of_a_peer_are_read_whole_or_refused),
 		cmocka_unit_test(rendering_survives_every_failed_allocation),
 	};
 
