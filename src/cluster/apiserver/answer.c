@@ -342,12 +342,25 @@ static struct json *column_def(const char *name, const char *type, const char *f
 		       format ? format : "", "description", doc ? doc : "", "priority", priority);
 }
 
+/* Events have names that nobody reads: theirs comes last, and only when asked for width. */
+static bool name_is_last(const struct api_kind *k)
+{
+	return !*k->group && strcmp(k->plural, "events") == 0;
+}
+
+static enum rc add_name_def(struct json *defs, const struct api_kind *k, bool last)
+{
+	if (name_is_last(k) != last)
+		return RC_OK;
+	return js_append(defs, column_def("Name", "string", "name", "Name must be unique within a namespace.",
+					  last ? 1 : 0));
+}
+
 static struct json *column_defs(const struct api_kind *k)
 {
 	CLEANUP(js_unrefp) struct json *defs = js_new_array();
 
-	if (!defs || js_append(defs, column_def("Name", "string", "name",
-						"Name must be unique within a namespace.", 0)))
+	if (!defs || add_name_def(defs, k, false))
 		return NULL;
 	for (size_t i = 0; i < k->n_columns; i++) {
 		const struct api_column *col = &k->columns[i];
@@ -355,7 +368,7 @@ static struct json *column_defs(const struct api_kind *k)
 		if (js_append(defs, column_def(col->name, col->type, col->format, col->doc, col->priority)))
 			return NULL;
 	}
-	return STEAL(defs);
+	return add_name_def(defs, k, true) ? NULL : STEAL(defs);
 }
 
 struct json *render_partial(const struct json *obj, const char *meta_version)
@@ -371,11 +384,13 @@ static struct json *render_row(const struct apisrv_call *c, const struct json *o
 	CLEANUP(js_unrefp) struct json *row = js_new_object();
 	const char *name = json_name(obj);
 
-	if (!cells || !row || js_append(cells, js_new_str(name ? name : "")))
+	if (!cells || !row || (!name_is_last(k) && js_append(cells, js_new_str(name ? name : ""))))
 		return NULL;
 	for (size_t i = 0; i < k->n_columns; i++)
 		if (js_append(cells, api_table_cell(&k->columns[i], obj, now)))
 			return NULL;
+	if (name_is_last(k) && js_append(cells, js_new_str(name ? name : "")))
+		return NULL;
 	if (js_set(row, "cells", STEAL(cells)))
 		return NULL;
 	struct json *ref = NULL;
