@@ -56,58 +56,83 @@ static enum rc clone_tree(const char *path, int *out, struct err *err)
 	return *out < 0 ? err_set_sys(err, errno, "cannot take '%s' into the box", path) : RC_OK;
 }
 
-static enum rc make_mounts(const struct box *b, struct err *err)
+/* What comes from outside, as detached trees: the mounts below would hide it. -1: not there. */
+struct trees {
+	int state, shared, cgroup, bin;
+};
+
+static void trees_fini(struct trees *t)
 {
-	static const char *const memory[] = {"/run", "/tmp", "/var/tmp", "/dev/shm"};
-	const struct attr read_only = {.attr_set = MOUNT_ATTR_RDONLY};
-	CLEANUP(fd_closep)
-	int state = -1;
-	CLEANUP(fd_closep)
-	int shared = -1;
-	CLEANUP(fd_closep)
-	int cgroup = -1;
-	CLEANUP(fd_closep)
-	int bin = -1;
-	enum rc rc = do_mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL, err);
+	fd_close(t->state);
+	fd_close(t->shared);
+	fd_close(t->cgroup);
+	fd_close(t->bin);
+}
+
+static enum rc clone_trees(const struct box *b, struct trees *t, struct err *err)
+{
+	enum rc rc = clone_tree(b->state, &t->state, err);
 
 	if (!rc)
-		rc = clone_tree(b->state, &state, err);
-	if (!rc)
-		rc = clone_tree(b->shared, &shared, err);
+		rc = clone_tree(b->shared, &t->shared, err);
 	if (!rc && b->bin)
-		rc = clone_tree(b->bin, &bin, err);
-	if (rc)
-		return rc;
-	ignore_rc(clone_tree("/sys/fs/cgroup", &cgroup, NULL)); /* a machine may have none */
-	if (syscall(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &read_only, sizeof(read_only)) <
-		    0 ||
-	    (b->bin && syscall(SYS_mount_setattr, bin, "", AT_RECURSIVE | AT_EMPTY_PATH, &read_only,
-			       sizeof(read_only)) < 0))
-		return err_set_sys(err, errno,
-				   "cannot make the machine's files read-only for the box");
-	rc = do_mount("tmpfs", b->cover, "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, "size=4k", err);
+		rc = clone_tree(b->bin, &t->bin, err);
+	if (!rc)
+		ignore_rc(clone_tree("/sys/fs/cgroup", &t->cgroup, NULL)); /* a machine may have none */
+	return rc;
+}
+
+static enum rc make_read_only(const struct trees *t, struct err *err)
+{
+	const struct attr read_only = {.attr_set = MOUNT_ATTR_RDONLY};
+	const int flags = AT_RECURSIVE | AT_EMPTY_PATH;
+
+	if (syscall(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &read_only, sizeof(read_only)) < 0 ||
+	    (t->bin >= 0 && syscall(SYS_mount_setattr, t->bin, "", flags, &read_only, sizeof(read_only)) < 0))
+		return err_set_sys(err, errno, "cannot make the machine's files read-only for the box");
+	return RC_OK;
+}
+
+/* The box's own file systems. */
+static enum rc mount_own(const struct box *b, struct err *err)
+{
+	static const char *const memory[] = {"/run", "/tmp", "/var/tmp", "/dev/shm"};
+	enum rc rc = do_mount("tmpfs", b->cover, "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, "size=4k", err);
+
 	for (size_t i = 0; i < ARRAY_SIZE(memory) && !rc; i++)
 		if (access(memory[i], F_OK) == 0)
-			rc = do_mount("tmpfs", memory[i], "tmpfs", MS_NOSUID | MS_NODEV,
-				      "mode=1777", err);
+			rc = do_mount("tmpfs", memory[i], "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777", err);
 	if (!rc && chmod("/run", 0755) < 0)
 		rc = err_set_sys(err, errno, "cannot set the mode of /run");
 	if (!rc)
 		rc = do_mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL, err);
 	if (!rc)
-		rc = do_mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL,
-			      err);
-	if (!rc && cgroup >= 0 && bind_fd(cgroup, "/sys/fs/cgroup", NULL))
+		rc = do_mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL, err);
+	return rc;
+}
+
+static enum rc make_mounts(const struct box *b, struct err *err)
+{
+	CLEANUP(trees_fini) struct trees t = {-1, -1, -1, -1};
+	enum rc rc = do_mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL, err);
+
+	if (!rc)
+		rc = clone_trees(b, &t, err);
+	if (!rc)
+		rc = make_read_only(&t, err);
+	if (!rc)
+		rc = mount_own(b, err);
+	if (!rc && t.cgroup >= 0 && bind_fd(t.cgroup, "/sys/fs/cgroup", NULL))
 		log_warn("box %s: no cgroups inside, going on without", b->name);
 	if (!rc)
-		rc = bind_fd(state, BOX_STATE, err);
+		rc = bind_fd(t.state, BOX_STATE, err);
 	if (!rc)
-		rc = bind_fd(shared, BOX_SHARED, err);
+		rc = bind_fd(t.shared, BOX_SHARED, err);
 	if (!rc)
 		rc = file_mkdir_p(BOX_RUN, 0755, err);
 	/* Built in a folder that the box has as its own, such as /tmp: the programs must be there too. */
 	if (!rc && b->bin && access(b->bin, F_OK) < 0)
-		rc = bind_fd(bin, b->bin, err);
+		rc = bind_fd(t.bin, b->bin, err);
 	return rc;
 }
 
