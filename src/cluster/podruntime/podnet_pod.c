@@ -109,9 +109,10 @@ static enum rc pod_end_up(struct podnet *p, const struct podnet_pod *pod, int po
 		rc = net_link_get(in, PODNET_POD_IF, &l, err);
 	if (rc || l.master)
 		return rc;
-	/* Answers of a VM that has just moved here go out at once and all together: until the first ARP
-	 * answer is back they wait, and the usual 208 KiB would drop most of them. */
-	rc = net_sysctl(pod_ns, "ipv4/neigh/" PODNET_POD_IF "/unres_qlen_bytes", "16777216", err);
+	/* Answers of a VM that has just moved here go out at once and all together: until the bridge's
+	 * ARP answer is in they wait, and the usual 208 KiB hold some 270. More would let a guest that
+	 * sends to addresses that nobody has fill the node's memory (1,024 neighbours at most). */
+	rc = net_sysctl(pod_ns, "ipv4/neigh/" PODNET_POD_IF "/unres_qlen_bytes", "1048576", err);
 	if (!rc)
 		rc = net_link_set(in, PODNET_POD_IF, &up, err);
 	if (!rc)
