@@ -488,6 +488,83 @@ static void backup_opens_as_a_store(void **state)
 	fix_down(&f);
 }
 
+static void copy_file(const char *from, const char *to, size_t n_max)
+{
+	char *bytes = NULL;
+	size_t n = 0;
+
+	assert_int_equal(file_read(from, 64u << 20, &bytes, &n, NULL), RC_OK);
+	assert_int_equal(file_write_durable(to, bytes, n < n_max ? n : n_max, 0600, NULL), RC_OK);
+	mem_free(bytes);
+}
+
+/* The log as a crash may leave it: its tail torn off anywhere.  What opens is a state that was. */
+static void a_torn_log_opens_as_an_earlier_moment(void **state)
+{
+	(void)state;
+	struct fix f;
+	char wal[128], copy[128], copy_wal[140];
+
+	fix_up(&f, true, 77);
+	open_store(&f, 0);
+	for (int i = 0; i < 120; i++) {
+		random_write(&f);
+		if (i % 3 == 0)
+			settle(&f);
+	}
+	settle(&f);
+	snprintf(wal, sizeof(wal), "%s-wal", f.path);
+	snprintf(copy, sizeof(copy), "%s/torn.db", f.dir);
+	snprintf(copy_wal, sizeof(copy_wal), "%s-wal", copy);
+	char *all = NULL;
+	size_t n = 0;
+	int64_t newest = store_rev(f.s);
+
+	assert_int_equal(file_read(wal, 64u << 20, &all, &n, NULL), RC_OK);
+	mem_free(all);
+	for (int i = 0; i < 40; i++) {
+		struct store_opts o = {.path = copy};
+		struct store *whole = f.s;
+		struct err err = {0};
+
+		copy_file(f.path, copy, SIZE_MAX);
+		copy_file(wal, copy_wal, i ? (size_t)(rnd(&f) % n) : n);
+		/* Torn before the tables were made: an empty store. */
+		if (store_open(&f.s, f.loop, &o, &err))
+			fail_msg("%s", err.msg);
+		if (i == 0)
+			assert_int_equal(store_rev(f.s), newest);
+		assert_true(store_rev(f.s) <= newest);
+		check_list_at(&f, 0, 0);
+		f.s = store_close(f.s);
+		f.s = whole;
+		unlink(copy);
+		unlink(copy_wal);
+	}
+	fix_down(&f);
+}
+
+static void files_that_are_no_store_are_refused(void **state)
+{
+	(void)state;
+	struct fix f;
+	struct store *s = NULL;
+	struct err err = {0};
+
+	fix_up(&f, true, 1);
+	struct store_opts o = {.path = f.path};
+
+	assert_int_equal(file_write_durable(f.path, "this is no database, but long enough to be looked at by one "
+						    "................................................................",
+					    120, 0600, NULL), RC_OK);
+	assert_int_equal(store_open(&s, f.loop, &o, &err), RC_IO);
+	assert_non_null(strstr(err.msg, "not a database"));
+	o.path = "/nonexistent/folder/store.db";
+	assert_int_equal(store_open(&s, f.loop, &o, &err), RC_IO);
+	assert_null(s);
+	fix_down(&f);
+}
+
 static enum rc torture_body(void)
 {
 	CLEANUP(loop_freep) struct loop *loop = NULL;
@@ -540,6 +617,8 @@ int main(void)
 		cmocka_unit_test(a_second_opener_is_refused),
 		cmocka_unit_test(nothing_acknowledged_is_lost_when_killed),
 		cmocka_unit_test(backup_opens_as_a_store),
+		cmocka_unit_test(a_torn_log_opens_as_an_earlier_moment),
+		cmocka_unit_test(files_that_are_no_store_are_refused),
 		cmocka_unit_test(running_out_of_memory_loses_nothing),
 	};
 
