@@ -280,6 +280,27 @@ def test_migration_link_is_open_for_its_move_only(lab):
         lab.cmd("detach m2")
 
 
+def test_what_a_crash_left_half_made_is_mended(lab):
+    # The name of a namespace without the namespace; one half of a link in somebody else's place.
+    open(f"{lab.dir}/ns2/uid-half", "w").close()
+    path, host_if = lab.cmd(f"attach h1 n2 uid-half {lab.address(45)} {lab.mac(45)} 0 0")
+    lab.cmd("detach h1")
+    sh(f"ip link add {host_if} type veth peer name elsewhere; ip link set {host_if} up", ns=lab.nodes[2], check=False)
+    sh(f"ip -n {lab.nodes[2]} link add {host_if} type veth peer name elsewhere", check=False)
+    path, again = lab.cmd(f"attach h2 n2 uid-half {lab.address(45)} {lab.mac(45)} 0 0")
+    assert again == host_if
+    assert "elsewhere" not in sh("ip -br link", ns=lab.nodes[2])
+    assert lab.mac(45) in sh(f"nsenter --net={path} ip link show eth0")
+    lab.cmd("detach h2")
+    # A link of that name that is no veth is not ours: refused, not removed.
+    sh(f"ip -n {lab.nodes[2]} link add {host_if} type bridge")
+    with pytest.raises(LabError) as e:
+        lab.cmd(f"attach h3 n2 uid-half {lab.address(45)} {lab.mac(45)} 0 0")
+    assert "is no veth" in str(e.value)
+    sh(f"ip -n {lab.nodes[2]} link del {host_if}")
+    lab.cmd("sweep n2 uid-v11-n2")
+
+
 def test_bad_values_are_refused_with_a_reason(lab):
     for line, word in (("attach z n1 ../x 10.244.1.50 0a:58:00:00:00:01 0 0", "pod uid"),
                        ("attach z n1 uid-z 192.168.0.1 0a:58:00:00:00:01 0 0", "cluster network"),
