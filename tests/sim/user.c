@@ -350,6 +350,33 @@ static void cancel_move(struct user *u)
 			      NULL);
 }
 
+/* kubectl drain asks for this: the VM is to move away, or the refusal says why not. */
+static void evict(struct user *u, struct vm *vm)
+{
+	const VirtualMachineInstance *vmi = vmi_of(u, vm);
+	CLEANUP(js_unrefp)
+	struct json *body = NULL;
+	const Pod *pod = NULL;
+	struct call *c;
+	struct kiter it;
+
+	if (!vmi)
+		return;
+	kcache_by_owner(checker_truth(u->sim->checker), &api_kind_Pod, vmi->metadata.uid, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));)
+		if (str_eq(((const Pod *)kobj_typed(o))->spec.nodeName, vmi->status.nodeName))
+			pod = kobj_typed(o);
+	if (!pod)
+		return;
+	sim_trace(u->sim, "user: evict %s", pod->metadata.name);
+	body = js_pack("{s:s, s:s, s:{s:s, s:s}}", "apiVersion", "policy/v1", "kind", "Eviction",
+		       "metadata", "name", pod->metadata.name, "namespace", "default");
+	c = call_new(u, NULL);
+	c->may_be_refused = true;
+	started(u, kube_post(u->kube, &c->call, &api_kind_Pod, "default", pod->metadata.name,
+			     "eviction", body, on_reply, c, NULL));
+}
+
 static struct guest *some_guest(struct user *u, const struct vm *vm)
 {
 	for (unsigned i = 0; i < SIM_NODES; i++) {
@@ -367,7 +394,7 @@ static void act_on(struct user *u, struct vm *vm)
 {
 	struct guest *g;
 
-	switch (sim_rand(u->sim) % 14) {
+	switch (sim_rand(u->sim) % 15) {
 	case 0:
 		set_strategy(u, vm, "Always");
 		break;
@@ -400,6 +427,9 @@ static void act_on(struct user *u, struct vm *vm)
 			break;
 		vm->stop_asked = now(u);
 		guest_end(g, 0, "GuestShutdown");
+		break;
+	case 9:
+		evict(u, vm);
 		break;
 	default:
 		move_vm(u, vm);
