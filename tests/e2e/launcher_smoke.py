@@ -28,7 +28,7 @@ import threading
 import time
 import uuid
 
-P = "lnch"  # prefix of every namespace and link made here
+P = "lnch%d-" % (os.getpid() % 100000)  # prefix of every namespace and link made here
 TUN = dict(TUNSETIFF=0x400454CA, IFF_TAP=2, IFF_NO_PI=0x1000, IFF_VNET_HDR=0x4000)
 
 
