@@ -410,6 +410,78 @@ static void nodes_touch_only_their_own(void **state)
 	drop(fx_as(&f, &fx_node1, 403, "DELETE", VMIS "/v", NULL));
 }
 
+/* What a node may ask for at all, resource by resource; of writes, its own objects only (see above).
+ * A new kind is closed to nodes until it stands here. */
+static void node_rights_are_these_and_no_others(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *path, *may; /* g: get, l: list, w: watch, c, u, p, d, D: deletecollection */
+	} rights[] = {
+		{"/api/v1/nodes", "glwcup"},
+		{"/api/v1/nodes/x/status", "gup"},
+		{"/apis/coordination.k8s.io/v1/namespaces/default/leases", "glwcupd"},
+		{"/api/v1/namespaces/default/pods", "glwd"},
+		{"/api/v1/namespaces/default/pods/x/status", "gup"},
+		{"/api/v1/namespaces/default/pods/x/binding", ""},
+		{"/api/v1/namespaces/default/pods/x/eviction", ""},
+		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances", "glwup"},
+		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancemigrations", "glw"},
+		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancemigrations/x/status", "gup"},
+		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachines", ""},
+		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachines/x/status", ""},
+		{"/apis/kubevirt.io/v1/namespaces/default/kubevirts", "glw"},
+		{"/apis/ferry.dev/v1alpha1/namespaces/default/portbindings", "glwup"},
+		{"/apis/ferry.dev/v1alpha1/namespaces/default/handovers", "glwcupd"},
+		{"/apis/ferry.dev/v1alpha1/namespaces/default/handovers/x/status", "gup"},
+		{"/apis/ferry.dev/v1alpha1/allocations", "glwcd"},
+		{"/apis/ferry.dev/v1alpha1/ferryconfigs", "glw"},
+		{"/api/v1/namespaces/default/events", "gcup"},
+		{"/api/v1/namespaces/default/secrets", ""},
+		{"/api/v1/namespaces/default/configmaps", ""},
+		{"/api/v1/namespaces/default/services", "glw"},
+		{"/api/v1/namespaces/default/persistentvolumeclaims", "glw"},
+		{"/api/v1/persistentvolumes", "glwup"},
+		{"/api/v1/namespaces", "glw"},
+		{"/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", "glw"},
+		{"/apis/storage.k8s.io/v1/storageclasses", "glw"},
+		{"/apis/apps/v1/namespaces/default/controllerrevisions", ""},
+	};
+	static const struct {
+		char letter;
+		const char *method, *tail;
+		bool on_collection;
+	} asks[] = {{'g', "GET", "/x", false},	  {'l', "GET", "", true},    {'w', "GET", "?watch=1&timeoutSeconds=1", true},
+		    {'c', "POST", "", true},	  {'u', "PUT", "/x", false}, {'p', "PATCH", "/x", false},
+		    {'d', "DELETE", "/x", false}, {'D', "DELETE", "", true}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rights); i++) {
+		bool is_sub = strstr(rights[i].path, "/x/") != NULL;
+		char may[16] = "";
+		size_t n = 0;
+
+		for (size_t k = 0; k < ARRAY_SIZE(asks); k++) {
+			char target[256];
+			struct fx_answer a;
+
+			if (is_sub && asks[k].on_collection && asks[k].letter != 'c')
+				continue;
+			if (asks[k].letter == 'w') { /* streams: judged as a list is */
+				if (n && may[n - 1] == 'l')
+					may[n++] = 'w';
+				continue;
+			}
+			snprintf(target, sizeof(target), "%s%s", rights[i].path, is_sub ? "" : asks[k].tail);
+			fx_call(&f, &a, &fx_node1, asks[k].method, target, NULL, NULL, NULL);
+			if (a.status != 403)
+				may[n++] = asks[k].letter;
+			fx_answer_fini(&a);
+		}
+		if (strcmp(may, rights[i].may) != 0)
+			fail_msg("%s: a node may '%s' instead of '%s'", rights[i].path, may, rights[i].may);
+	}
+}
+
 static void discovery_lists_what_is_served(void **state)
 {
 	(void)state;
@@ -477,6 +549,7 @@ int main(void)
 		T(tables_have_columns_and_rows),
 		T(strangers_are_refused_in_kubernetes_words),
 		T(nodes_touch_only_their_own),
+		T(node_rights_are_these_and_no_others),
 		T(discovery_lists_what_is_served),
 		T(rubbish_is_answered),
 	};
