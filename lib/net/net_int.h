@@ -7,7 +7,7 @@
 
 #include "net/link.h"
 
-#define NET_MSG_BYTES  2048	   /* one request; ours stay below 500 */
+#define NET_MSG_BYTES  2048		   /* one request; ours stay below 500 */
 #define NET_RECV_BYTES ((size_t)64 * 1024) /* one dump datagram; the kernel sends at most 32 KiB */
 
 struct net {

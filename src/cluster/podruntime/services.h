@@ -41,8 +41,7 @@ struct services {
 	struct in_addr gateway;		/* 10.244.0.1 */
 	struct in_addr service_network; /* unknown addresses in it are refused, not sent away */
 	unsigned service_prefix;
-	struct in_addr
-		dns; /* the DNS' cluster address (10.96.0.10), led to the gateway; or none */
+	struct in_addr dns; /* the DNS' cluster address (10.96.0.10), led to the gateway; or none */
 };
 
 /* A complete text for nft: drops and remakes table `ip ferry_svc`. */
