@@ -590,6 +590,10 @@ static void beat_node(struct agent *a)
 		ignore_rc(kube_patch(a->kube, NULL, &api_kind_Node, NULL, name, "status",
 				     KUBE_PATCH_MERGE, status, on_node, a,
 				     NULL)); /* both: the next beat tries again */
+	/* its labels too, as the real agent does: kubevirt.io/schedulable was taken away in a long silence */
+	if (a->has_node)
+		ignore_rc(kube_patch(a->kube, NULL, &api_kind_Node, NULL, name, NULL, KUBE_PATCH_MERGE, node,
+				     on_node, a, NULL));
 }
 
 static void on_beat(void *arg)
