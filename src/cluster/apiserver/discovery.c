@@ -28,6 +28,7 @@ struct virtual_resource {
 static const struct virtual_resource virtuals[] = {
 	{"authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview"},
 	{"authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview"},
+	{"authorization.k8s.io", "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview"},
 	{"policy", "v1", NULL, NULL},
 };
 
@@ -58,9 +59,12 @@ static void each_version(const struct apisrv *s, version_fn fn, void *arg)
 		if (!seen_before(s, i) && !fn(arg, k->group, k->version))
 			return;
 	}
-	for (size_t i = 0; i < ARRAY_SIZE(virtuals); i++)
-		if (!fn(arg, virtuals[i].group, virtuals[i].version))
+	for (size_t i = 0; i < ARRAY_SIZE(virtuals); i++) {
+		bool again = i && strcmp(virtuals[i - 1].group, virtuals[i].group) == 0;
+
+		if (!again && !fn(arg, virtuals[i].group, virtuals[i].version))
 			return;
+	}
 	if (serves_subresources(s) && fn(arg, SUBRES_GROUP, "v1"))
 		fn(arg, SUBRES_GROUP, "v1alpha3");
 }

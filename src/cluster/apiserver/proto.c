@@ -172,6 +172,14 @@ static const struct pb_field review_fields[] = {
 	{3, "status", PB_SKIP, NULL, false, false},
 	{0},
 };
+static const struct pb_field rules_spec_fields[] = {{1, "namespace", PB_STR, NULL, false, false}, {0}};
+static const struct pb_msg rules_spec_msg = {"SelfSubjectRulesReviewSpec", rules_spec_fields};
+static const struct pb_field rules_fields[] = {
+	{1, "metadata", PB_MSG, &meta_msg, false, false},
+	{2, "spec", PB_MSG, &rules_spec_msg, false, false},
+	{3, "status", PB_SKIP, NULL, false, false},
+	{0},
+};
 static const struct pb_field self_fields[] = {
 	{1, "metadata", PB_MSG, &meta_msg, false, false},
 	{2, "status", PB_SKIP, NULL, false, false},
@@ -183,6 +191,7 @@ static const struct pb_msg kinds[] = {
 	{"Secret", secret_fields},    {"Service", service_fields},
 	{"DeleteOptions", delete_fields}, {"Eviction", eviction_fields},
 	{"SelfSubjectAccessReview", review_fields}, {"SelfSubjectReview", self_fields},
+	{"SelfSubjectRulesReview", rules_fields},
 };
 
 /* ---- wire ------------------------------------------------------------------------------------------------ */

@@ -69,19 +69,70 @@ static void who_am_i(struct apisrv_call *c)
 				 "status", "userInfo", "username", c->user.name, "groups", groups));
 }
 
+/* The verbs that the user has on a resource, as a rule; NULL: none (or out of memory: *rc). */
+static struct json *rule_of(struct apisrv_call *c, const struct resource *res, const char *ns, enum rc *rc)
+{
+	CLEANUP(js_unrefp) struct json *verbs = js_new_array();
+
+	for (int v = 0; v < VERB__MAX && !*rc; v++) {
+		const struct authz_ask ask = {.verb = v, .res = res, .sub = "", .ns = ns, .name = ""};
+
+		if (authz_allows(c->srv, &c->user, &ask))
+			*rc = js_append(verbs, js_new_str(verb_name(v)));
+	}
+	if (*rc || !js_len(verbs))
+		return NULL;
+	return js_pack("{s:O, s:[s], s:[s]}", "verbs", verbs, "apiGroups", res->kind->group, "resources",
+		       res->kind->plural);
+}
+
+static struct json *rules_of(struct apisrv_call *c, const char *ns)
+{
+	CLEANUP(js_unrefp) struct json *rules = js_new_array();
+	enum rc rc = rules ? RC_OK : RC_NOMEM;
+
+	if (apisrv_user_in_group(&c->user, GROUP_MASTERS))
+		return js_pack("[{s:[s], s:[s], s:[s]}]", "verbs", "*", "apiGroups", "*", "resources", "*");
+	for (size_t i = 0; i < c->srv->n_resources && !rc; i++) {
+		struct json *rule = rule_of(c, &c->srv->resources[i], ns, &rc);
+
+		if (rule)
+			rc = js_append(rules, rule);
+	}
+	return rc ? NULL : STEAL(rules);
+}
+
+static void rules_review(struct apisrv_call *c)
+{
+	const char *ns = js_str(js_at(c->json, "spec", "namespace", NULL));
+
+	call_answer_json(c, 201,
+			 js_pack("{s:s, s:s, s:{s:n}, s:{s:s}, s:{s:o, s:[{s:[s], s:[s, s, s, s]}], s:b}}", "kind",
+				 "SelfSubjectRulesReview", "apiVersion", "authorization.k8s.io/v1", "metadata",
+				 "creationTimestamp", "spec", "namespace", or_empty(ns), "status", "resourceRules",
+				 rules_of(c, or_empty(ns)), "nonResourceRules", "verbs", "get",
+				 "nonResourceURLs", "/api*", "/openapi*", "/version", "/healthz", "incomplete", 0));
+}
+
+static const struct review {
+	const char *group, *plural;
+	void (*serve)(struct apisrv_call *c);
+} reviews[] = {
+	{"authorization.k8s.io", "selfsubjectaccessreviews", access_review},
+	{"authorization.k8s.io", "selfsubjectrulesreviews", rules_review},
+	{"authentication.k8s.io", "selfsubjectreviews", who_am_i},
+};
+
 bool serve_review(struct apisrv_call *c)
 {
-	bool may = strcmp(c->group, "authorization.k8s.io") == 0 &&
-		   strcmp(c->plural, "selfsubjectaccessreviews") == 0;
-	bool who = strcmp(c->group, "authentication.k8s.io") == 0 && strcmp(c->plural, "selfsubjectreviews") == 0;
-
-	if ((!may && !who) || c->verb != VERB_CREATE || *c->name || *c->ns || strcmp(c->version, "v1") != 0)
+	if (c->verb != VERB_CREATE || *c->name || *c->ns || strcmp(c->version, "v1") != 0)
 		return false;
-	if (!parse_body(c))
+	for (size_t i = 0; i < ARRAY_SIZE(reviews); i++) {
+		if (strcmp(reviews[i].group, c->group) != 0 || strcmp(reviews[i].plural, c->plural) != 0)
+			continue;
+		if (parse_body(c))
+			reviews[i].serve(c);
 		return true;
-	if (may)
-		access_review(c);
-	else
-		who_am_i(c);
-	return true;
+	}
+	return false;
 }
