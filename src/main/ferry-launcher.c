@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "ev/ev.h"
 #include "json/json.h"
+#include "virt/launcher/caps.h"
 #include "virt/launcher/jail.h"
 #include "virt/launcher/kvm_probe.h"
 #include "virt/launcher/launcher.h"
@@ -64,6 +65,8 @@ static int run(const struct launcher_config *config)
 	enum rc rc = loop_new(&loop, LOOP_REAL, &err);
 
 	signal(SIGPIPE, SIG_IGN);
+	if (!rc)
+		rc = caps_enter(STAGE_START, &err);
 	if (!rc)
 		rc = ev_signal(loop, &term, SIGTERM, on_signal, loop, &err);
 	if (!rc)

@@ -301,6 +301,8 @@ class Smoke:
             n.start_launcher()
             n.c.event("state", lambda d: d["state"] == "running") if n.c.call("query")["state"] == "starting" else None
             q = n.c.call("query")
+            st = open("/proc/%d/status" % n.p.pid).read()
+            check(int(re.search(r"CapEff:\s+(\w+)", st).group(1), 16) == (1 << 5 | 1 << 0 | 1 << 8), "the new launcher dropped what it does not need")
             check(q["state"] == "running" and q["pid"] == n.pid, "a new launcher adopts it (%s, %s)" % (q["state"], q["reason"]))
 
     def move(self, src, dst, uid=None, fail=None):

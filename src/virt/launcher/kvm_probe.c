@@ -353,30 +353,36 @@ static void read_boot_id(char out[40])
 		snprintf(out, 40, "%.36s", text);
 }
 
-void kvm_probe_cached(const char *cache_path, struct kvm_verdict *out)
+bool kvm_probe_remembered(const char *cache_path, struct kvm_verdict *out)
 {
-	CLEANUP(mem_freep)
-	char *text = NULL;
-	CLEANUP(js_unrefp)
-	struct json *j = NULL;
+	CLEANUP(mem_freep) char *text = NULL;
+	CLEANUP(js_unrefp) struct json *j = NULL;
 	char boot[40];
 	size_t n;
 
 	read_boot_id(boot);
-	if (boot[0] && !file_read(cache_path, 4096, &text, &n, NULL) &&
-	    !js_parse(text, n, &j, NULL) && str_eq(js_get_str(j, "bootId"), boot) &&
-	    js_get_str(j, "reason")) {
-		out->works = js_get_bool(j, "works", false);
-		snprintf(out->reason, sizeof(out->reason), "%s", js_get_str(j, "reason"));
-		return;
-	}
-	kvm_probe(out);
-	CLEANUP(js_unrefp)
-	struct json *fresh = js_pack("{s:s, s:b, s:s}", "bootId", boot, "works", (int)out->works,
-				     "reason", out->reason);
-	CLEANUP(mem_freep)
-	char *line = fresh ? js_to_text(fresh) : NULL;
+	if (!boot[0] || file_read(cache_path, 4096, &text, &n, NULL) ||
+	    js_parse(text, n, &j, NULL) || !str_eq(js_get_str(j, "bootId"), boot) ||
+	    !js_get_str(j, "reason"))
+		return false;
+	out->works = js_get_bool(j, "works", false);
+	snprintf(out->reason, sizeof(out->reason), "%s", js_get_str(j, "reason"));
+	return true;
+}
 
+void kvm_probe_cached(const char *cache_path, struct kvm_verdict *out)
+{
+	CLEANUP(js_unrefp) struct json *j = NULL;
+	CLEANUP(mem_freep) char *line = NULL;
+	char boot[40];
+
+	if (kvm_probe_remembered(cache_path, out))
+		return;
+	kvm_probe(out);
+	read_boot_id(boot);
+	j = js_pack("{s:s, s:b, s:s}", "bootId", boot, "works", (int)out->works, "reason",
+		    out->reason);
+	line = j ? js_to_text(j) : NULL;
 	if (line) /* without the cache the proof is only made again */
 		ignore_rc(file_write_durable(cache_path, line, strlen(line), 0644, NULL));
 }

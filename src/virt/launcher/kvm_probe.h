@@ -16,7 +16,9 @@ struct kvm_verdict {
 
 /* Blocks, at most about two seconds (the program runs in a child with a deadline). */
 void kvm_probe(struct kvm_verdict *out);
-/* The same, remembered in the file until the next boot.  An unreadable or unwritable cache only costs time. */
+/* Only what is remembered; false: nothing is. */
+bool kvm_probe_remembered(const char *cache_path, struct kvm_verdict *out);
+/* kvm_probe(), remembered in the file until the next boot.  An unreadable or unwritable cache only costs time. */
 void kvm_probe_cached(const char *cache_path, struct kvm_verdict *out);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "virt/launcher/caps.h"
 #include "virt/launcher/cgroup.h"
 #include "virt/launcher/launcher_int.h"
 #include "virt/launcher/move_int.h"
@@ -169,6 +170,8 @@ void vm_adopt(struct launcher *l)
 	rc = record_save(l, &err); /* the pids may have been missing */
 	if (rc)
 		log_warn("vm: its record stays as it was: %s", err.msg);
+	if (caps_enter(STAGE_RUN, &err))
+		log_warn("vm: keeping more privileges than needed: %s", err.msg);
 	vm_watch(l);
 	vm_connect(l);
 }

@@ -351,6 +351,12 @@ static enum rc find_accel(struct launcher *l, struct err *err)
 		choose_accel(l, &v);
 		return RC_OK;
 	}
+	struct kvm_verdict remembered;
+
+	if (kvm_probe_remembered(l->config.kvm_cache, &remembered)) {
+		choose_accel(l, &remembered);
+		return RC_OK;
+	}
 	struct proof *p = mem_alloc(sizeof(*p));
 
 	if (!p)
