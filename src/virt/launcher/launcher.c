@@ -26,6 +26,7 @@ enum rc launcher_new(struct launcher **out, struct loop *loop, const struct laun
 		return err_set(err, RC_NOMEM, "cannot allocate the launcher");
 	l->loop = loop;
 	l->config = *config;
+	list_init(&l->waiting);
 	l->cgroup_fd = l->serial_log_fd = l->reaper.pidfd = l->qemu.pidfd = -1;
 	l->since = MAX(loop_realtime(loop), NO_TIME);
 	l->hello = js_pack("{s:s}", "ferryVersion", FERRY_VERSION);
@@ -47,6 +48,7 @@ struct launcher *launcher_free(struct launcher *l)
 		return NULL;
 	if (l->start_call)
 		ipc_call_fail(STEAL(l->start_call), RC_CLOSED, "the launcher ends");
+	methods_end(l);
 	vm_fail_waiting(l, RC_CLOSED, "the launcher ends");
 	move_free(l->move);
 	l->seq = qmp_seq_free(l->seq);

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include "base/list.h"
 #include "ev/ev.h"
 #include "ipc/ipc.h"
 #include "json/json.h"
@@ -77,6 +78,8 @@ struct launcher {
 	int serial_log_fd;
 	struct move *move; /* the last or current migration; NULL: none so far */
 	struct ev_src *exit_defer;
+	struct list waiting; /* requests, until an adopted VM's state is known (methods.c) */
+	unsigned n_waiting;
 };
 
 /* vm.c: life of the VM */
@@ -126,5 +129,7 @@ void console_watch_log(struct launcher *l);
 
 /* methods.c */
 extern const struct ipc_server_ops launcher_methods;
+void methods_go_on(struct launcher *l); /* the state is known: what waited is done */
+void methods_end(struct launcher *l);	/* what waits is refused */
 
 #endif

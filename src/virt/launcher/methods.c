@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -11,7 +12,7 @@
 
 /* The protocol's methods: which members each may have, and who does the work. */
 
-enum { MAX_PARAMS = 8 };
+enum { MAX_PARAMS = 8, MAX_WAITING = 32 };
 
 /* Takes the descriptors of this message under the names in params. */
 static enum rc take_fds(struct launcher *l, const struct json *params, struct ipc_fds *fds,
@@ -186,12 +187,13 @@ static const struct method {
 	void (*fn)(struct launcher *l, struct ipc_call *call, const struct json *params,
 		   struct ipc_fds *fds);
 	const char *params[MAX_PARAMS]; /* all that it may have */
+	bool any_time;			/* needs no known state */
 } methods[] = {
-	{"putFds", m_put_fds, {"names"}},
-	{"start", m_start, {"spec", "mode", "names"}},
-	{"query", m_query, {0}},
-	{"shutdown", m_shutdown, {"graceSeconds"}},
-	{"kill", m_kill, {0}},
+	{"putFds", m_put_fds, {"names"}, true},
+	{"start", m_start, {"spec", "mode", "names"}, true},
+	{"query", m_query, {0}, true},
+	{"shutdown", m_shutdown, {"graceSeconds"}, true},
+	{"kill", m_kill, {0}, true},
 	{"pause", m_pause, {0}},
 	{"unpause", m_unpause, {0}},
 	{"reset", m_reset, {0}},
@@ -208,8 +210,8 @@ static const struct method {
 	{"resumeSource", m_resume_source, {"migrationUid"}},
 	{"resumeIncoming", m_resume_incoming, {"migrationUid", "epoch", "timeoutMs", "paused"}},
 	{"abortIncoming", m_abort_incoming, {"migrationUid", "reason"}},
-	{"migrationStats", m_stats, {0}},
-	{"exit", m_exit, {0}},
+	{"migrationStats", m_stats, {0}, true},
+	{"exit", m_exit, {0}, true},
 };
 
 static const char *unknown_param(const struct method *m, const struct json *params)
@@ -223,6 +225,63 @@ static const char *unknown_param(const struct method *m, const struct json *para
 			return it.key;
 	}
 	return NULL;
+}
+
+/* A launcher that has just found its VM does not know its state for a moment: requests wait for it,
+ * rather than being refused for a reason that is none. */
+struct waiting {
+	struct list link;
+	const struct method *method;
+	struct json *params;
+	struct ipc_call *call;
+};
+
+static bool put_aside(struct launcher *l, const struct method *m, struct ipc_call *call,
+		      const struct json *params)
+{
+	struct waiting *w;
+
+	if (!l->adopting || l->state != VM_STARTING || m->any_time || l->n_waiting >= MAX_WAITING)
+		return false;
+	w = mem_alloc(sizeof(*w));
+	if (!w)
+		return false;
+	w->method = m;
+	w->params = js_ref(params);
+	w->call = call;
+	list_push_tail(&l->waiting, &w->link);
+	l->n_waiting++;
+	return true;
+}
+
+static struct waiting *next_waiting(struct launcher *l)
+{
+	struct list *it = l->n_waiting ? list_pop_head(&l->waiting) : NULL;
+
+	if (!it)
+		return NULL;
+	l->n_waiting--;
+	return LIST_ENTRY(it, struct waiting, link);
+}
+
+void methods_go_on(struct launcher *l)
+{
+	for (struct waiting *w; (w = next_waiting(l));) {
+		struct ipc_fds none = {.n = 0};
+
+		w->method->fn(l, w->call, w->params, &none);
+		js_unref(w->params);
+		mem_free(w);
+	}
+}
+
+void methods_end(struct launcher *l)
+{
+	for (struct waiting *w; (w = next_waiting(l));) {
+		ipc_call_fail(w->call, RC_CLOSED, "the launcher ends");
+		js_unref(w->params);
+		mem_free(w);
+	}
 }
 
 static void on_request(struct ipc_call *call, const char *name, const struct json *params,
@@ -239,7 +298,7 @@ static void on_request(struct ipc_call *call, const char *name, const struct jso
 		ipc_call_fail(call, RC_METHOD, "there is no method '%.60s'", name);
 	else if (unknown)
 		ipc_call_fail(call, RC_INVALID, "%.60s: unknown member", unknown);
-	else
+	else if (!put_aside(arg, m, call, params))
 		m->fn(arg, call, params, fds);
 }
 

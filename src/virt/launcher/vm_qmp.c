@@ -81,6 +81,7 @@ static void on_status(const struct qmp_seq_result *r, void *arg)
 	if (l->state == VM_SHUTDOWN) /* found so: nobody is left to end it */
 		vm_kill(l, "GuestShutdown", 2 * USEC_PER_SEC);
 	answer_start(l);
+	methods_go_on(l);
 }
 
 static void on_ready(const struct json *greeting, void *arg)

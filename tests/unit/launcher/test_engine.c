@@ -440,6 +440,32 @@ static void the_other_socket_is_used_when_one_hangs(void **state)
 	rig_down(&r);
 }
 
+static void requests_wait_until_an_adopted_vms_state_is_known(void **state)
+{
+	struct rig r;
+	struct answer a, q;
+
+	rig_up(&r, "running");
+	stop_launcher(&r);
+	r.mute = "query-status";
+	start_launcher(&r);
+	turn(&r, 50);
+	ask(&r, &a, "pause", NULL);
+	ask(&r, &q, "query", NULL); /* is told what is known: that nothing is */
+	turn(&r, 50);
+	assert_true(q.done);
+	assert_string_equal(js_get_str(q.result, "state"), "starting");
+	js_unref(q.result);
+	assert_false(a.done);
+	r.mute = NULL;
+	r.fd = fd_close(r.fd); /* asked again over a new connection */
+	turn_until(&r, &a.done);
+	assert_int_equal(a.rc, RC_OK);
+	js_unref(a.result);
+	expect_state(&r, "paused", NULL);
+	rig_down(&r);
+}
+
 static void a_lost_monitor_is_opened_again_and_asked(void **state)
 {
 	struct rig r;
@@ -876,6 +902,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_running_vm_is_adopted_and_paused),
 		cmocka_unit_test(the_other_socket_is_used_when_one_hangs),
+		cmocka_unit_test(requests_wait_until_an_adopted_vms_state_is_known),
 		cmocka_unit_test(a_lost_monitor_is_opened_again_and_asked),
 		cmocka_unit_test(the_end_of_qemu_is_told_with_its_exit),
 		cmocka_unit_test(a_guest_that_powers_off_is_ended),
