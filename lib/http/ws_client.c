@@ -113,7 +113,7 @@ static char *head_value(const char *head, const char *name)
 	for (const char *line = head; line; line = strstr(line, "\r\n")) {
 		if (line != head)
 			line += 2;
-		if (strncasecmp(line, name, n) || line[n] != ':')
+		if (strncasecmp(line, name, n) != 0 || line[n] != ':')
 			continue;
 		const char *v = line + n + 1;
 		struct str value = str_trim((struct str){v, strcspn(v, "\r")});
@@ -129,7 +129,7 @@ static int status_of(const char *head)
 	char digits[4] = "";
 	int64_t status = 0;
 
-	if (strncmp(head, "HTTP/1.1 ", 9) || strlen(head) < 12)
+	if (strncmp(head, "HTTP/1.1 ", 9) != 0 || strlen(head) < 12)
 		return 0;
 	memcpy(digits, head + 9, 3);
 	return str_to_i64(digits, 100, 599, &status, NULL) ? 0 : (int)status;

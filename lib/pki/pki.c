@@ -273,7 +273,7 @@ static enum rc check_pair(const struct pki_pair *p, const char *name, struct err
 		return err_prepend(err, "'%s'", name), rc;
 	if (gnutls_x509_crt_get_key_id(d.crt, GNUTLS_KEYID_USE_SHA256, a, &na) < 0 ||
 	    gnutls_x509_privkey_get_key_id(d.key, GNUTLS_KEYID_USE_SHA256, b, &nb) < 0 ||
-	    na != nb || memcmp(a, b, na))
+	    na != nb || memcmp(a, b, na) != 0)
 		return err_set(err, RC_INVALID,
 			       "the key of '%s' does not belong to its certificate", name);
 	return RC_OK;

@@ -319,7 +319,7 @@ static void print_scalar(const struct json *j, struct sbuf *out, unsigned indent
 	if (!s) {
 		js_print(j, out, true);
 		sbuf_addc(out, '\n');
-	} else if (is_block_text(s)) {
+	} else if (indent && is_block_text(s)) { /* at the margin, "---" would end the document */
 		print_block_text(s, out, indent);
 	} else {
 		if (is_plain_safe(s))
