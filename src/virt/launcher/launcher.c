@@ -8,7 +8,29 @@
 #include "virt/launcher/launcher_int.h"
 #include "virt/launcher/move_int.h"
 
+static const usec_t IDLE_TIMEOUT = 600 * USEC_PER_SEC;
 static const usec_t NO_TIME = 1; /* realtime 0 would read as "unset" */
+
+static void on_idle(void *arg)
+{
+	struct launcher *l = arg;
+
+	log_info("no VM and no client for a while: ending");
+	loop_quit(l->loop, 0);
+}
+
+/* What is worth knowing stands in exit.json and vm.json: the next launcher here would say the same. */
+void launcher_check_idle(struct launcher *l)
+{
+	bool idle = !vm_is_alive(l) && ipc_server_clients(l->server) == 0;
+	struct err err = {0};
+
+	if (!idle)
+		l->idle_timer = ev_src_free(l->idle_timer);
+	else if (!l->idle_timer &&
+		 ev_timer_after(l->loop, &l->idle_timer, IDLE_TIMEOUT, on_idle, l, &err))
+		log_warn("this launcher will not end by itself: %s", err.msg);
+}
 
 enum rc launcher_new(struct launcher **out, struct loop *loop, const struct launcher_config *config,
 		     struct err *err)
@@ -38,6 +60,7 @@ enum rc launcher_new(struct launcher **out, struct loop *loop, const struct laun
 	if (rc)
 		return rc;
 	vm_adopt(l);
+	launcher_check_idle(l);
 	*out = STEAL(l);
 	return RC_OK;
 }
@@ -57,7 +80,7 @@ struct launcher *launcher_free(struct launcher *l)
 	console_free(l);
 	struct ev_src **sources[] = {&l->reaper_io,   &l->qmp_retry,  &l->start_deadline,
 				     &l->grace_timer, &l->kill_timer, &l->log_timer,
-				     &l->exit_defer};
+				     &l->exit_defer,  &l->idle_timer};
 
 	for (size_t i = 0; i < ARRAY_SIZE(sources); i++)
 		*sources[i] = ev_src_free(*sources[i]);

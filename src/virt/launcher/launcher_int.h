@@ -77,10 +77,13 @@ struct launcher {
 	struct ev_src *log_timer;
 	int serial_log_fd;
 	struct move *move; /* the last or current migration; NULL: none so far */
-	struct ev_src *exit_defer;
+	struct ev_src *exit_defer, *idle_timer;
 	struct list waiting; /* requests, until an adopted VM's state is known (methods.c) */
 	unsigned n_waiting;
 };
+
+/* launcher.c: nothing to look after and nobody to tell: after a while the launcher ends. */
+void launcher_check_idle(struct launcher *l);
 
 /* vm.c: life of the VM */
 void vm_move(struct launcher *l, enum vm_event e, const char *reason);

@@ -302,4 +302,10 @@ static void on_request(struct ipc_call *call, const char *name, const struct jso
 		m->fn(arg, call, params, fds);
 }
 
-const struct ipc_server_ops launcher_methods = {.on_request = on_request};
+static void on_clients(size_t n, void *arg)
+{
+	(void)n;
+	launcher_check_idle(arg);
+}
+
+const struct ipc_server_ops launcher_methods = {.on_request = on_request, .on_clients = on_clients};

@@ -130,6 +130,7 @@ static void on_reaper_gone(uint32_t revents, void *arg)
 	vm_fail_waiting(l, RC_CLOSED, "QEMU has ended");
 	console_free(l);
 	vm_move(l, VME_EXITS, reason);
+	launcher_check_idle(l);
 	methods_go_on(l);
 }
 
