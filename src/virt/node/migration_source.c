@@ -722,11 +722,13 @@ static bool is_over(const struct mig_source *m)
 	return m->state == SRC_GIVEN || m->state == SRC_FAILED || m->state == SRC_LOST;
 }
 
+/* Also a move that an agent before us had begun to prepare (its start is written) and of which the launcher
+ * knows nothing: it begins again. */
 static bool is_due(const struct vm *vm, const VirtualMachineInstanceMigrationState *s)
 {
 	return s && s->migrationUid && s->targetNodeAddress && !vm->is_target && !vm->is_source_done &&
 	       vm->has_answered && (vm->state == VM_RUNNING || vm->state == VM_PAUSED) &&
-	       vm->stop_grace < 0 && str_eq(s->sourceNode, vm->host->cfg.node_name) && !s->startTimestamp &&
+	       vm->stop_grace < 0 && str_eq(s->sourceNode, vm->host->cfg.node_name) &&
 	       !API_GET(s, failed, false) && !API_GET(s, completed, false);
 }
 

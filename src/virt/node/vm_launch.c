@@ -282,10 +282,10 @@ static void on_query(const struct ipc_reply *r, void *arg)
 		vm_log_failed(vm, "the launcher does not tell its state", r->message);
 		return; /* the connection ends, and is made again */
 	}
-	vm->has_answered = true;
 	enum vm_state was = vm_state_parse(js_get_str(r->result, "state"));
 
 	if (was == VM_NONE && vm->is_starting) {
+		vm->has_answered = true;
 		if (vm->is_adopting) {
 			started(vm, RC_NOT_FOUND, NULL, NULL);
 			return;
@@ -299,6 +299,7 @@ static void on_query(const struct ipc_reply *r, void *arg)
 		mig_source_event(vm, "migration", js_get(r->result, "migration"));
 		mig_target_event(vm, "migration", js_get(r->result, "migration"));
 	}
+	vm->has_answered = true; /* a move that was under way is known by now */
 	if (was != VM_GONE)
 		started(vm, RC_OK, NULL, NULL);
 	vm_kick(vm);
