@@ -41,10 +41,9 @@ enum mode { MODE_RECORD, MODE_FORWARD };
 struct tap_counter;
 
 struct capture {
-	int in;	     /* frames that leave by dev */
-	int out;     /* to out_dev */
-	int back;    /* to dev itself */
-	int wake_fd; /* eventfd: is_ending or must_resend */
+	int fd; /* sees frames that leave by dev, and sends: what it sends it does not see */
+	int to_out, to_dev; /* link indexes */
+	int wake_fd;	    /* eventfd: is_ending or must_resend */
 	pthread_t thread;
 	bool has_thread;
 	pthread_mutex_t lock; /* everything below */
@@ -156,53 +155,28 @@ static enum rc filter_set(int fd, struct net_mac mac, struct err *err)
 	return RC_OK;
 }
 
-static enum rc packet_socket(const char *dev, int index, uint16_t proto, int *out, struct err *err)
+static enum rc socket_open(struct capture *c, const struct net_capture_config *cfg, struct err *err)
 {
-	struct sockaddr_ll a = {
-		.sll_family = AF_PACKET, .sll_protocol = htons(proto), .sll_ifindex = index};
-	int one = 1;
-	CLEANUP(fd_closep)
-	int s = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int one = 1, bytes = SOCKET_BYTES;
+	struct sockaddr_ll a = {.sll_family = AF_PACKET,
+				.sll_protocol = htons(ETH_P_ALL),
+				.sll_ifindex = c->to_dev};
 
-	if (s < 0)
+	c->fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (c->fd < 0)
 		return err_set_sys(err, errno, "cannot open a packet socket");
-	if (setsockopt(s, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof(one)) < 0)
-		return err_set_sys(err, errno, "cannot keep virtio-net headers");
-	if (proto == 0 && bind(s, (struct sockaddr *)&a, sizeof(a)) < 0)
-		return err_set_sys(err, errno, "cannot bind to '%s'", dev);
-	*out = STEAL_FD(s);
-	return RC_OK;
-}
 
-static enum rc sender_open(struct net *n, const char *dev, int *out, struct err *err)
-{
-	int index = 0;
-	enum rc rc = net_ifindex(n, dev, &index, err);
+	enum rc rc = filter_set(c->fd, cfg->dest, err);
 
-	return rc ? rc : packet_socket(dev, index, 0, out, err);
-}
-
-static enum rc receiver_open(struct net *n, const struct net_capture_config *cfg, int *out,
-			     struct err *err)
-{
-	int index = 0, one = 1, bytes = SOCKET_BYTES;
-	enum rc rc = net_ifindex(n, cfg->dev, &index, err);
-
-	if (!rc)
-		rc = packet_socket(cfg->dev, index, ETH_P_ALL, out, err);
-	if (!rc)
-		rc = filter_set(*out, cfg->dest, err);
 	if (rc)
 		return rc;
-
-	struct sockaddr_ll a = {
-		.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = index};
-
-	if (setsockopt(*out, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof(one)) < 0 ||
-	    setsockopt(*out, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)) < 0)
+	if (setsockopt(c->fd, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof(one)) < 0 ||
+	    setsockopt(c->fd, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof(one)) < 0 ||
+	    setsockopt(c->fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)) < 0 ||
+	    setsockopt(c->fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) < 0)
 		return err_set_sys(err, errno, "cannot set up capturing on '%s'", cfg->dev);
 	/* Bound last: nothing gets in before the filter is there. */
-	if (bind(*out, (struct sockaddr *)&a, sizeof(a)) < 0)
+	if (bind(c->fd, (struct sockaddr *)&a, sizeof(a)) < 0)
 		return err_set_sys(err, errno, "cannot capture on '%s'", cfg->dev);
 	return RC_OK;
 }
@@ -222,9 +196,12 @@ static usec_t frame_time(struct msghdr *m)
 	return (usec_t)t.tv_sec * USEC_PER_SEC + (usec_t)t.tv_nsec / 1000;
 }
 
-static void send_frame(struct capture *c, int fd, const void *bytes, size_t n)
+static void send_frame(struct capture *c, int index, const void *bytes, size_t n)
 {
-	if (send(fd, bytes, n, MSG_NOSIGNAL) == (ssize_t)n)
+	struct sockaddr_ll a = {
+		.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = index};
+
+	if (sendto(c->fd, bytes, n, MSG_NOSIGNAL, (struct sockaddr *)&a, sizeof(a)) == (ssize_t)n)
 		c->stats.n_forwarded++;
 	else
 		c->stats.n_failed++;
@@ -239,7 +216,7 @@ static bool take_one(struct capture *c, bool may_send)
 			   .msg_iovlen = 1,
 			   .msg_control = control,
 			   .msg_controllen = sizeof(control)};
-	ssize_t n = recvmsg(c->in, &m, 0);
+	ssize_t n = recvmsg(c->fd, &m, 0);
 
 	if (n < 0)
 		return false;
@@ -250,12 +227,12 @@ static bool take_one(struct capture *c, bool may_send)
 	/* Kept in both modes: a hand-over may still be given up. */
 	ring_put(c, c->frame, (size_t)n, when);
 	if (may_send && c->mode == MODE_FORWARD)
-		send_frame(c, c->out, c->frame, (size_t)n);
+		send_frame(c, c->to_out, c->frame, (size_t)n);
 	return true;
 }
 
 /* Lock held. */
-static void send_since(struct capture *c, int fd, usec_t since, uint64_t from)
+static void send_since(struct capture *c, int index, usec_t since, uint64_t from)
 {
 	uint64_t number = c->stats.n_seen - c->n_frames;
 	size_t at = c->head;
@@ -264,7 +241,7 @@ static void send_since(struct capture *c, int fd, usec_t since, uint64_t from)
 		const struct frame *f = frame_at(c, at);
 
 		if (f->when >= since || number >= from)
-			send_frame(c, fd, f->bytes, f->n);
+			send_frame(c, index, f->bytes, f->n);
 	}
 }
 
@@ -273,7 +250,7 @@ static void resend(struct capture *c)
 {
 	while (take_one(c, false))
 		;
-	send_since(c, c->out, c->since, c->from);
+	send_since(c, c->to_out, c->since, c->from);
 	c->must_resend = false;
 }
 
@@ -416,20 +393,22 @@ static bool backlog_count(struct tap_counter *t, uint64_t n_captured, uint64_t *
 	return true;
 }
 
+static struct capture *capture_destroy(struct capture *c);
+
 static void *capture_thread(void *arg)
 {
 	struct capture *c = arg;
-	struct pollfd p[2] = {{.fd = c->in, .events = POLLIN},
+	struct pollfd p[2] = {{.fd = c->fd, .events = POLLIN},
 			      {.fd = c->wake_fd, .events = POLLIN}};
 	bool goes_on = true;
 	uint64_t n;
 
 	while (goes_on) {
 		/* No deadline: the thread's work is to wait, and wake_fd ends it. */
-		if (poll(p, 2, -1) < 0 && errno != EINTR)
-			return NULL;
-		if (p[1].revents && read(c->wake_fd, &n, sizeof(n)) < 0 && errno != EINTR)
-			return NULL;
+		if (poll(p, 2, -1) < 0)
+			continue; /* EINTR; nothing else can happen to two descriptors of our own */
+		if (p[1].revents && read(c->wake_fd, &n, sizeof(n)) < 0)
+			continue;
 		pthread_mutex_lock(&c->lock);
 		if (c->must_resend)
 			resend(c);
@@ -440,6 +419,7 @@ static void *capture_thread(void *arg)
 		goes_on = !c->is_ending;
 		pthread_mutex_unlock(&c->lock);
 	}
+	capture_destroy(c);
 	return NULL;
 }
 
@@ -472,7 +452,7 @@ enum rc net_capture_start(struct capture **out, const struct net_capture_config 
 
 	if (!c)
 		return err_set(err, RC_NOMEM, "no memory for capturing");
-	c->in = c->out = c->back = c->wake_fd = -1;
+	c->fd = c->wake_fd = -1;
 	c->from = UINT64_MAX;
 	pthread_mutex_init(&c->lock, NULL);
 	c->size = MAX(cfg->ring_bytes ? cfg->ring_bytes : RING_DEFAULT, 4 * FRAME_MAX) & ~(size_t)7;
@@ -483,11 +463,11 @@ enum rc net_capture_start(struct capture **out, const struct net_capture_config 
 	if (!rc)
 		rc = net_open(&n, -1, err);
 	if (!rc)
-		rc = sender_open(n, cfg->out_dev, &c->out, err);
+		rc = net_ifindex(n, cfg->out_dev, &c->to_out, err);
 	if (!rc)
-		rc = sender_open(n, cfg->dev, &c->back, err);
+		rc = net_ifindex(n, cfg->dev, &c->to_dev, err);
 	if (!rc)
-		rc = receiver_open(n, cfg, &c->in, err);
+		rc = socket_open(c, cfg, err);
 	if (rc)
 		return rc;
 	if (cfg->tap) {
@@ -555,7 +535,7 @@ enum rc net_capture_replay(struct capture *c, usec_t since, struct err *err)
 
 	enum rc rc = reached_back(c, since, err);
 
-	send_since(c, c->back, since, c->from);
+	send_since(c, c->to_dev, since, c->from);
 	pthread_mutex_unlock(&c->lock);
 	return rc;
 }
@@ -566,32 +546,41 @@ void net_capture_stats(struct capture *c, struct net_capture_stats *out)
 	socklen_t n = sizeof(s);
 
 	pthread_mutex_lock(&c->lock);
-	if (getsockopt(c->in, SOL_PACKET, PACKET_STATISTICS, &s, &n) == 0)
+	if (getsockopt(c->fd, SOL_PACKET, PACKET_STATISTICS, &s, &n) == 0)
 		c->stats.n_overrun += s.tp_drops; /* reading resets the kernel's counter */
 	c->stats.oldest = c->n_frames == 0 ? 0 : frame_at(c, c->head)->when;
 	*out = c->stats;
 	pthread_mutex_unlock(&c->lock);
 }
 
-struct capture *net_capture_free(struct capture *c)
+static struct capture *capture_destroy(struct capture *c)
 {
-	if (!c)
-		return NULL;
-	if (c->has_thread) {
-		pthread_mutex_lock(&c->lock);
-		c->is_ending = true;
-		pthread_mutex_unlock(&c->lock);
-		wake(c);
-		pthread_join(c->thread, NULL);
-	}
-	fd_close(c->in);
-	fd_close(c->out);
-	fd_close(c->back);
+	fd_close(c->fd);
 	fd_close(c->wake_fd);
 	pthread_mutex_destroy(&c->lock);
 	tap_counter_free(c->tap);
 	mem_free(c->ring);
 	return mem_free(c);
+}
+
+/* Closing a packet socket waits for the kernel's readers, some 20 ms each: the thread does it. */
+struct capture *net_capture_free(struct capture *c)
+{
+	if (!c)
+		return NULL;
+	if (!c->has_thread)
+		return capture_destroy(c);
+
+	pthread_t thread = c->thread;
+
+	pthread_mutex_lock(&c->lock);
+	c->is_ending = true;
+	c->must_resend = false;
+	c->mode = MODE_RECORD; /* nothing is sent any more once this returns */
+	wake(c);
+	pthread_mutex_unlock(&c->lock);
+	pthread_detach(thread);
+	return NULL;
 }
 
 enum rc net_frame_send(int ns_fd, const char *dev, const void *frame, size_t len, unsigned n,

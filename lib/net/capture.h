@@ -49,7 +49,8 @@ MUST_CHECK enum rc net_capture_forward(struct capture *c, usec_t since, uint64_t
  * `since`. Stops forwarding. */
 MUST_CHECK enum rc net_capture_replay(struct capture *c, usec_t since, struct err *err);
 void net_capture_stats(struct capture *c, struct net_capture_stats *out);
-struct capture *net_capture_free(struct capture *c); /* joins the thread */
+/* Nothing is sent any more when it returns; the thread closes what is open and ends by itself. */
+struct capture *net_capture_free(struct capture *c);
 DEFINE_CLEANUP(struct capture *, net_capture_free);
 
 /* One whole Ethernet frame, out of dev, n times. */
