@@ -12,7 +12,8 @@
  *     poweroff | reboot | panic
  *
  * Kernel arguments: tiny.heartbeat=1 prints a line a second on the console instead of a shell;
- * tiny.ip=A.B.C.D/N,GW sets a fixed address instead of DHCP.
+ * tiny.ip=A.B.C.D/N,GW sets a fixed address instead of DHCP; tiny.nopower=1 ignores the power button,
+ * which otherwise powers off at once.
  *
  * The integrity rule: every page of the verify area and every block of the disk carries its own
  * number, a generation and a checksum; a reader that finds anything else counts a bad one and prints
@@ -21,6 +22,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/input.h>
 #include <net/if.h>
 #include <net/route.h>
 #include <netinet/in.h>
@@ -530,6 +532,40 @@ static void on_child(int sig)
 	(void)sig;
 }
 
+/* The ACPI power button: how a machine asks its guest to shut down.  -1: there is none.  By its name: a
+ * keyboard has a power key as well. */
+static int open_button(void)
+{
+	const char *ignored = kernel_arg("tiny.nopower=");
+	char path[40], name[64];
+
+	for (int i = 0; i < 8 && !(ignored && *ignored == '1'); i++) {
+		snprintf(path, sizeof(path), "/dev/input/event%d", i);
+		int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+		memset(name, 0, sizeof(name));
+		if (fd >= 0 && ioctl(fd, EVIOCGNAME(sizeof(name) - 1), name) >= 0 &&
+		    strcmp(name, "Power Button") == 0)
+			return fd;
+		if (fd >= 0)
+			close(fd);
+	}
+	return -1;
+}
+
+static void on_button(int fd)
+{
+	struct input_event e;
+
+	while (read(fd, &e, sizeof(e)) == sizeof(e))
+		if (e.type == EV_KEY && e.code == KEY_POWER && e.value) {
+			printf("tiny: power button\n");
+			fflush(stdout);
+			sync();
+			reboot(RB_POWER_OFF);
+		}
+}
+
 int main(void)
 {
 	mount("none", "/proc", "proc", 0, NULL);
@@ -560,7 +596,8 @@ int main(void)
 	fds[0] = (struct pollfd){listen_on(SOCK_STREAM, ECHO_PORT), POLLIN, 0};
 	fds[1] = (struct pollfd){listen_on(SOCK_STREAM, COMMAND_PORT), POLLIN, 0};
 	fds[2] = (struct pollfd){udp, POLLIN, 0};
-	n_fds = 3;
+	fds[3] = (struct pollfd){open_button(), POLLIN, 0};
+	n_fds = 4;
 	for (;;) {
 		if (poll(fds, (nfds_t)n_fds, 1000) < 0)
 			continue;
@@ -570,7 +607,9 @@ int main(void)
 			accept_on(fds[1].fd, true);
 		if (fds[2].revents)
 			echo_udp(udp);
-		for (int i = 3; i < n_fds; i++)
+		if (fds[3].revents)
+			on_button(fds[3].fd);
+		for (int i = 4; i < n_fds; i++)
 			if (fds[i].revents && !serve(i)) {
 				close(fds[i].fd);
 				n_fds--;

@@ -11,7 +11,9 @@
 #include "base/try.h"
 
 #define TAINT_NOT_READY "node.kubernetes.io/not-ready"
-#define TAINT_CORDON	"node.kubernetes.io/unschedulable"
+/* The node's agent says by it that it is at work: it comes back with the agent, so waiting helps. */
+#define LABEL_AT_WORK "kubevirt.io/schedulable"
+#define TAINT_CORDON  "node.kubernetes.io/unschedulable"
 
 /* ---- resources ---- */
 
@@ -335,17 +337,24 @@ static enum rc check_affinity(const struct sched_node *n, const Pod *pod, struct
 {
 	static const char text[] = "node(s) didn't match Pod's node affinity/selector";
 	const struct api_map *sel = &pod->spec.nodeSelector;
-	char detail[256];
+	char detail[256], passing[256] = "";
 
 	for (size_t i = 0; i < sel->n; i++) {
 		const char *has = api_label(&n->node->metadata, sel->items[i].key);
+		bool is_passing = str_eq(sel->items[i].key, LABEL_AT_WORK);
 
 		if (str_eq(has, sel->items[i].value))
 			continue;
-		snprintf(detail, sizeof(detail), "needs label %s=%s, the node has %s%s%s",
-			 sel->items[i].key, sel->items[i].value, has ? "'" : "", has ? has : "none",
-			 has ? "'" : "");
+		snprintf(is_passing ? passing : detail, sizeof(detail),
+			 "needs label %s=%s, the node has %s%s%s", sel->items[i].key,
+			 sel->items[i].value, has ? "'" : "", has ? has : "none", has ? "'" : "");
+		if (is_passing)
+			continue;
 		refuse(v, "NodeAffinity", true, text, detail);
+		return RC_OK;
+	}
+	if (*passing) {
+		refuse(v, "NodeAffinity", false, text, passing);
 		return RC_OK;
 	}
 	const NodeAffinity *na = node_affinity(pod);

@@ -1,6 +1,7 @@
 """VMs move; their clients notice the pause and nothing else; every move ends and says why."""
 import json
 import os
+import signal
 import time
 
 import ferrytest as ft
@@ -102,6 +103,30 @@ def test_a_move_that_no_wait_can_help_fails_at_once_with_a_reason_per_node(clust
     assert vmi["status"]["phase"] == "Running" and len(vmi["status"]["activePods"]) == 1
 
 
+def test_a_move_to_a_cpu_that_is_not_there_fails_at_once(cluster, make_vm):
+    """The other node loses what it says of its CPU; its agent says it again when it starts."""
+    make_vm("nocpu")
+    api = cluster.api
+    to = other(node_of(api, "nocpu"))
+    labels = api.get("Node", to)["metadata"]["labels"]
+    gone = {k: None for k in labels if k.startswith(("cpu-", "host-model-"))}
+    assert gone
+    api.patch("Node", to, {"metadata": {"labels": gone}})
+    try:
+        t = time.monotonic()
+        obj, _ = ft.move(api, "nocpu", timeout=20)
+        assert time.monotonic() - t < 1.5
+        assert obj["status"]["phase"] == "Failed"
+        text = json.dumps(obj["status"])
+        assert to in text and "cpu" in text.lower(), text
+    finally:
+        os.kill(cluster.pid(to), signal.SIGTERM)
+        api.wait("Node", to, lambda n: set(gone) <= set(n["metadata"]["labels"]), 20)
+        api.wait("Node", to, lambda n: n["metadata"]["labels"].get("kubevirt.io/schedulable") == "true", 20)
+    obj, _ = ft.move(api, "nocpu")
+    assert obj["status"]["phase"] == "Succeeded", obj["status"]
+
+
 def test_cancel_in_every_phase_leaves_the_guest_where_it_was(cluster, make_vm):
     address = make_vm("cancel", memory="512Mi")
     api = cluster.api
@@ -138,7 +163,6 @@ def test_the_target_qemu_dies_and_the_source_goes_on(cluster, make_vm):
     source = node_of(api, "tdies")
     made = api.create(ft.migration("tdies-1", "tdies"))
     api.wait("VirtualMachineInstanceMigration", "tdies-1", lambda v: ft.phase(v) == "Running", 30)
-    import signal
     for pid in qemu_pids(cluster, "tdies").get(other(source), []):
         os.kill(pid, signal.SIGKILL)
     obj = api.wait("VirtualMachineInstanceMigration", "tdies-1", lambda v: ft.phase(v) in ft.FINAL, 60)

@@ -347,7 +347,11 @@ def descendants(pid):
 
 
 def comm(pid):
+    """The program's name; "" when it has ended (also when nobody has reaped it yet)."""
     with contextlib.suppress(OSError):
+        with open(f"/proc/{pid}/stat") as f:
+            if f.read().rsplit(")", 1)[1].split()[0] == "Z":
+                return ""
         with open(f"/proc/{pid}/comm") as f:
             return f.read().strip()
     return ""
