@@ -49,6 +49,7 @@ struct nodereg {
 	unsigned next_segment;
 	bool is_registered;
 	bool is_ready, wants_status;
+	bool is_judged; /* until then nothing is said: an agent that restarts changes nothing */
 	char *reason, *message;
 	bool is_stopping;
 	void (*stopped)(void *arg);
@@ -78,7 +79,8 @@ static enum rc fill_labels(const struct nodereg *r, struct json *labels)
 	TRY(set(labels, "kubernetes.io/hostname", r->name));
 	TRY(set(labels, "kubernetes.io/arch", strcmp(u.machine, "x86_64") == 0 ? "amd64" : u.machine));
 	TRY(set(labels, "kubernetes.io/os", "linux"));
-	TRY(set(labels, "kubevirt.io/schedulable", r->is_ready ? "true" : "false"));
+	if (r->is_judged || !r->node)
+		TRY(set(labels, "kubevirt.io/schedulable", r->is_ready ? "true" : "false"));
 	for (size_t i = 0; i < r->labels.n; i++)
 		TRY(set(labels, r->labels.items[i].key, r->labels.items[i].value));
 	return RC_OK;
@@ -447,7 +449,7 @@ static void write_status(struct nodereg *r)
 	struct err err = {0};
 
 	r->wants_status = r->call != NULL || !r->is_registered;
-	if (r->wants_status || r->is_stopping)
+	if (r->wants_status || r->is_stopping || !r->is_judged)
 		return;
 	r->timer = ev_src_free(r->timer);
 	body = status_patch(r);
@@ -458,8 +460,9 @@ static void write_status(struct nodereg *r)
 
 void nodereg_set_ready(struct nodereg *r, bool is_ready, const char *reason, const char *message)
 {
-	bool changed = r->is_ready != is_ready || !str_eq(r->reason, reason);
+	bool changed = !r->is_judged || r->is_ready != is_ready || !str_eq(r->reason, reason);
 
+	r->is_judged = true;
 	r->is_ready = is_ready;
 	ignore_rc(api_set_str(&r->reason, reason));
 	ignore_rc(api_set_str(&r->message, message));

@@ -18,6 +18,7 @@
 #define PERMISSION_RETRY (50 * USEC_PER_MSEC)
 #define PERMISSION_RETRY_MAX (2 * USEC_PER_SEC)
 #define FORWARD_FOR (5 * USEC_PER_SEC) /* frames are sent on until every node must know the new place */
+#define UNKNOWN_FOR (30 * USEC_PER_SEC)
 #define WATCH_EVERY (1 * USEC_PER_SEC)
 #define DEFAULT_PER_GB 150
 #define DEFAULT_PROGRESS_SECONDS 150
@@ -44,6 +45,7 @@ struct mig_source {
 	struct http_slot *http;
 	struct ev_src *timer;
 	usec_t backoff;
+	usec_t unknown_since; /* the target's agent does not know the move */
 	struct ev_src *watch;
 	int64_t best_left;
 	usec_t best_at;
@@ -596,8 +598,13 @@ static void on_permission(const struct http_result *r, void *arg)
 	}
 	status_text(r, why, sizeof(why));
 	/* A clear no is final; silence and "later" are asked again, for as long as it takes: the guest
-	 * stands still, but never runs twice. */
-	if (!r->rc && (r->status == 409 || r->status == 404 || r->status == 403)) {
+	 * stands still, but never runs twice.  An agent that does not know the move may just have started. */
+	usec_t now = loop_now(m->host->cfg.loop);
+	bool unknown = !r->rc && r->status == 404;
+
+	m->unknown_since = !unknown ? 0 : m->unknown_since ? m->unknown_since : now;
+	if (!r->rc && (r->status == 409 || r->status == 403 ||
+		       (unknown && now - m->unknown_since > UNKNOWN_FOR))) {
 		lost(m, why);
 		return;
 	}

@@ -288,15 +288,6 @@ static enum rc begin(struct mig_target *t, const VirtualMachineInstanceMigration
 	return run(t, open_work, opened, NULL, err);
 }
 
-/* An agent that restarted in the middle: the key is gone, the permission can still come. */
-static void take_up_again(struct mig_target *t, const char *phase)
-{
-	step(t, DSTEV_LISTENS);
-	step(t, DSTEV_KEY);
-	t->is_open = true;
-	(void)phase;
-}
-
 static struct mig_target *target_new(struct vm *vm, const VirtualMachineInstanceMigrationState *s)
 {
 	struct mig_target *t = mem_alloc(sizeof(*t));
@@ -340,6 +331,68 @@ void mig_target_kick(struct vm *vm)
 		failed(vm->target, err.msg);
 }
 
+/* The rules of the firewall are still in the kernel; only what lives in this process is made again. */
+static enum rc reopen_work(struct dst_job *j)
+{
+	struct mig_target *t = j->t;
+
+	TRY(net_ns_open(j->netns_dir, j->ns_name, &t->net.ns_fd, &j->err));
+	return t->net.has_net ? vmnet_target_open(&t->net.handover, &t->net.cfg, &j->err) : RC_OK;
+}
+
+static void reopened(struct mig_target *t, enum rc rc, const char *why)
+{
+	if (rc)
+		log_warn("move %s: its network is not as it was: %s", t->uid, why);
+	vm_kick(t->vm);
+}
+
+/* An agent that restarted in the middle: the key is gone, but the permission can still come, or has been
+ * used already. */
+static void take_up_again(struct vm *vm, const struct json *data)
+{
+	const VirtualMachineInstanceMigrationState *s = mig_state(vm);
+	const char *phase = js_get_str(data, "phase");
+	const Handover *h;
+	struct mig_target *t;
+	struct in_addr peer;
+	uint16_t port;
+	struct err err;
+
+	if (!vm->is_target || !s || !str_eq(s->migrationUid, vm->migration_uid) ||
+	    !str_eq(js_get_str(data, "migrationUid"), s->migrationUid) ||
+	    !str_eq(s->targetNode, vm->host->cfg.node_name) || API_GET(s, failed, false) ||
+	    API_GET(s, completed, false))
+		return;
+	t = target_new(vm, s);
+	if (!t)
+		return;
+	if (mig_node_address(vm->host, s->sourceNode, &peer, &port, NULL) ||
+	    mig_net_init(vm, peer, &t->net, NULL)) {
+		target_destroy(t);
+		return;
+	}
+	vm->target = t;
+	h = mig_handover(vm, t->uid);
+	t->epoch = js_get_int(data, "epoch", -1) > 0 ? js_get_int(data, "epoch", -1) :
+		   h				     ? API_GET(&h->spec, epoch, 0) :
+						       0;
+	t->is_open = true;
+	log_info("move %s: found again in phase %s", t->uid, phase ? phase : "");
+	step(t, DSTEV_BEGIN);
+	step(t, DSTEV_LISTENS);
+	step(t, DSTEV_KEY);
+	if (str_eq(phase, "resumed")) {
+		t->resume_at = (usec_t)js_get_int(data, "resumeAt", 0);
+		vm->is_target = false;
+		vm->epoch = t->epoch;
+		step(t, DSTEV_PERMISSION);
+		step(t, DSTEV_RESUMED);
+	}
+	if (run(t, reopen_work, reopened, NULL, &err))
+		log_warn("move %s: %s", t->uid, err.msg);
+}
+
 void mig_target_event(struct vm *vm, const char *name, const struct json *data)
 {
 	struct mig_target *t = vm->target;
@@ -347,22 +400,11 @@ void mig_target_event(struct vm *vm, const char *name, const struct json *data)
 
 	if (strcmp(name, "migration") != 0 || !str_eq(js_get_str(data, "role"), "target"))
 		return;
-	if (!t) {
-		const VirtualMachineInstanceMigrationState *s = mig_state(vm);
-		struct in_addr peer;
-		uint16_t port;
-
-		/* Found by a new agent: the launcher listens already. */
-		if (!vm->is_target || !is_due(vm, s) ||
-		    !str_eq(js_get_str(data, "migrationUid"), s->migrationUid))
-			return;
-		t = vm->target = target_new(vm, s);
-		if (!t || mig_node_address(vm->host, s->sourceNode, &peer, &port, NULL) ||
-		    mig_net_init(vm, peer, &t->net, NULL))
-			return;
-		step(t, DSTEV_BEGIN);
-		take_up_again(t, phase);
-	}
+	if (!t)
+		take_up_again(vm, data);
+	t = vm->target;
+	if (!t || !str_eq(js_get_str(data, "migrationUid"), t->uid))
+		return;
 	if (str_eq(phase, "failed") && t->state < DST_PERMITTED) {
 		const char *why = js_get_str(js_get(data, "failure"), "message");
 
@@ -432,9 +474,13 @@ static void take_permission(struct mig_target *t, const struct json *body, mig_a
 		fn(RC_OK, NULL, js_pack("{s:I}", "resumeAt", (int64_t)t->resume_at), arg);
 		return;
 	}
-	if (t->answer || (t->state != DST_KEYED && t->state != DST_PERMITTED)) {
-		fn(t->answer ? RC_BUSY : RC_CONFLICT,
-		   t->failure ? t->failure : "the target is not ready for the guest", NULL, arg);
+	if (t->state == DST_FAILED) { /* the one clear no */
+		fn(RC_CONFLICT, t->failure ? t->failure : "the target has failed", NULL, arg);
+		return;
+	}
+	if (t->answer || (t->state != DST_KEYED && t->state != DST_PERMITTED) ||
+	    (t->net.has_net && !t->net.handover)) {
+		fn(RC_BUSY, "the target is not ready for the guest yet", NULL, arg);
 		return;
 	}
 	if (epoch <= 0 || (h && API_GET(&h->spec, epoch, 0) != epoch)) {

@@ -342,10 +342,16 @@ static void connect_later(struct vm *vm, const struct err *why)
 	usec_t now = loop_now(vm->host->cfg.loop);
 	struct err err = {0};
 
-	if (now >= vm->connect_until) {
+	if (now >= vm->connect_until && vm->is_starting) {
 		err_copy(&err, why);
 		fail_start(vm, "its launcher cannot be reached", &err);
 		return;
+	}
+	if (now >= vm->connect_until) { /* its guest runs: this goes on, with another launcher */
+		vm_log_failed(vm, "its launcher cannot be reached, going on trying", why->msg);
+		vm->connect_until = now + CONNECT_DEADLINE;
+		if (!vm->launcher_pid && spawn_launcher(vm, &err))
+			vm_log_failed(vm, "cannot start a new launcher", err.msg);
 	}
 	vm->connect_wait = MIN(MAX(vm->connect_wait * 2, CONNECT_WAIT_MIN), CONNECT_WAIT_MAX);
 	if (ev_timer_after(vm->host->cfg.loop, &vm->connect_timer, vm->connect_wait, on_connect_timer, vm,
