@@ -491,10 +491,16 @@ static void map_claim_to_volume(const struct view *v, const struct kobj *obj, ct
 				void *ctx)
 {
 	const Claim *pvc = kobj_typed(obj);
+	char name[64];
 
 	(void)v;
-	if (!str_is_empty(pvc->spec.volumeName))
+	if (!str_is_empty(pvc->spec.volumeName)) {
 		emit(ctx, NULL, pvc->spec.volumeName);
+		return;
+	}
+	/* Provisioned, but the claim went before it was told. */
+	(void)snprintf(name, sizeof(name), "pvc-%s", kobj_uid(obj));
+	emit(ctx, NULL, name);
 }
 
 static const struct ctl_map claim_maps[] = {

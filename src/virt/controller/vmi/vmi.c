@@ -348,6 +348,14 @@ static enum rc keep(struct vmi_ctx *c)
 	return wait ? plan_requeue_after(c->plan, wait) : write_vmi(c);
 }
 
+static bool has_live_pod(const struct vmi_ctx *c)
+{
+	for (size_t i = 0; i < c->pods.n; i++)
+		if (!kit_pod_is_final(c->pods.all[i]) && !c->pods.all[i]->metadata.deletionTimestamp)
+			return true;
+	return false;
+}
+
 static enum rc sync(struct vmi_ctx *c)
 {
 	const VirtualMachineInstanceStatus *st = &c->vmi->status;
@@ -364,6 +372,9 @@ static enum rc sync(struct vmi_ctx *c)
 	}
 	if (c->pods.current)
 		return keep(c);
+	/* The source's pod is gone, the target's agent has yet to tell whether the guest came over. */
+	if (vmi_is_moving(c->vmi) && has_live_pod(c))
+		return RC_OK;
 	if (st->activePods.n || !str_is_empty(st->nodeName))
 		return pod_lost(c);
 	return start(c);

@@ -201,8 +201,7 @@ static enum rc take_node(struct vmi_ctx *c, const Pod *pod)
 	return RC_OK;
 }
 
-/* A move is under way: the ends of its pods are the node agents' business until it has ended. */
-static bool is_moving(const VirtualMachineInstance *vmi)
+bool vmi_is_moving(const VirtualMachineInstance *vmi)
 {
 	const VirtualMachineInstanceMigrationState *ms = vmi->status.migrationState;
 
@@ -212,7 +211,7 @@ static bool is_moving(const VirtualMachineInstance *vmi)
 
 static enum rc end_with_pod(struct vmi_ctx *c, const Pod *pod)
 {
-	if (is_moving(c->vmi))
+	if (vmi_is_moving(c->vmi))
 		for (size_t i = 0; i < c->pods.n; i++)
 			if (!kit_pod_is_final(c->pods.all[i]))
 				return RC_OK;

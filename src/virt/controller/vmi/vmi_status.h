@@ -25,6 +25,8 @@ MUST_CHECK enum rc vmi_status_common(struct vmi_ctx *c);
 MUST_CHECK enum rc vmi_set_synchronized(struct vmi_ctx *c, const char *reason, const char *fmt, ...)
 	PRINTF_LIKE(3, 4);
 MUST_CHECK enum rc vmi_volume_status(struct vmi_ctx *c, const PersistentVolumeClaim *const *claims);
+/* A move is under way: the ends of its pods are the node agents' business until it has ended. */
+bool vmi_is_moving(const VirtualMachineInstance *vmi);
 /* Is the node's agent silent?  Marked by the node lifecycle controller. */
 bool vmi_node_is_silent(const struct view *v, const char *node);
 
