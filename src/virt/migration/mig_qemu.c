@@ -51,9 +51,8 @@ static enum rc decode_option(const char *key, const struct json *v, struct mig_o
 
 enum rc mig_options_decode(const struct json *j, struct mig_options *out, struct err *err)
 {
-	struct mig_options o = {.downtime_limit_ms = 300,
-				.initial_downtime_ms = 8,
-				.switchover_timeout_ms = 10000};
+	struct mig_options o = {
+		.downtime_limit_ms = 300, .initial_downtime_ms = 8, .switchover_timeout_ms = 10000};
 
 	if (j && !js_is_object(j))
 		return err_set(err, RC_INVALID, "options: must be an object");
