@@ -584,6 +584,14 @@ static void beat_node(struct agent *a)
 			 "conditions", "type", "Ready", "status", "True", "reason", "AgentReady",
 			 "lastHeartbeatTime", now, "lastTransitionTime", "2026-01-01T00:00:00Z",
 			 "addresses", "type", "InternalIP", "address", "172.30.77.11");
+	/* Taken away while it was silent; back with its agent. */
+	CLEANUP(js_unrefp)
+	struct json *label =
+		js_pack("{s:{s:{s:s}}}", "metadata", "labels", LABEL_SCHEDULABLE, "true");
+
+	if (a->has_node)
+		ignore_rc(kube_patch(a->kube, NULL, &api_kind_Node, NULL, name, NULL,
+				     KUBE_PATCH_MERGE, label, on_node, a, NULL)); /* as below */
 	if (!a->has_node)
 		ignore_rc(kube_create(a->kube, NULL, &api_kind_Node, NULL, node, on_node, a, NULL));
 	else
@@ -592,8 +600,8 @@ static void beat_node(struct agent *a)
 				     NULL)); /* both: the next beat tries again */
 	/* its labels too, as the real agent does: kubevirt.io/schedulable was taken away in a long silence */
 	if (a->has_node)
-		ignore_rc(kube_patch(a->kube, NULL, &api_kind_Node, NULL, name, NULL, KUBE_PATCH_MERGE, node,
-				     on_node, a, NULL));
+		ignore_rc(kube_patch(a->kube, NULL, &api_kind_Node, NULL, name, NULL,
+				     KUBE_PATCH_MERGE, node, on_node, a, NULL));
 }
 
 static void on_beat(void *arg)
