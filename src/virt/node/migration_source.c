@@ -784,6 +784,24 @@ void mig_source_make_way(struct vm *vm)
 		log_warn("move %s: %s", m->uid, err.msg);
 }
 
+/* The agent before this one wrote the start and died before QEMU began: the key is spent, the guest is here. */
+static void end_orphan(struct vm *vm, const VirtualMachineInstanceMigrationState *s)
+{
+	if (!s->migrationUid || !s->startTimestamp || vm->is_target || vm->is_source_done ||
+	    !vm->has_answered || (vm->state != VM_RUNNING && vm->state != VM_PAUSED) ||
+	    !str_eq(s->sourceNode, vm->host->cfg.node_name) || API_GET(s, failed, false) ||
+	    API_GET(s, completed, false))
+		return;
+	struct in_addr none = {0};
+
+	vm->source = source_new(vm, s);
+	if (!vm->source)
+		return;
+	/* The way may stand open from before. */
+	vm->source->is_open = mig_net_init(vm, none, &vm->source->net, NULL) == RC_OK;
+	ended(vm->source, "the source's agent was restarted before the move had begun");
+}
+
 void mig_source_kick(struct vm *vm)
 {
 	const VirtualMachineInstanceMigrationState *s = mig_state(vm);
@@ -801,7 +819,8 @@ void mig_source_kick(struct vm *vm)
 		kick_move(vm->source, s);
 		return;
 	}
-	if (!is_due(vm, s))
+	end_orphan(vm, s);
+	if (vm->source || !is_due(vm, s))
 		return;
 	/* A target of an earlier move: that story is over. */
 	if (vm->target)

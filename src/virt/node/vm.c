@@ -435,6 +435,9 @@ void vmhost_adopt(struct vmhost *h, struct podrt_pod *p)
 struct kill_job {
 	struct vm *vm;
 	char *run_dir;
+	struct vm_net_ops net;
+	struct in_addr pod;
+	bool shuts_way; /* a target that did not get the guest: its way through the firewall */
 	enum rc rc;
 	struct err err;
 };
@@ -444,6 +447,8 @@ static void kill_work(void *arg)
 	struct kill_job *j = arg;
 
 	j->rc = vmhost_sweep(j->run_dir, &j->err);
+	if (!j->rc && j->shuts_way)
+		j->rc = j->net.mig_close(j->pod, j->net.arg, &j->err);
 }
 
 /* The launcher has nothing left to look after. */
@@ -508,14 +513,20 @@ void vmhost_cleanup(struct vmhost *h, struct podrt_pod *p)
 		vm->connect_timer = ev_src_free(vm->connect_timer);
 		vm->prep = vm_prep_free(vm->prep);
 	}
-	if (!vm || !j || !j->run_dir || pool_run(h->cfg.loop, kill_work, kill_after, j, &err)) {
+	if (vm && j) {
+		j->vm = vm;
+		j->net = h->cfg.net;
+		j->shuts_way = vm->is_target && vm->address && !net_ip4_parse(vm->address, &j->pod, NULL);
+	}
+	/* On the network's queue: the way is shut before the VM's next move can open it. */
+	if (!vm || !j || !j->run_dir ||
+	    pool_run_ordered(h->cfg.loop, h->cfg.net_queue, kill_work, kill_after, j, &err)) {
 		if (j)
 			mem_free(j->run_dir);
 		mem_free(j);
 		h->cfg.pods->cleaned(p, RC_NOMEM, "out of memory");
 		return;
 	}
-	j->vm = vm;
 	vm->jobs++;
 }
 
