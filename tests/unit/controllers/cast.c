@@ -115,10 +115,10 @@ void cast_pod_runs(struct world *w, const char *pod)
 	CLEANUP(mem_freep)
 	char *text = mem_printf(
 		"{'status':{'phase':'Running','podIP':'%s','startTime':'%s','conditions':["
-		"{'type':'PodScheduled','status':'True'},{'type':'ContainersReady','status':'True'}"
-		","
+		"{'type':'PodScheduled','status':'True'},"
+		"{'type':'ContainersReady','status':'True','lastTransitionTime':'%s'},"
 		"{'type':'Ready','status':'True'}]}}",
-		ip, now);
+		ip, now, now);
 
 	world_patch(w, KPOD, NS, name, text);
 }

@@ -522,6 +522,7 @@ static void a_second_migration_of_one_vmi_is_refused(void **state)
 	assert_true(world_saw(&w,
 			      "FailedMigration: VMI is not eligible for migration because another "
 			      "migration job is in progress."));
+	world_pass(&w, 2 * USEC_PER_SEC);
 	assert_at(&w, KVMIM, "m1", PHASE, "PreparingTarget");
 	world_fini(&w);
 }

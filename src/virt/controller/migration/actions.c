@@ -52,7 +52,7 @@ enum rc mig_act_create_target(struct mig *m)
 		     "migrationRejectedByResourceQuota");
 	if (m->next->status.ferry) /* no longer what it waited for */
 		TRY(api_set_str(&m->next->status.ferry->stage, NULL));
-	if (m->target)
+	if (m->target || mig_vmi_state(m))
 		return RC_OK;
 	TRY(mig_target_pod(m, &pod));
 	TRY(plan_create(m->plan, &api_kind_Pod, pod));

@@ -406,6 +406,20 @@ static bool vmi_is_down(const struct mig *m)
 	return kit_vmi_is_final(m->vmi) || m->vmi->metadata.deletionTimestamp;
 }
 
+/* The VMI carries the move although its own record says less (its write is waiting, or got lost): what was
+ * true is told first, so that a cancel or a failure ends a move that was handed off, not one that was not. */
+static enum mig_event catch_up(const struct mig *m)
+{
+	static const enum mig_event events[] = {
+		[MIG_NEW] = MIG_EV_SEEN,
+		[MIG_PENDING] = MIG_EV_SLOT,
+		[MIG_SCHEDULING] = MIG_EV_POD_READY,
+		[MIG_SCHEDULED] = MIG_EV_HANDOFF,
+	};
+
+	return mig_vmi_state(m) && m->state < ARRAY_SIZE(events) ? events[m->state] : MIG_EV_NONE;
+}
+
 enum rc mig_observe(struct mig *m, enum mig_event *out)
 {
 	*out = MIG_EV_NONE;
@@ -415,6 +429,9 @@ enum rc mig_observe(struct mig *m, enum mig_event *out)
 		*out = fail(m, "Migration failed because vmi does not exist.");
 		return RC_OK;
 	}
+	*out = catch_up(m);
+	if (*out != MIG_EV_NONE)
+		return RC_OK;
 	if (m->state == MIG_RUNNING && mig_vmi_state(m) && is_done(m, mig_vmi_state(m))) {
 		*out = MIG_EV_COMPLETED;
 		return RC_OK;
