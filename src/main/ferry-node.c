@@ -41,23 +41,25 @@
 #include "virt/node/vm.h"
 #include "virt/node/volumes.h"
 
-#define PROBE_DEADLINE (30 * USEC_PER_SEC)
-#define PULL_DEADLINE (30 * 60 * USEC_PER_SEC)
+#define PROBE_DEADLINE	(30 * USEC_PER_SEC)
+#define PULL_DEADLINE	(30 * 60 * USEC_PER_SEC)
 #define IMAGE_BYTES_MAX ((uint64_t)1 << 40)
-#define DEVICES "1000"
+#define DEVICES		"1000"
 
 enum { NET_QUEUE = 1, WORDS_MAX = 32, PREFIX = 16 };
 
-static const char *opt_name, *opt_server, *opt_pki, *opt_state = "/var/lib/ferry", *opt_run = "/run/ferry";
-static const char *opt_shared, *opt_address, *opt_qemu = "/usr/bin/qemu-system-x86_64", *opt_launcher;
+static const char *opt_name, *opt_server, *opt_pki, *opt_state = "/var/lib/ferry",
+						    *opt_run = "/run/ferry";
+static const char *opt_shared, *opt_address, *opt_qemu = "/usr/bin/qemu-system-x86_64",
+					     *opt_launcher;
 static const char *opt_agent_port = "8186", *opt_accel = "auto", *opt_oci_root = "/";
 static const char *opt_insecure, *opt_registries;
 
 struct node {
 	struct daemon *daemon;
 	struct loop *loop;
-	char *ca, *cert, *key, *launcher, *self, *images_dir, *probe_file, *kvm_file, *netns_dir, *dns_dir,
-		*local_dir;
+	char *ca, *cert, *key, *launcher, *self, *images_dir, *probe_file, *kvm_file, *netns_dir,
+		*dns_dir, *local_dir;
 	const char *insecure[WORDS_MAX], *registries[WORDS_MAX];
 	char *insecure_text, *registries_text;
 	struct kvm_verdict kvm;
@@ -251,14 +253,14 @@ static const struct podrt_workload workload = {
 
 /* --- the migration link, as the VM side sees it --- */
 
-static enum rc net_listen(struct in_addr pod, struct in_addr peer, const uint16_t *ports, size_t n, void *arg,
-			  struct err *err)
+static enum rc net_listen(struct in_addr pod, struct in_addr peer, const uint16_t *ports, size_t n,
+			  void *arg, struct err *err)
 {
 	return podnet_mig_listen(((struct node *)arg)->net, pod, peer, ports, n, err);
 }
 
-static enum rc net_connect(struct in_addr pod, struct in_addr peer, const uint16_t *ports, size_t n, void *arg,
-			   struct err *err)
+static enum rc net_connect(struct in_addr pod, struct in_addr peer, const uint16_t *ports, size_t n,
+			   void *arg, struct err *err)
 {
 	return podnet_mig_connect(((struct node *)arg)->net, pod, peer, ports, n, err);
 }
@@ -324,8 +326,8 @@ static enum rc make_vms(struct node *n, struct err *err)
 				   .probe = n->probe,
 				   .accel = n->accel,
 				   .accel_reason = n->kvm.reason,
-				   .net = {net_listen, net_connect, net_close, net_place, n, PODNET_BRIDGE,
-					   PODNET_VXLAN},
+				   .net = {net_listen, net_connect, net_close, net_place, n,
+					   PODNET_BRIDGE, PODNET_VXLAN},
 				   .net_queue = NET_QUEUE,
 				   .mtu = podnet_mtu(n->net),
 				   .underlay = n->underlay,
@@ -549,7 +551,8 @@ static enum rc make_clients(struct node *n, struct err *err)
 static enum rc choose_accel(struct node *n, struct err *err)
 {
 	if (str_eq(opt_accel, "tcg")) {
-		(void)snprintf(n->kvm.reason, sizeof(n->kvm.reason), "emulation was chosen for this node");
+		(void)snprintf(n->kvm.reason, sizeof(n->kvm.reason),
+			       "emulation was chosen for this node");
 	} else if (str_eq(opt_accel, "auto") || str_eq(opt_accel, "kvm")) {
 		kvm_probe_cached(n->kvm_file, &n->kvm);
 	} else {
@@ -586,13 +589,15 @@ static enum rc find_programs(struct node *n, struct err *err)
 	self[len] = '\0';
 	n->self = mem_strdup(self);
 	*strrchr(self, '/') = '\0';
-	n->launcher = opt_launcher ? mem_strdup(opt_launcher) : mem_printf("%s/ferry-launcher", self);
+	n->launcher =
+		opt_launcher ? mem_strdup(opt_launcher) : mem_printf("%s/ferry-launcher", self);
 	if (!n->self || !n->launcher)
 		return err_set(err, RC_NOMEM, "out of memory");
 	if (access(n->launcher, X_OK) < 0)
 		return err_set_sys(err, errno, "cannot run '%s' (--launcher)", n->launcher);
 	if (access(opt_qemu, X_OK) < 0)
-		return err_set_sys(err, errno, "cannot run '%s': install qemu-system-x86", opt_qemu);
+		return err_set_sys(err, errno, "cannot run '%s': install qemu-system-x86",
+				   opt_qemu);
 	return RC_OK;
 }
 
@@ -635,7 +640,8 @@ static enum rc make_addresses(struct node *n, struct err *err)
 static enum rc start(struct node *n, struct err *err)
 {
 	if (geteuid() != 0)
-		return err_set(err, RC_FORBIDDEN, "ferry-node must run as root: it makes namespaces and links");
+		return err_set(err, RC_FORBIDDEN,
+			       "ferry-node must run as root: it makes namespaces and links");
 	if (!str_is_dns_subdomain(opt_name))
 		return err_set(err, RC_INVALID, "--name '%s' is not a node's name", opt_name);
 	umask(022);
@@ -650,8 +656,10 @@ static enum rc start(struct node *n, struct err *err)
 					 .bytes_max = IMAGE_BYTES_MAX,
 					 .timeout = PULL_DEADLINE};
 	TRY(image_store_open(&n->images, err));
-	struct cpuprobe_config pc = {
-		.qemu = opt_qemu, .accel = n->accel, .cache_file = n->probe_file, .timeout = PROBE_DEADLINE};
+	struct cpuprobe_config pc = {.qemu = opt_qemu,
+				     .accel = n->accel,
+				     .cache_file = n->probe_file,
+				     .timeout = PROBE_DEADLINE};
 
 	TRY(cpuprobe_start(&n->cpuprobe, n->loop, &pc, on_probe, n, err));
 	return make_clients(n, err);
@@ -698,8 +706,18 @@ static void fini(struct node *n)
 	n->kube = kube_free(n->kube);
 	n->http = http_client_free(n->http);
 	n->probe = js_unref(n->probe);
-	char **texts[] = {&n->ca, &n->cert, &n->key, &n->launcher, &n->self, &n->images_dir, &n->probe_file,
-			  &n->kvm_file, &n->netns_dir, &n->dns_dir, &n->local_dir, &n->insecure_text,
+	char **texts[] = {&n->ca,
+			  &n->cert,
+			  &n->key,
+			  &n->launcher,
+			  &n->self,
+			  &n->images_dir,
+			  &n->probe_file,
+			  &n->kvm_file,
+			  &n->netns_dir,
+			  &n->dns_dir,
+			  &n->local_dir,
+			  &n->insecure_text,
 			  &n->registries_text};
 
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
@@ -709,29 +727,40 @@ static void fini(struct node *n)
 static const struct daemon_option options[] = {
 	{"name", "NAME", "name of this node", .text = &opt_name, .is_required = true},
 	{"server", "URL", "address of the API server", .text = &opt_server, .is_required = true},
-	{"pki", "DIR", "ca.crt, tls.crt and tls.key of this node", .text = &opt_pki, .is_required = true},
+	{"pki", "DIR", "ca.crt, tls.crt and tls.key of this node", .text = &opt_pki,
+	 .is_required = true},
 	{"address", "IP", "this node's address; other nodes and the API server reach it there",
 	 .text = &opt_address, .is_required = true},
 	{"state", "DIR", "what outlives a reboot (default /var/lib/ferry)", .text = &opt_state},
 	{"run", "DIR", "sockets, namespaces (default /run/ferry)", .text = &opt_run},
-	{"shared", "DIR", "folder of the storage class 'shared': the same on every node", .text = &opt_shared},
+	{"shared", "DIR", "folder of the storage class 'shared': the same on every node",
+	 .text = &opt_shared},
 	{"agent-port", "PORT", "HTTPS port of this node (default 8186)", .text = &opt_agent_port},
 	{"accel", "KIND", "auto, kvm or tcg (default auto: kvm once a guest program has run)",
 	 .text = &opt_accel},
-	{"qemu", "FILE", "QEMU's system emulator (default /usr/bin/qemu-system-x86_64)", .text = &opt_qemu},
-	{"launcher", "FILE", "ferry-launcher (default: beside this program)", .text = &opt_launcher},
-	{"oci-root", "DIR", "'oci:' images must lie below it (default /); they are read without following "
-			    "links and checked against their digests", .text = &opt_oci_root},
-	{"registries", "HOSTS", "registries that images may come from, comma-separated (default: all)",
+	{"qemu", "FILE", "QEMU's system emulator (default /usr/bin/qemu-system-x86_64)",
+	 .text = &opt_qemu},
+	{"launcher", "FILE", "ferry-launcher (default: beside this program)",
+	 .text = &opt_launcher},
+	{"oci-root", "DIR",
+	 "'oci:' images must lie below it (default /); they are read without following "
+	 "links and checked against their digests",
+	 .text = &opt_oci_root},
+	{"registries", "HOSTS",
+	 "registries that images may come from, comma-separated (default: all)",
 	 .text = &opt_registries},
-	{"insecure-registry", "HOSTS", "registries that need no TLS, comma-separated (default: none)",
-	 .text = &opt_insecure},
+	{"insecure-registry", "HOSTS",
+	 "registries that need no TLS, comma-separated (default: none)", .text = &opt_insecure},
 	{NULL},
 };
 
 static const struct daemon_def def = {
-	"ferry-node", "runs the pods of one machine, and the VMs in them", options, .health = "none",
-	.more = "Ending it ends no VM: the next ferry-node with the same --state and --run finds them.\n",
+	"ferry-node",
+	"runs the pods of one machine, and the VMs in them",
+	options,
+	.health = "none",
+	.more = "Ending it ends no VM: the next ferry-node with the same --state and --run finds "
+		"them.\n",
 };
 
 int main(int argc, char **argv)

@@ -22,7 +22,8 @@ static void header(const uint8_t *data, size_t n)
 	struct image_info info;
 	struct err err;
 
-	if (!image_judge(data, n, n * 1000, &info, &err) && (!info.virtual_bytes || info.virtual_bytes % 512))
+	if (!image_judge(data, n, n * 1000, &info, &err) &&
+	    (!info.virtual_bytes || info.virtual_bytes % 512))
 		if (n)
 			abort(); /* accepted, but no disk */
 }
@@ -35,7 +36,8 @@ static void reference(const char *text)
 	if (imgref_parse(text, &r, &err))
 		return;
 	/* Pinned, it must be a reference to the same place. */
-	CLEANUP(mem_freep) char *pinned = imgref_pinned(
+	CLEANUP(mem_freep)
+	char *pinned = imgref_pinned(
 		&r, "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef");
 
 	if (pinned && strlen(pinned) <= 1024 && !imgref_parse(pinned, &again, &err)) {
@@ -77,7 +79,8 @@ static void layer(const uint8_t *data, size_t n)
 
 	if (dir_fd < 0 && mkdtemp(dir))
 		dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd >= 0 && dir_fd >= 0 && !file_write_all(fd, data, n, NULL) && lseek(fd, 0, SEEK_SET) == 0) {
+	if (fd >= 0 && dir_fd >= 0 && !file_write_all(fd, data, n, NULL) &&
+	    lseek(fd, 0, SEEK_SET) == 0) {
 		ignore_rc(unpack_layers(&fd, 1, wanted, dir_fd, &lim, &found, &err));
 		MAP_FOREACH(it, &found)
 			(void)unlinkat(dir_fd, ((struct unpack_file *)it->value)->local, 0);

@@ -20,7 +20,7 @@
 #include "kube/kobj.h"
 
 #define RETRY_DELAY (1 * USEC_PER_SEC)
-#define DNS_DOMAIN "cluster.local"
+#define DNS_DOMAIN  "cluster.local"
 
 enum { KINDS = 4 };
 
@@ -125,13 +125,15 @@ static enum rc add_peer(struct net_job *j, size_t *cap, const Node *n, bool is_g
 	return RC_OK;
 }
 
-static enum rc add_binding(struct net_job *j, size_t *cap, const struct kcache *cache, const PortBinding *b)
+static enum rc add_binding(struct net_job *j, size_t *cap, const struct kcache *cache,
+			   const PortBinding *b)
 {
 	const Node *n = kobj_typed(kcache_get(cache, &api_kind_Node, NULL, b->spec.nodeName));
 	const char *ip = n ? internal_ip(n) : NULL;
 	struct podnet_binding x = {.epoch = API_GET(&b->spec, epoch, 1)};
 
-	if (!ip || net_ip4_parse(ip, &x.underlay, NULL) || net_ip4_parse(b->spec.address, &x.address, NULL) ||
+	if (!ip || net_ip4_parse(ip, &x.underlay, NULL) ||
+	    net_ip4_parse(b->spec.address, &x.address, NULL) ||
 	    net_mac_parse(b->spec.mac, &x.mac, NULL))
 		return RC_OK;
 	if (!mem_grow((void **)&j->bindings, cap, j->n_bindings, sizeof(*j->bindings)))
@@ -179,7 +181,8 @@ static enum rc add_endpoints(const EndpointSlice *sl, const ServicePort *sp, boo
 		for (size_t e = 0; e < sl->n_endpoints; e++) {
 			struct svc_endpoint x = {.port = (uint16_t)API_GET(&sl->ports[p], port, 0)};
 
-			if (!is_ready(&sl->endpoints[e], also_unready) || !sl->endpoints[e].n_addresses ||
+			if (!is_ready(&sl->endpoints[e], also_unready) ||
+			    !sl->endpoints[e].n_addresses ||
 			    net_ip4_parse(sl->endpoints[e].addresses[0], &x.address, NULL))
 				continue;
 			if (!mem_grow((void **)list, cap, *n, sizeof(**list)))
@@ -190,7 +193,8 @@ static enum rc add_endpoints(const EndpointSlice *sl, const ServicePort *sp, boo
 	return RC_OK;
 }
 
-static enum rc add_port(struct netsync *s, const Service *svc, const ServicePort *sp, struct svc_port *out)
+static enum rc add_port(struct netsync *s, const Service *svc, const ServicePort *sp,
+			struct svc_port *out)
 {
 	struct svc_endpoint *list = NULL;
 	size_t n = 0, cap = 0;
@@ -204,9 +208,11 @@ static enum rc add_port(struct netsync *s, const Service *svc, const ServicePort
 	for (const struct kobj *o; !rc && (o = kiter_next(&it));) {
 		const EndpointSlice *sl = kobj_typed(o);
 
-		if (str_eq(api_label(&sl->metadata, "kubernetes.io/service-name"), svc->metadata.name))
-			rc = add_endpoints(sl, sp, API_GET(&svc->spec, publishNotReadyAddresses, false), &list,
-					   &n, &cap);
+		if (str_eq(api_label(&sl->metadata, "kubernetes.io/service-name"),
+			   svc->metadata.name))
+			rc = add_endpoints(sl, sp,
+					   API_GET(&svc->spec, publishNotReadyAddresses, false),
+					   &list, &n, &cap);
 	}
 	out->endpoints = list;
 	out->n_endpoints = n;
@@ -217,8 +223,8 @@ static uint32_t affinity_of(const Service *svc)
 {
 	if (!str_eq(svc->spec.sessionAffinity, "ClientIP"))
 		return 0;
-	return (uint32_t)js_int(js_at(svc->spec.sessionAffinityConfig, "clientIP", "timeoutSeconds", NULL),
-				10800);
+	return (uint32_t)js_int(
+		js_at(svc->spec.sessionAffinityConfig, "clientIP", "timeoutSeconds", NULL), 10800);
 }
 
 static enum rc add_service(struct netsync *s, struct net_job *j, size_t *cap, const Service *svc)
@@ -266,12 +272,20 @@ static enum rc copy_services(struct netsync *s, struct net_job *j)
 static enum rc do_services(struct net_job *j)
 {
 	const struct netsync_config *c = &j->cfg;
-	struct services all = {.items = j->services, .n = j->n_services, .network = c->network,
-			       .prefix = c->prefix, .gateway = c->gateway,
-			       .service_network = c->service_network, .service_prefix = c->service_prefix,
+	struct services all = {.items = j->services,
+			       .n = j->n_services,
+			       .network = c->network,
+			       .prefix = c->prefix,
+			       .gateway = c->gateway,
+			       .service_network = c->service_network,
+			       .service_prefix = c->service_prefix,
 			       .dns = c->dns};
-	struct netdns_config dns = {.ns_fd = -1, .dir = c->dns_dir, .address = c->gateway, .dev = c->dns_dev,
-				    .domain = DNS_DOMAIN, .resolv_file = "/etc/resolv.conf"};
+	struct netdns_config dns = {.ns_fd = -1,
+				    .dir = c->dns_dir,
+				    .address = c->gateway,
+				    .dev = c->dns_dev,
+				    .domain = DNS_DOMAIN,
+				    .resolv_file = "/etc/resolv.conf"};
 
 	TRY(services_apply(-1, &all, &j->err));
 	if (!j->is_gateway)
@@ -286,7 +300,8 @@ static void work(void *arg)
 
 	j->rc = podnet_set_gateway(j->net, j->is_gateway, &j->err);
 	if (!j->rc)
-		j->rc = podnet_program(j->net, j->peers, j->n_peers, j->bindings, j->n_bindings, &j->err);
+		j->rc = podnet_program(j->net, j->peers, j->n_peers, j->bindings, j->n_bindings,
+				       &j->err);
 	if (!j->rc && j->does_services)
 		j->rc = do_services(j);
 }

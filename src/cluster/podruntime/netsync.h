@@ -22,13 +22,14 @@ struct netsync_config {
 	const char *node_name;
 	struct in_addr network, gateway, service_network, dns;
 	unsigned prefix, service_prefix;
-	const char *dns_dir;   /* <run>/dns */
+	const char *dns_dir; /* <run>/dns */
 	const char *dns_dev;
 	void (*on_ready)(void *arg); /* once: the first job has succeeded */
 	void *arg;
 };
 
-MUST_CHECK enum rc netsync_new(struct netsync **out, const struct netsync_config *config, struct err *err);
+MUST_CHECK enum rc netsync_new(struct netsync **out, const struct netsync_config *config,
+			       struct err *err);
 struct netsync *netsync_free(struct netsync *s); /* the kernel's state stays */
 DEFINE_CLEANUP(struct netsync *, netsync_free);
 void netsync_poke(struct netsync *s);

@@ -18,12 +18,12 @@
 #include "json/json.h"
 #include "kube/kube.h"
 
-#define LEASE_EVERY (10 * USEC_PER_SEC)
-#define LEASE_SECONDS 40
+#define LEASE_EVERY	(10 * USEC_PER_SEC)
+#define LEASE_SECONDS	40
 #define HEARTBEAT_EVERY (60 * USEC_PER_SEC)
-#define RETRY_MIN (100 * USEC_PER_MSEC)
-#define RETRY_MAX (10 * USEC_PER_SEC)
-#define STOP_DEADLINE (3 * USEC_PER_SEC)
+#define RETRY_MIN	(100 * USEC_PER_MSEC)
+#define RETRY_MAX	(10 * USEC_PER_SEC)
+#define STOP_DEADLINE	(3 * USEC_PER_SEC)
 
 enum { SEGMENT_FIRST = 10, SEGMENT_LAST = 255, RESERVED_MIB = 256, PODS_MAX = 250 };
 
@@ -38,13 +38,13 @@ struct nodereg {
 	unsigned segment_prefix;
 	nodereg_ready_fn on_ready;
 	void *arg;
-	struct kube_call *call;	 /* registration and status, one at a time */
+	struct kube_call *call; /* registration and status, one at a time */
 	struct kube_call *lease_call;
-	struct ev_src *timer;	 /* of call */
+	struct ev_src *timer; /* of call */
 	struct ev_src *lease_timer;
 	usec_t renewed_at; /* the lease, the last time; 0: never */
 	usec_t backoff;
-	struct json *node;	 /* as the API last showed it */
+	struct json *node; /* as the API last showed it */
 	struct in_addr segment;
 	unsigned next_segment;
 	bool is_registered;
@@ -77,7 +77,8 @@ static enum rc fill_labels(const struct nodereg *r, struct json *labels)
 		if (r->owns_label && r->owns_label(it.key) && !api_map_has(&r->labels, it.key))
 			TRY(set(labels, it.key, NULL));
 	TRY(set(labels, "kubernetes.io/hostname", r->name));
-	TRY(set(labels, "kubernetes.io/arch", strcmp(u.machine, "x86_64") == 0 ? "amd64" : u.machine));
+	TRY(set(labels, "kubernetes.io/arch",
+		strcmp(u.machine, "x86_64") == 0 ? "amd64" : u.machine));
 	TRY(set(labels, "kubernetes.io/os", "linux"));
 	if (r->is_judged || !r->node)
 		TRY(set(labels, "kubevirt.io/schedulable", r->is_ready ? "true" : "false"));
@@ -100,17 +101,18 @@ static enum rc fill_annotations(const struct nodereg *r, struct json *ann)
 
 static struct json *metadata_patch(const struct nodereg *r)
 {
-	struct json *o = js_pack("{s:s, s:s, s:{s:s, s:{}, s:{}}}", "apiVersion", "v1", "kind", "Node",
-				 "metadata", "name", r->name, "labels", "annotations");
+	struct json *o = js_pack("{s:s, s:s, s:{s:s, s:{}, s:{}}}", "apiVersion", "v1", "kind",
+				 "Node", "metadata", "name", r->name, "labels", "annotations");
 	struct json *m = js_get(o, "metadata");
 
-	if (!o || fill_labels(r, js_get(m, "labels")) || fill_annotations(r, js_get(m, "annotations")))
+	if (!o || fill_labels(r, js_get(m, "labels")) ||
+	    fill_annotations(r, js_get(m, "annotations")))
 		return js_unref(o);
 	return o;
 }
 
-static enum rc add_resource(struct json *cap, struct json *alloc, const char *name, const char *have,
-			    const char *usable)
+static enum rc add_resource(struct json *cap, struct json *alloc, const char *name,
+			    const char *have, const char *usable)
 {
 	TRY(set(cap, name, have));
 	return set(alloc, name, usable);
@@ -167,10 +169,11 @@ static struct json *node_info(void)
 	first_line("/sys/class/dmi/id/product_uuid", "", uuid, sizeof(uuid));
 	first_line("/etc/os-release", "PRETTY_NAME=\"", os, sizeof(os));
 	return js_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "machineID", machine,
-		       "systemUUID", *uuid ? uuid : machine, "bootID", boot, "kernelVersion", u.release,
-		       "osImage", os, "containerRuntimeVersion", "ferry://" FERRY_VERSION, "kubeletVersion",
-		       "v" FERRY_VERSION "-ferry", "kubeProxyVersion", "", "operatingSystem", "linux",
-		       "architecture", strcmp(u.machine, "x86_64") == 0 ? "amd64" : u.machine);
+		       "systemUUID", *uuid ? uuid : machine, "bootID", boot, "kernelVersion",
+		       u.release, "osImage", os, "containerRuntimeVersion",
+		       "ferry://" FERRY_VERSION, "kubeletVersion", "v" FERRY_VERSION "-ferry",
+		       "kubeProxyVersion", "", "operatingSystem", "linux", "architecture",
+		       strcmp(u.machine, "x86_64") == 0 ? "amd64" : u.machine);
 }
 
 /* The transition time stays while the status does. */
@@ -181,7 +184,8 @@ static const char *since(const struct nodereg *r, const char *status, const char
 	for (size_t i = 0; i < js_len(list); i++) {
 		const struct json *c = js_item(list, i);
 
-		if (str_eq(js_get_str(c, "type"), "Ready") && str_eq(js_get_str(c, "status"), status))
+		if (str_eq(js_get_str(c, "type"), "Ready") &&
+		    str_eq(js_get_str(c, "status"), status))
 			return js_get_str(c, "lastTransitionTime");
 	}
 	return now;
@@ -194,14 +198,16 @@ static struct json *status_patch(const struct nodereg *r)
 
 	time_rfc3339(loop_realtime(r->loop), now);
 	const char *from = since(r, status, now);
-	struct json *o = js_pack(
-		"{s:s, s:s, s:{s:s}, s:{s:{}, s:{}, s:[{s:s, s:s, s:s, s:s, s:s, s:s}], s:[{s:s, s:s}, {s:s, "
-		"s:s}], s:o}}",
-		"apiVersion", "v1", "kind", "Node", "metadata", "name", r->name, "status", "capacity",
-		"allocatable", "conditions", "type", "Ready", "status", status, "reason",
-		r->reason ? r->reason : "", "message", r->message ? r->message : "", "lastHeartbeatTime", now,
-		"lastTransitionTime", from ? from : now, "addresses", "type", "InternalIP", "address",
-		r->address, "type", "Hostname", "address", r->name, "nodeInfo", node_info());
+	struct json *o = js_pack("{s:s, s:s, s:{s:s}, s:{s:{}, s:{}, s:[{s:s, s:s, s:s, s:s, s:s, "
+				 "s:s}], s:[{s:s, s:s}, {s:s, "
+				 "s:s}], s:o}}",
+				 "apiVersion", "v1", "kind", "Node", "metadata", "name", r->name,
+				 "status", "capacity", "allocatable", "conditions", "type", "Ready",
+				 "status", status, "reason", r->reason ? r->reason : "", "message",
+				 r->message ? r->message : "", "lastHeartbeatTime", now,
+				 "lastTransitionTime", from ? from : now, "addresses", "type",
+				 "InternalIP", "address", r->address, "type", "Hostname", "address",
+				 r->name, "nodeInfo", node_info());
 	struct json *s = js_get(o, "status");
 
 	if (!o || fill_capacity(r, js_get(s, "capacity"), js_get(s, "allocatable")))
@@ -266,10 +272,11 @@ static void put_node(struct nodereg *r)
 	if (!body)
 		rc = err_set(&err, RC_NOMEM, "out of memory");
 	else if (r->node)
-		rc = kube_patch(r->kube, &r->call, &api_kind_Node, NULL, r->name, NULL, KUBE_PATCH_MERGE, body,
-				on_registered, r, &err);
+		rc = kube_patch(r->kube, &r->call, &api_kind_Node, NULL, r->name, NULL,
+				KUBE_PATCH_MERGE, body, on_registered, r, &err);
 	else
-		rc = kube_create(r->kube, &r->call, &api_kind_Node, NULL, body, on_registered, r, &err);
+		rc = kube_create(r->kube, &r->call, &api_kind_Node, NULL, body, on_registered, r,
+				 &err);
 	if (rc)
 		retry(r, "cannot register", err.msg);
 }
@@ -343,10 +350,11 @@ static void try_segment(struct nodereg *r)
 		return;
 	}
 	allocation_name(r, text, name);
-	CLEANUP(js_unrefp) struct json *body =
-		js_pack("{s:s, s:s, s:{s:s}, s:{s:s, s:s, s:{s:s, s:s}}}", "apiVersion", "ferry.dev/v1alpha1",
-			"kind", "Allocation", "metadata", "name", name, "spec", "type", "address", "value",
-			text, "owner", "kind", "Node", "name", r->name);
+	CLEANUP(js_unrefp)
+	struct json *body = js_pack("{s:s, s:s, s:{s:s}, s:{s:s, s:s, s:{s:s, s:s}}}", "apiVersion",
+				    "ferry.dev/v1alpha1", "kind", "Allocation", "metadata", "name",
+				    name, "spec", "type", "address", "value", text, "owner", "kind",
+				    "Node", "name", r->name);
 
 	if (kube_create(r->kube, &r->call, &api_kind_Allocation, NULL, body, on_allocated, r, &err))
 		retry(r, "cannot allocate an address", err.msg);
@@ -438,8 +446,8 @@ static void on_status(const struct kube_reply *rep, void *arg)
 	}
 	keep_node(r, rep->body);
 	body = metadata_patch(r);
-	if (!body || kube_patch(r->kube, &r->call, &api_kind_Node, NULL, r->name, NULL, KUBE_PATCH_MERGE,
-				body, on_labelled, r, &err))
+	if (!body || kube_patch(r->kube, &r->call, &api_kind_Node, NULL, r->name, NULL,
+				KUBE_PATCH_MERGE, body, on_labelled, r, &err))
 		retry(r, "cannot write its heartbeat", body ? err.msg : "out of memory");
 }
 
@@ -453,8 +461,8 @@ static void write_status(struct nodereg *r)
 		return;
 	r->timer = ev_src_free(r->timer);
 	body = status_patch(r);
-	if (!body || kube_patch(r->kube, &r->call, &api_kind_Node, NULL, r->name, "status", KUBE_PATCH_MERGE,
-				body, on_status, r, &err))
+	if (!body || kube_patch(r->kube, &r->call, &api_kind_Node, NULL, r->name, "status",
+				KUBE_PATCH_MERGE, body, on_status, r, &err))
 		retry(r, "cannot write its status", body ? err.msg : "out of memory");
 }
 
@@ -484,9 +492,10 @@ static struct json *lease_body(const struct nodereg *r)
 	char now[40];
 
 	time_rfc3339_micro(loop_realtime(r->loop), now);
-	return js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s, s:i, s:s}}", "apiVersion", "coordination.k8s.io/v1",
-		       "kind", "Lease", "metadata", "name", r->name, "namespace", NODE_LEASE_NS, "spec",
-		       "holderIdentity", r->name, "leaseDurationSeconds", LEASE_SECONDS, "renewTime", now);
+	return js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s, s:i, s:s}}", "apiVersion",
+		       "coordination.k8s.io/v1", "kind", "Lease", "metadata", "name", r->name,
+		       "namespace", NODE_LEASE_NS, "spec", "holderIdentity", r->name,
+		       "leaseDurationSeconds", LEASE_SECONDS, "renewTime", now);
 }
 
 static void next_lease(struct nodereg *r, usec_t delay)
@@ -518,9 +527,10 @@ static void on_lease_made(const struct kube_reply *rep, void *arg)
 		next_lease(r, rep->rc ? USEC_PER_SEC : LEASE_EVERY);
 		return;
 	}
-	ns = js_pack("{s:s, s:s, s:{s:s}}", "apiVersion", "v1", "kind", "Namespace", "metadata", "name",
-		     NODE_LEASE_NS);
-	if (!ns || kube_create(r->kube, &r->lease_call, &api_kind_Namespace, NULL, ns, on_lease_ns, r, &err))
+	ns = js_pack("{s:s, s:s, s:{s:s}}", "apiVersion", "v1", "kind", "Namespace", "metadata",
+		     "name", NODE_LEASE_NS);
+	if (!ns || kube_create(r->kube, &r->lease_call, &api_kind_Namespace, NULL, ns, on_lease_ns,
+			       r, &err))
 		next_lease(r, USEC_PER_SEC);
 }
 
@@ -543,8 +553,8 @@ static void on_lease(const struct kube_reply *rep, void *arg)
 	r->lease_call = kube_call_free(r->lease_call);
 	if (rep->rc == RC_NOT_FOUND) {
 		body = lease_body(r);
-		if (body && !kube_create(r->kube, &r->lease_call, &api_kind_Lease, NODE_LEASE_NS, body,
-					 on_lease_made, r, &err))
+		if (body && !kube_create(r->kube, &r->lease_call, &api_kind_Lease, NODE_LEASE_NS,
+					 body, on_lease_made, r, &err))
 			return;
 	}
 	if (rep->rc)
@@ -561,8 +571,8 @@ static void renew_lease(struct nodereg *r)
 
 	if (r->lease_call)
 		return;
-	if (!body || kube_patch(r->kube, &r->lease_call, &api_kind_Lease, NODE_LEASE_NS, r->name, NULL,
-				KUBE_PATCH_MERGE, body, on_lease, r, &err))
+	if (!body || kube_patch(r->kube, &r->lease_call, &api_kind_Lease, NODE_LEASE_NS, r->name,
+				NULL, KUBE_PATCH_MERGE, body, on_lease, r, &err))
 		next_lease(r, USEC_PER_SEC);
 }
 
@@ -592,7 +602,8 @@ static void on_stop_timeout(void *arg)
 
 void nodereg_stop(struct nodereg *r, void (*done)(void *arg), void *arg)
 {
-	CLEANUP(js_unrefp) struct json *body =
+	CLEANUP(js_unrefp)
+	struct json *body =
 		js_pack("{s:{s:{s:s}}}", "metadata", "labels", "kubevirt.io/schedulable", "false");
 	struct err err;
 
@@ -602,8 +613,8 @@ void nodereg_stop(struct nodereg *r, void (*done)(void *arg), void *arg)
 	r->call = kube_call_free(r->call);
 	r->timer = ev_src_free(r->timer);
 	if (!body || ev_timer_after(r->loop, &r->timer, STOP_DEADLINE, on_stop_timeout, r, &err) ||
-	    kube_patch(r->kube, &r->call, &api_kind_Node, NULL, r->name, NULL, KUBE_PATCH_MERGE, body,
-		       on_stopped, r, &err))
+	    kube_patch(r->kube, &r->call, &api_kind_Node, NULL, r->name, NULL, KUBE_PATCH_MERGE,
+		       body, on_stopped, r, &err))
 		stop_done(r);
 }
 

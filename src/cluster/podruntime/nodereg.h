@@ -13,19 +13,21 @@ struct kube;
 struct loop;
 struct nodereg;
 
-#define NODE_ANN_SEGMENT "ferry.dev/segment-address"
+#define NODE_ANN_SEGMENT    "ferry.dev/segment-address"
 #define NODE_ANN_AGENT_PORT "ferry.dev/agent-port"
-#define NODE_LEASE_NS "kube-node-lease"
+#define NODE_LEASE_NS	    "kube-node-lease"
 
 struct nodereg_config {
 	struct loop *loop;
 	struct kube *kube;
 	const char *name;
-	const char *address;	   /* InternalIP */
+	const char *address; /* InternalIP */
 	uint16_t agent_port;
 	const struct api_map *labels; /* beyond hostname, arch and os */
-	bool (*owns_label)(const char *key); /* families whose stale members are removed; may be NULL */
-	const struct api_map *resources;     /* beyond cpu, memory and pods: "devices.kubevirt.io/tun" */
+	bool (*owns_label)(
+		const char *key); /* families whose stale members are removed; may be NULL */
+	const struct api_map
+		*resources;	    /* beyond cpu, memory and pods: "devices.kubevirt.io/tun" */
 	struct in_addr segment_net; /* 10.244.0.0; node addresses are its 10th to 255th */
 	unsigned segment_prefix;
 };

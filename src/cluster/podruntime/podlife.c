@@ -1,16 +1,20 @@
 #include "cluster/podruntime/podlife.h"
 
 static const char *const state_names[] = {
-	"New", "Preparing", "Waiting", "Aborting", "Starting", "Running", "Stopping", "Cleaning", "Done",
+	"New",	   "Preparing", "Waiting",  "Aborting", "Starting",
+	"Running", "Stopping",	"Cleaning", "Done",
 };
 static const char *const event_names[] = {
-	"Seen",	  "Found",   "Prepared", "Missing", "Failed",
-	"Retry", "Started", "Exited",	 "Deleted", "Cleaned",
+	"Seen",	 "Found",   "Prepared", "Missing", "Failed",
+	"Retry", "Started", "Exited",	"Deleted", "Cleaned",
 };
 static_assert(ARRAY_SIZE(state_names) == POD__STATES, "name every state");
 static_assert(ARRAY_SIZE(event_names) == POD__EVENTS, "name every event");
 
-#define TO(next_, act_) {.next = POD_##next_, .act = PODACT_##act_}
+#define TO(next_, act_)                                   \
+	{                                                 \
+		.next = POD_##next_, .act = PODACT_##act_ \
+	}
 
 /* Every legal move; an empty cell refuses the event. */
 static const struct pod_edge edges[POD__STATES][POD__EVENTS] = {
@@ -22,8 +26,8 @@ static const struct pod_edge edges[POD__STATES][POD__EVENTS] = {
 			   [PODEV_MISSING] = TO(WAITING, WAIT),
 			   [PODEV_FAILED] = TO(CLEANING, CLEAN),
 			   [PODEV_DELETED] = TO(ABORTING, NONE)},
-	[POD_WAITING] = {[PODEV_RETRY] = TO(PREPARING, PREPARE),
-			 [PODEV_DELETED] = TO(CLEANING, CLEAN)},
+	[POD_WAITING] =
+		{[PODEV_RETRY] = TO(PREPARING, PREPARE), [PODEV_DELETED] = TO(CLEANING, CLEAN)},
 	[POD_ABORTING] = {[PODEV_PREPARED] = TO(CLEANING, CLEAN),
 			  [PODEV_MISSING] = TO(CLEANING, CLEAN),
 			  [PODEV_FAILED] = TO(CLEANING, CLEAN),
@@ -33,8 +37,8 @@ static const struct pod_edge edges[POD__STATES][POD__EVENTS] = {
 			  [PODEV_FAILED] = TO(CLEANING, CLEAN),
 			  [PODEV_EXITED] = TO(CLEANING, CLEAN),
 			  [PODEV_DELETED] = TO(STOPPING, STOP)},
-	[POD_RUNNING] = {[PODEV_EXITED] = TO(CLEANING, CLEAN),
-			 [PODEV_DELETED] = TO(STOPPING, STOP)},
+	[POD_RUNNING] =
+		{[PODEV_EXITED] = TO(CLEANING, CLEAN), [PODEV_DELETED] = TO(STOPPING, STOP)},
 	[POD_STOPPING] = {[PODEV_STARTED] = TO(STOPPING, STOP),
 			  [PODEV_MISSING] = TO(CLEANING, CLEAN),
 			  [PODEV_FAILED] = TO(CLEANING, CLEAN),

@@ -21,15 +21,15 @@ enum pod_state {
 };
 
 enum pod_event {
-	PODEV_SEEN,	/* bound to this node, never started here */
-	PODEV_FOUND,	/* started by an earlier process of this agent */
+	PODEV_SEEN,  /* bound to this node, never started here */
+	PODEV_FOUND, /* started by an earlier process of this agent */
 	PODEV_PREPARED,
-	PODEV_MISSING,	/* a step failed in a way that may pass; or nothing was found of an earlier start */
-	PODEV_FAILED,	/* for good */
-	PODEV_RETRY,	/* the back-off is over */
+	PODEV_MISSING, /* a step failed in a way that may pass; or nothing was found of an earlier start */
+	PODEV_FAILED, /* for good */
+	PODEV_RETRY,  /* the back-off is over */
 	PODEV_STARTED,
 	PODEV_EXITED,
-	PODEV_DELETED,	/* deletion was asked for, or the object is gone */
+	PODEV_DELETED, /* deletion was asked for, or the object is gone */
 	PODEV_CLEANED,
 	POD__EVENTS,
 };

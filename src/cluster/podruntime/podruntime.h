@@ -45,18 +45,19 @@ struct podrt_workload {
 struct podrt_config {
 	struct loop *loop;
 	struct exec *exec;
-	struct kcache *cache;	/* has a source for Pods, narrowed to this node */
+	struct kcache *cache; /* has a source for Pods, narrowed to this node */
 	const char *node_name;
 	const char *host_ip;
-	const char *state_dir;	/* <state>/pods/<uid> */
-	const char *run_dir;	/* <run>/pods/<uid>, <run>/netns */
-	struct podnet *net;	/* NULL: pods without network (tests) */
-	unsigned net_queue;	/* pool queue of all calls on net */
+	const char *state_dir; /* <state>/pods/<uid> */
+	const char *run_dir;   /* <run>/pods/<uid>, <run>/netns */
+	struct podnet *net;    /* NULL: pods without network (tests) */
+	unsigned net_queue;    /* pool queue of all calls on net */
 	const struct podrt_workload *workload;
 	void *arg;
 };
 
-MUST_CHECK enum rc podrt_new(struct podrt **out, const struct podrt_config *config, struct err *err);
+MUST_CHECK enum rc podrt_new(struct podrt **out, const struct podrt_config *config,
+			     struct err *err);
 /* Call once the cache is synced: sweeps leftovers, then takes up the pods. */
 MUST_CHECK enum rc podrt_start(struct podrt *rt, struct err *err);
 struct podrt *podrt_free(struct podrt *rt); /* pods go on running */
@@ -67,12 +68,14 @@ struct podrt_pod *podrt_find(const struct podrt *rt, const char *uid); /* NULL: 
 
 /* --- for the workload --- */
 
-const Pod *podrt_pod_obj(const struct podrt_pod *p); /* as last seen; borrowed until the next event */
+const Pod *podrt_pod_obj(
+	const struct podrt_pod *p); /* as last seen; borrowed until the next event */
 const char *podrt_pod_uid(const struct podrt_pod *p);
 const char *podrt_pod_state_dir(const struct podrt_pod *p);
 const char *podrt_pod_run_dir(const struct podrt_pod *p);
 const struct podrt_config *podrt_pod_config(const struct podrt_pod *p);
-const struct podnet_attached *podrt_pod_net(const struct podrt_pod *p); /* names are known at once */
+const struct podnet_attached *podrt_pod_net(
+	const struct podrt_pod *p); /* names are known at once */
 enum pod_state podrt_pod_state(const struct podrt_pod *p);
 bool podrt_pod_is_deleted(const struct podrt_pod *p);
 void **podrt_pod_data(struct podrt_pod *p);

@@ -28,7 +28,8 @@ enum rc pod_facts_why(struct pod_facts *f, const char *reason, const char *messa
 	return api_set_str(&f->message, message);
 }
 
-enum rc pod_facts_add_image(struct pod_facts *f, const char *name, const char *image, const char *id)
+enum rc pod_facts_add_image(struct pod_facts *f, const char *name, const char *image,
+			    const char *id)
 {
 	size_t i = 0;
 
@@ -82,7 +83,8 @@ static enum rc set_state(const struct pod_facts *f, usec_t now, ContainerStatus 
 		return set_time(&t->finishedAt, now);
 	}
 	if (f->is_running) {
-		ContainerStateRunning *r = api_ensure(&api_type_ContainerStateRunning, &c->state->running);
+		ContainerStateRunning *r =
+			api_ensure(&api_type_ContainerStateRunning, &c->state->running);
 
 		return r ? set_time(&r->startedAt, f->started_at) : RC_NOMEM;
 	}
@@ -94,7 +96,8 @@ static enum rc set_state(const struct pod_facts *f, usec_t now, ContainerStatus 
 	return api_set_str(&w->message, f->message);
 }
 
-static enum rc add_container(const Pod *pod, const struct pod_facts *f, size_t i, usec_t now, Pod *out)
+static enum rc add_container(const Pod *pod, const struct pod_facts *f, size_t i, usec_t now,
+			     Pod *out)
 {
 	const Container *from = &pod->spec.containers[i];
 	ContainerStatus *c = api_append(&out->status.containerStatuses,
@@ -126,7 +129,8 @@ static enum rc add_image(const struct pod_image *m, const struct pod_facts *f, P
 	API_SET(c, restartCount, 0);
 	c->state = api_new(&api_type_ContainerState);
 	ContainerStateTerminated *t =
-		c->state ? api_ensure(&api_type_ContainerStateTerminated, &c->state->terminated) : NULL;
+		c->state ? api_ensure(&api_type_ContainerStateTerminated, &c->state->terminated)
+			 : NULL;
 
 	if (!t)
 		return RC_NOMEM;
@@ -136,10 +140,11 @@ static enum rc add_image(const struct pod_image *m, const struct pod_facts *f, P
 	return set_time(&t->finishedAt, f->seen_at);
 }
 
-static enum rc cond(Pod *p, const char *type, bool on, const char *reason, const char *message, usec_t now)
+static enum rc cond(Pod *p, const char *type, bool on, const char *reason, const char *message,
+		    usec_t now)
 {
-	return API_COND_SET(&p->status, PodCondition, now, .type = type, .status = on ? "True" : "False",
-			    .reason = reason, .message = message);
+	return API_COND_SET(&p->status, PodCondition, now, .type = type,
+			    .status = on ? "True" : "False", .reason = reason, .message = message);
 }
 
 static bool has_gate(const Pod *p)
@@ -155,19 +160,22 @@ static enum rc set_conditions(const struct pod_facts *f, usec_t now, Pod *p)
 	bool up = f->is_running && !f->has_ended;
 	bool gated = has_gate(p);
 	bool ready = up && (!gated || f->is_unpaused);
-	const char *why = f->has_ended ? (f->exit_code || f->reason ? "PodFailed" : "PodCompleted") :
-					 "ContainersNotReady";
+	const char *why = f->has_ended ? (f->exit_code || f->reason ? "PodFailed" : "PodCompleted")
+				       : "ContainersNotReady";
 	const char *text = f->has_ended ? NULL : "containers with unready status: [compute]";
 
-	TRY(cond(p, "Initialized", true, f->has_ended && !f->exit_code ? "PodCompleted" : NULL, NULL, now));
+	TRY(cond(p, "Initialized", true, f->has_ended && !f->exit_code ? "PodCompleted" : NULL,
+		 NULL, now));
 	TRY(cond(p, "ContainersReady", up, up ? NULL : why, up ? NULL : text, now));
 	if (gated)
 		TRY(cond(p, GATE_PAUSE, f->is_unpaused, f->is_unpaused ? "NotPaused" : "Paused",
-			 f->is_unpaused ? "the virtual machine is not paused" :
-					  "the virtual machine is paused", now));
+			 f->is_unpaused ? "the virtual machine is not paused"
+					: "the virtual machine is paused",
+			 now));
 	if (up && !ready) {
 		why = "ReadinessGatesNotReady";
-		text = "corresponding condition of pod readiness gate \"" GATE_PAUSE "\" is not True";
+		text = "corresponding condition of pod readiness gate \"" GATE_PAUSE
+		       "\" is not True";
 	}
 	return cond(p, "Ready", ready, ready ? NULL : why, ready ? NULL : text, now);
 }
@@ -212,8 +220,8 @@ static const char *qos_of(const Pod *p)
 static void clear_lists(PodStatus *s)
 {
 	while (s->n_containerStatuses)
-		api_remove(&api_type_ContainerStatus, &s->containerStatuses, &s->n_containerStatuses,
-			   s->n_containerStatuses - 1);
+		api_remove(&api_type_ContainerStatus, &s->containerStatuses,
+			   &s->n_containerStatuses, s->n_containerStatuses - 1);
 	while (s->n_initContainerStatuses)
 		api_remove(&api_type_ContainerStatus, &s->initContainerStatuses,
 			   &s->n_initContainerStatuses, s->n_initContainerStatuses - 1);
@@ -252,7 +260,8 @@ static enum rc build(const Pod *pod, const struct pod_facts *f, usec_t now, Pod 
 	return set_conditions(f, now, p);
 }
 
-enum rc podstatus_build(const Pod *pod, const struct pod_facts *f, usec_t now, Pod **out, struct err *err)
+enum rc podstatus_build(const Pod *pod, const struct pod_facts *f, usec_t now, Pod **out,
+			struct err *err)
 {
 	CLEANUP(Pod_freep) Pod *p = Pod_clone(pod);
 

@@ -26,7 +26,7 @@ struct pod_facts {
 	bool is_unpaused;    /* readiness gate kubevirt.io/virtual-machine-unpaused */
 	bool has_ended;
 	int exit_code;
-	char *reason;	     /* waiting: ErrImagePull …; ended: of the pod */
+	char *reason; /* waiting: ErrImagePull …; ended: of the pod */
 	char *message;
 	struct pod_image images[POD_IMAGES_MAX];
 	size_t n_images;

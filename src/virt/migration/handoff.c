@@ -1,7 +1,8 @@
 #include "virt/migration/handoff.h"
 
 static const char *const src_states[] = {
-	"Idle", "Preparing", "Starting", "Moving", "Switching", "Released", "Given", "Cancelling", "Failed", "Lost",
+	"Idle",	    "Preparing", "Starting",   "Moving", "Switching",
+	"Released", "Given",	 "Cancelling", "Failed", "Lost",
 };
 static const char *const src_events[] = {
 	"Begin", "Ready", "Accepted", "Stands", "Released", "Taken", "Refused", "Cancel", "Ended",
@@ -23,16 +24,23 @@ static_assert(ARRAY_SIZE(dst_events) == DST__EVENTS, "name every event");
 
 static const unsigned char src_edges[SRC__STATES][SRC__EVENTS] = {
 	[SRC_IDLE] = {[SRCEV_BEGIN] = S(PREPARING), [SRCEV_ENDED] = S(FAILED)},
-	[SRC_PREPARING] = {[SRCEV_READY] = S(STARTING), [SRCEV_CANCEL] = S(FAILED), [SRCEV_ENDED] = S(FAILED)},
+	[SRC_PREPARING] = {[SRCEV_READY] = S(STARTING),
+			   [SRCEV_CANCEL] = S(FAILED),
+			   [SRCEV_ENDED] = S(FAILED)},
 	/* A cancel before QEMU has answered waits for the answer. */
-	[SRC_STARTING] = {[SRCEV_ACCEPTED] = S(MOVING), [SRCEV_ENDED] = S(FAILED),
+	[SRC_STARTING] = {[SRCEV_ACCEPTED] = S(MOVING),
+			  [SRCEV_ENDED] = S(FAILED),
 			  [SRCEV_STANDS] = S(SWITCHING)},
-	[SRC_MOVING] = {[SRCEV_STANDS] = S(SWITCHING), [SRCEV_CANCEL] = S(CANCELLING),
-			[SRCEV_RELEASED] = S(RELEASED), [SRCEV_ENDED] = S(FAILED)},
-	[SRC_SWITCHING] = {[SRCEV_RELEASED] = S(RELEASED), [SRCEV_CANCEL] = S(CANCELLING),
+	[SRC_MOVING] = {[SRCEV_STANDS] = S(SWITCHING),
+			[SRCEV_CANCEL] = S(CANCELLING),
+			[SRCEV_RELEASED] = S(RELEASED),
+			[SRCEV_ENDED] = S(FAILED)},
+	[SRC_SWITCHING] = {[SRCEV_RELEASED] = S(RELEASED),
+			   [SRCEV_CANCEL] = S(CANCELLING),
 			   [SRCEV_ENDED] = S(FAILED)},
 	/* The cancel came too late: what QEMU reports counts. */
-	[SRC_CANCELLING] = {[SRCEV_RELEASED] = S(RELEASED), [SRCEV_STANDS] = S(CANCELLING),
+	[SRC_CANCELLING] = {[SRCEV_RELEASED] = S(RELEASED),
+			    [SRCEV_STANDS] = S(CANCELLING),
 			    [SRCEV_ENDED] = S(FAILED)},
 	[SRC_RELEASED] = {[SRCEV_TAKEN] = S(GIVEN), [SRCEV_REFUSED] = S(LOST)},
 };
@@ -43,7 +51,9 @@ static const unsigned char dst_edges[DST__STATES][DST__EVENTS] = {
 	[DST_LISTENING] = {[DSTEV_KEY] = D(KEYED), [DSTEV_FAILED] = D(FAILED)},
 	[DST_KEYED] = {[DSTEV_PERMISSION] = D(PERMITTED), [DSTEV_FAILED] = D(FAILED)},
 	/* Asked again when the first try timed out. */
-	[DST_PERMITTED] = {[DSTEV_PERMISSION] = D(PERMITTED), [DSTEV_RESUMED] = D(RUNNING), [DSTEV_FAILED] = D(FAILED)},
+	[DST_PERMITTED] = {[DSTEV_PERMISSION] = D(PERMITTED),
+			   [DSTEV_RESUMED] = D(RUNNING),
+			   [DSTEV_FAILED] = D(FAILED)},
 	[DST_RUNNING] = {[DSTEV_WRITTEN] = D(DONE)},
 };
 

@@ -20,13 +20,13 @@ enum src_state {
 	SRC_RELEASED,  /* durable: never resumes; the permission is on its way */
 	SRC_GIVEN,     /* the target runs it */
 	SRC_CANCELLING,
-	SRC_FAILED,    /* the guest runs here, or never left */
-	SRC_LOST,      /* released, and the target cannot run it */
+	SRC_FAILED, /* the guest runs here, or never left */
+	SRC_LOST,   /* released, and the target cannot run it */
 	SRC__STATES,
 };
 
 enum src_event {
-	SRCEV_BEGIN,	/* the VMI names this node as source, and the target listens */
+	SRCEV_BEGIN, /* the VMI names this node as source, and the target listens */
 	SRCEV_READY,
 	SRCEV_ACCEPTED, /* QEMU has begun */
 	SRCEV_STANDS,	/* pre-switchover */
@@ -34,7 +34,7 @@ enum src_event {
 	SRCEV_TAKEN,	/* the target answered the permission */
 	SRCEV_REFUSED,	/* the target says that it cannot run the guest */
 	SRCEV_CANCEL,
-	SRCEV_ENDED,	/* failed or cancelled: the guest is here */
+	SRCEV_ENDED, /* failed or cancelled: the guest is here */
 	SRC__EVENTS,
 };
 

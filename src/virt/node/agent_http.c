@@ -65,9 +65,10 @@ static void answer_error(struct http_req *r, int status, const char *reason, con
 	va_start(ap, fmt);
 	(void)vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	CLEANUP(js_unrefp) struct json *j =
-		js_pack("{s:s, s:s, s:{}, s:s, s:s, s:s, s:i}", "kind", "Status", "apiVersion", "v1", "metadata",
-			"status", "Failure", "message", text, "reason", reason, "code", status);
+	CLEANUP(js_unrefp)
+	struct json *j = js_pack("{s:s, s:s, s:{}, s:s, s:s, s:s, s:i}", "kind", "Status",
+				 "apiVersion", "v1", "metadata", "status", "Failure", "message",
+				 text, "reason", reason, "code", status);
 	char *body = js_to_text(j);
 
 	if (body)
@@ -133,7 +134,8 @@ static void on_guest(uint32_t revents, void *arg)
 	console_watch(c);
 }
 
-static void on_ws_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n, void *arg)
+static void on_ws_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n,
+			  void *arg)
 {
 	struct console *c = arg;
 
@@ -197,15 +199,16 @@ static void open_console(struct agent_http *a, struct http_req *req, const char 
 	sbuf_init(&c->to_guest, 2 * CONSOLE_IN_MAX);
 	c->vm = mem_strdup(vm);
 	list_push_tail(&a->consoles, &c->link);
-	enum rc rc = c->vm && fcntl(fd, F_SETFL, O_NONBLOCK) == 0 ?
-			     ev_io(a->cfg.loop, &c->io, fd, EPOLLIN, on_guest, c, &err) :
-			     err_set(&err, RC_NOMEM, "cannot set up the console");
+	enum rc rc = c->vm && fcntl(fd, F_SETFL, O_NONBLOCK) == 0
+			     ? ev_io(a->cfg.loop, &c->io, fd, EPOLLIN, on_guest, c, &err)
+			     : err_set(&err, RC_NOMEM, "cannot set up the console");
 
 	if (!rc) {
 		list_remove(&c->link);
 		replace_old(a, vm);
 		list_push_tail(&a->consoles, &c->link);
-		rc = http_upgrade_ws(req, http_req_ws_protocol(req, protocols), &ops, c, &c->ws, &err);
+		rc = http_upgrade_ws(req, http_req_ws_protocol(req, protocols), &ops, c, &c->ws,
+				     &err);
 	}
 	if (rc) {
 		console_free(c);
@@ -258,7 +261,8 @@ static void command(struct agent_http *a, struct http_req *req, const char *ns, 
 
 	if (!vm) {
 		answer_error(req, 404, "NotFound",
-			     "virtualmachineinstances.kubevirt.io \"%s\" does not run on this node", name);
+			     "virtualmachineinstances.kubevirt.io \"%s\" does not run on this node",
+			     name);
 		return;
 	}
 	w = mem_alloc(sizeof(*w));
@@ -294,7 +298,8 @@ static void on_move(enum rc rc, const char *message, struct json *body, void *ar
 		if (rc || !text)
 			answer_rc(w->req, rc ? rc : RC_NOMEM, message);
 		else
-			http_respond_take(w->req, 200, "application/json", text, strlen(text), NULL, 0);
+			http_respond_take(w->req, 200, "application/json", text, strlen(text), NULL,
+					  0);
 	}
 	js_unref(body);
 	wait_free(w);
@@ -326,7 +331,8 @@ static void move(struct agent_http *a, struct http_req *req, const char *vmi_uid
 	w->req = req;
 	list_push_tail(&a->waits, &w->link);
 	http_req_on_cancel(req, on_cancel, w);
-	mig_target_request(a->cfg.host, vmi_uid, what, cn + strlen("system:node:"), body, on_move, w);
+	mig_target_request(a->cfg.host, vmi_uid, what, cn + strlen("system:node:"), body, on_move,
+			   w);
 }
 
 /* --- routing --- */
@@ -389,7 +395,8 @@ static void on_request(struct http_req *req, void *arg)
 		return;
 	}
 	if (!http_req_peer(req)->has_cert) {
-		answer_error(req, 401, "Unauthorized", "a client certificate of this cluster is needed");
+		answer_error(req, 401, "Unauthorized",
+			     "a client certificate of this cluster is needed");
 		return;
 	}
 	CLEANUP(mem_freep) char *path = mem_strdup(http_req_path(req));
@@ -400,7 +407,8 @@ static void on_request(struct http_req *req, void *arg)
 		answer_rc(req, RC_NOMEM, "out of memory");
 }
 
-enum rc agent_http_new(struct agent_http **out, const struct agent_http_config *config, struct err *err)
+enum rc agent_http_new(struct agent_http **out, const struct agent_http_config *config,
+		       struct err *err)
 {
 	CLEANUP(agent_http_freep) struct agent_http *a = mem_alloc(sizeof(*a));
 	struct http_server_config sc = {.address = config->address,

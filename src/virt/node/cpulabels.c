@@ -13,20 +13,21 @@
 enum { LABEL_NAME_MAX = 63 };
 
 static const char *const obsolete[] = {
-	"486",	   "pentium", "pentium2", "pentium3", "pentiumpro", "coreduo",	"n270",	 "core2duo",
-	"Conroe",  "athlon",  "phenom",	  "qemu32",   "qemu64",	    "kvm32",	"kvm64", "Opteron_G1",
-	"Opteron_G2",
+	"486",	  "pentium",  "pentium2", "pentium3",	"pentiumpro", "coreduo",
+	"n270",	  "core2duo", "Conroe",	  "athlon",	"phenom",     "qemu32",
+	"qemu64", "kvm32",    "kvm64",	  "Opteron_G1", "Opteron_G2",
 };
 
 /* Names that stand for "whatever there is": no model to migrate to. */
 static const char *const unnamed[] = {"max", "host", "base"};
 
 /* Switches among the properties that are no feature of a CPU, or differ from machine to machine. */
-static const char *const no_feature[] = {"lmce", "hypervisor", "check", "enforce", "migratable", "pmu"};
+static const char *const no_feature[] = {"lmce",    "hypervisor", "check",
+					 "enforce", "migratable", "pmu"};
 
 static const char *const families[] = {
-	LABEL_CPU_MODEL,   LABEL_CPU_MODEL_MIGRATION, LABEL_CPU_FEATURE,  LABEL_CPU_VENDOR,
-	LABEL_HOST_MODEL_CPU, LABEL_HOST_MODEL_FEATURE, LABEL_MACHINE_TYPE,
+	LABEL_CPU_MODEL,      LABEL_CPU_MODEL_MIGRATION, LABEL_CPU_FEATURE,  LABEL_CPU_VENDOR,
+	LABEL_HOST_MODEL_CPU, LABEL_HOST_MODEL_FEATURE,	 LABEL_MACHINE_TYPE,
 };
 
 static bool is_in(const char *const *list, size_t n, const char *s)
@@ -156,7 +157,8 @@ enum rc cpu_host_model_choose(const struct json *probe, struct cpu_host_model *o
 
 	JS_FOREACH(it, models) {
 		const struct json *def = find_def(probe, it.key);
-		struct candidate c = {.name = it.key, .missing = missing_of(host, it.value, NULL),
+		struct candidate c = {.name = it.key,
+				      .missing = missing_of(host, it.value, NULL),
 				      .obsolete = cpu_model_is_obsolete(it.key) ||
 						  js_get_bool(def, "deprecated", false)};
 
@@ -185,7 +187,8 @@ static bool is_label_name(const char *s)
 {
 	size_t n = strlen(s);
 
-	if (!n || n > LABEL_NAME_MAX || !isalnum((unsigned char)*s) || !isalnum((unsigned char)s[n - 1]))
+	if (!n || n > LABEL_NAME_MAX || !isalnum((unsigned char)*s) ||
+	    !isalnum((unsigned char)s[n - 1]))
 		return false;
 	for (; *s; s++)
 		if (!isalnum((unsigned char)*s) && !strchr("._-", *s))

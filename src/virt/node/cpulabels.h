@@ -21,10 +21,10 @@ struct json;
 
 /* Everything below is borrowed from the probe unless it says otherwise. */
 struct cpu_host_model {
-	const char *name;	  /* NULL: no named model is usable */
+	const char *name; /* NULL: no named model is usable */
 	size_t n_required;
-	const char **required;	  /* owned: cpu_host_model_fini(); sorted */
-	bool is_obsolete;	  /* only obsolete models are usable */
+	const char **required; /* owned: cpu_host_model_fini(); sorted */
+	bool is_obsolete;      /* only obsolete models are usable */
 };
 
 MUST_CHECK enum rc cpu_host_model_choose(const struct json *probe, struct cpu_host_model *out,

@@ -40,7 +40,7 @@ struct cpuprobe {
 	struct ev_src *later;
 	pid_t pid;
 	struct json *probe;
-	size_t next_def; /* index of the definition that is expanded next */
+	size_t next_def;    /* index of the definition that is expanded next */
 	bool also_obsolete; /* no other model is usable */
 	struct err err;
 	enum rc rc;
@@ -94,8 +94,8 @@ static void save(struct cpuprobe *p)
 	if (!p->cache_file)
 		return;
 	CLEANUP(mem_freep) char *text = js_to_text(p->probe);
-	enum rc rc = text ? file_write_durable(p->cache_file, text, strlen(text), 0600, &err) :
-			    err_set(&err, RC_NOMEM, "out of memory");
+	enum rc rc = text ? file_write_durable(p->cache_file, text, strlen(text), 0600, &err)
+			  : err_set(&err, RC_NOMEM, "out of memory");
 
 	if (rc)
 		log_warn("cannot keep the CPU probe (%s), the next start asks QEMU again", err.msg);
@@ -105,8 +105,12 @@ static void on_reply(const struct qmp_reply *r, void *arg);
 
 static void call(struct cpuprobe *p, const char *command, struct json *args)
 {
-	struct qmp_call c = {.command = command, .args = args, .timeout = p->timeout, .fd = -1,
-			     .fn = on_reply, .arg = p};
+	struct qmp_call c = {.command = command,
+			     .args = args,
+			     .timeout = p->timeout,
+			     .fd = -1,
+			     .fn = on_reply,
+			     .arg = p};
 	enum rc rc = qmp_invoke(p->qmp, &p->slot, &c, &p->err);
 
 	if (rc)
@@ -164,7 +168,8 @@ static void cpu_vendor(const struct cpuprobe *p, char out[32])
 	size_t n = 0;
 
 	(void)snprintf(out, 32, "AuthenticAMD");
-	if (strcmp(p->accel, "kvm") != 0 || file_read("/proc/cpuinfo", LIMIT_FILE_BYTES, &text, &n, NULL))
+	if (strcmp(p->accel, "kvm") != 0 ||
+	    file_read("/proc/cpuinfo", LIMIT_FILE_BYTES, &text, &n, NULL))
 		return;
 	const char *at = strstr(text, "vendor_id");
 
@@ -227,7 +232,8 @@ static void on_closed(enum rc rc, const char *why, void *arg)
 {
 	struct cpuprobe *p = arg;
 
-	done(p, err_set(&p->err, rc ? rc : RC_IO, "QEMU ended while it was asked for its CPUs: %s", why));
+	done(p, err_set(&p->err, rc ? rc : RC_IO, "QEMU ended while it was asked for its CPUs: %s",
+			why));
 }
 
 static void on_timeout(void *arg)
@@ -251,8 +257,20 @@ static void on_child(pid_t pid, int status, void *arg)
 
 static enum rc spawn_qemu(struct cpuprobe *p, int fd, struct err *err)
 {
-	const char *argv[] = {p->qemu, "-machine", "none", "-nodefaults", "-display", "none", "-accel", p->accel,
-			"-S", "-chardev", "socket,id=mon,fd=3", "-mon", "chardev=mon,mode=control", NULL};
+	const char *argv[] = {p->qemu,
+			      "-machine",
+			      "none",
+			      "-nodefaults",
+			      "-display",
+			      "none",
+			      "-accel",
+			      p->accel,
+			      "-S",
+			      "-chardev",
+			      "socket,id=mon,fd=3",
+			      "-mon",
+			      "chardev=mon,mode=control",
+			      NULL};
 	posix_spawn_file_actions_t fa;
 	posix_spawnattr_t attr;
 	sigset_t none;
@@ -290,8 +308,8 @@ static enum rc ask_qemu(struct cpuprobe *p, struct err *err)
 	CLEANUP(fd_closep) int theirs = fcntl(sv[1], F_DUPFD_CLOEXEC, 10);
 
 	close(sv[1]);
-	enum rc rc = theirs < 0 ? err_set_sys(err, errno, "cannot duplicate a descriptor") :
-				  spawn_qemu(p, theirs, err);
+	enum rc rc = theirs < 0 ? err_set_sys(err, errno, "cannot duplicate a descriptor")
+				: spawn_qemu(p, theirs, err);
 
 	if (rc) {
 		close(sv[0]);
@@ -331,8 +349,9 @@ static bool load_cached(struct cpuprobe *p)
 	return true;
 }
 
-enum rc cpuprobe_start(struct cpuprobe **out, struct loop *loop, const struct cpuprobe_config *config,
-		       cpuprobe_fn fn, void *arg, struct err *err)
+enum rc cpuprobe_start(struct cpuprobe **out, struct loop *loop,
+		       const struct cpuprobe_config *config, cpuprobe_fn fn, void *arg,
+		       struct err *err)
 {
 	CLEANUP(cpuprobe_freep) struct cpuprobe *p = mem_alloc(sizeof(*p));
 

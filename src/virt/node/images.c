@@ -31,9 +31,9 @@ struct pull {
 	const struct image_store *store;
 	const struct image_want *want;
 	struct imgref ref;
-	char *tmp;	 /* "<dir>/tmp-…" */
-	int src_fd;	 /* folder that holds the blobs */
-	bool is_layout;	 /* blobs/sha256/<hex>, else <hex> (skopeo's dir:) */
+	char *tmp;	/* "<dir>/tmp-…" */
+	int src_fd;	/* folder that holds the blobs */
+	bool is_layout; /* blobs/sha256/<hex>, else <hex> (skopeo's dir:) */
 	char digest[72];
 	struct oci_manifest manifest;
 };
@@ -108,7 +108,8 @@ static char *final_dir(const struct image_store *s, const struct image_want *w, 
 	return mem_printf("%s/sha256-%s/%s", s->dir, digest + 7, key);
 }
 
-static enum rc add_file(struct image_got *g, const char *dir, const char *path, const struct json *j)
+static enum rc add_file(struct image_got *g, const char *dir, const char *path,
+			const struct json *j)
 {
 	struct image_file *f = &g->files[g->n_files];
 	const char *name = js_get_str(j, "file");
@@ -156,7 +157,8 @@ static enum rc load_cached(const struct image_store *s, const struct image_want 
 
 static char *ref_path(const struct image_store *s, const char *ref)
 {
-	return mem_printf("%s/refs/%016llx", s->dir, (unsigned long long)str_hash(ref, strlen(ref)));
+	return mem_printf("%s/refs/%016llx", s->dir,
+			  (unsigned long long)str_hash(ref, strlen(ref)));
 }
 
 /* The digest that this reference had when it was last resolved here; false: never. */
@@ -275,7 +277,8 @@ static enum rc copy_hashed(int from, int to, const struct oci_descriptor *d, str
 		if (k < 0)
 			rc = err_set_sys(err, errno, "cannot read layer %s", d->digest);
 		else if ((total += (uint64_t)k) > d->bytes)
-			rc = err_set(err, RC_INVALID, "layer %s is larger than the manifest says", d->digest);
+			rc = err_set(err, RC_INVALID, "layer %s is larger than the manifest says",
+				     d->digest);
 		else if (gnutls_hash(h, chunk, (size_t)k) < 0)
 			rc = err_set(err, RC_IO, "cannot compute a digest");
 		else
@@ -289,7 +292,8 @@ static enum rc copy_hashed(int from, int to, const struct oci_descriptor *d, str
 }
 
 /* Copies a blob into our own folder while hashing it: what is unpacked is what was checked. */
-static enum rc copy_blob(const struct pull *p, const struct oci_descriptor *d, int *out, struct err *err)
+static enum rc copy_blob(const struct pull *p, const struct oci_descriptor *d, int *out,
+			 struct err *err)
 {
 	CLEANUP(mem_freep) char *own = mem_printf("%s/blob-%s", p->tmp, d->digest + 7);
 	CLEANUP(fd_closep) int from = -1;
@@ -355,8 +359,13 @@ static enum rc run_skopeo(struct pull *p, const char *work, struct err *err)
 	argv[n++] = src;
 	argv[n++] = "dir:/tmp/image"; /* keeps the manifest's bytes, and so its digest */
 	argv[n] = NULL;
-	struct jail j = {.argv = argv, .env = env, .uid = JAIL_UID, .has_network = true, .work_dir = work,
-			 .timeout = p->store->timeout, .file_bytes_max = p->store->bytes_max};
+	struct jail j = {.argv = argv,
+			 .env = env,
+			 .uid = JAIL_UID,
+			 .has_network = true,
+			 .work_dir = work,
+			 .timeout = p->store->timeout,
+			 .file_bytes_max = p->store->bytes_max};
 
 	return jail_run(&j, NULL, err);
 }
@@ -391,7 +400,8 @@ static enum rc pull_registry(struct pull *p, struct err *err)
 	if (!work || !image)
 		return err_set(err, RC_NOMEM, "out of memory");
 	if (p->store->allowed && !is_listed(p->store->allowed, p->ref.host))
-		return err_set(err, RC_FORBIDDEN, "registry '%s' is not allowed on this node", p->ref.host);
+		return err_set(err, RC_FORBIDDEN, "registry '%s' is not allowed on this node",
+			       p->ref.host);
 	enum rc rc = make_jail_dir(work, err);
 
 	if (!rc && p->want->auth_json)
@@ -431,8 +441,8 @@ static enum rc read_layout(struct pull *p, struct err *err)
 		rc = read_json(p->src_fd, path, d.digest, &j, p->digest, err);
 		if (rc || !d.is_index)
 			break;
-		rc = depth ? err_set(err, RC_INVALID, "the image index is nested too deeply") :
-			     oci_choose(j, NULL, NULL, &d, err);
+		rc = depth ? err_set(err, RC_INVALID, "the image index is nested too deeply")
+			   : oci_choose(j, NULL, NULL, &d, err);
 	}
 	return rc ? rc : oci_manifest_read(j, &p->manifest, err);
 }
@@ -450,7 +460,8 @@ static enum rc open_folder(struct pull *p, struct err *err)
 		n--;
 	if (*path == '/') {
 		if (strncmp(path, root, n) != 0 || path[n] != '/')
-			return err_set(err, RC_FORBIDDEN, "'oci:' images must lie below '%s'", root);
+			return err_set(err, RC_FORBIDDEN, "'oci:' images must lie below '%s'",
+				       root);
 		while (path[n] == '/')
 			path++;
 		path += n;
@@ -491,9 +502,15 @@ static enum rc run_unpack(struct pull *p, const int *fds, const char *out_dir, s
 	for (const char *const *w = p->want->wanted; *w && n < ARRAY_SIZE(argv) - 1; w++)
 		argv[n++] = *w;
 	argv[n] = NULL;
-	struct jail j = {.argv = argv, .uid = JAIL_UID, .work_dir = out_dir, .fds = fds,
-			 .n_fds = p->manifest.n_layers, .timeout = p->store->timeout,
-			 .file_bytes_max = p->store->bytes_max, .memory_bytes_max = GIB, .out = out};
+	struct jail j = {.argv = argv,
+			 .uid = JAIL_UID,
+			 .work_dir = out_dir,
+			 .fds = fds,
+			 .n_fds = p->manifest.n_layers,
+			 .timeout = p->store->timeout,
+			 .file_bytes_max = p->store->bytes_max,
+			 .memory_bytes_max = GIB,
+			 .out = out};
 
 	return jail_run(&j, NULL, err);
 }
@@ -509,20 +526,23 @@ static enum rc own_files(const char *dir, const struct json *found, struct err *
 		CLEANUP(fd_closep) int fd = -1;
 		struct stat st;
 		const char *name = js_get_str(it.value, "file");
-		enum rc rc = name ? file_open_beneath(dir_fd, name, O_RDONLY | O_NONBLOCK, 0, &fd, err) :
-				    err_set(err, RC_INVALID, "the unpacker's answer makes no sense");
+		enum rc rc =
+			name ? file_open_beneath(dir_fd, name, O_RDONLY | O_NONBLOCK, 0, &fd, err)
+			     : err_set(err, RC_INVALID, "the unpacker's answer makes no sense");
 
 		if (rc)
 			return rc;
 		if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1)
-			return err_set(err, RC_INVALID, "the unpacked '%s' is not a plain file", it.key);
+			return err_set(err, RC_INVALID, "the unpacked '%s' is not a plain file",
+				       it.key);
 		if (fchown(fd, 0, 0) < 0 || fchmod(fd, 0444) < 0)
 			return err_set_sys(err, errno, "cannot take over the unpacked files");
 	}
 	return RC_OK;
 }
 
-static enum rc publish(struct pull *p, const char *out_dir, const struct sbuf *text, struct err *err)
+static enum rc publish(struct pull *p, const char *out_dir, const struct sbuf *text,
+		       struct err *err)
 {
 	CLEANUP(js_unrefp) struct json *found = NULL;
 	CLEANUP(mem_freep) char *list = mem_printf("%s/files.json", out_dir);
@@ -607,8 +627,9 @@ static enum rc fetch(const struct image_store *s, const struct image_want *w, st
 	    load_cached(s, w, ref, digest, out, NULL) == RC_OK)
 		return RC_OK;
 	if (w->policy == IMAGE_NEVER)
-		return err_set(err, RC_NOT_FOUND,
-			       "the image is not present on this node and its pull policy is Never");
+		return err_set(
+			err, RC_NOT_FOUND,
+			"the image is not present on this node and its pull policy is Never");
 	enum rc rc = pull(s, w, ref, digest, err);
 
 	if (rc)
@@ -649,8 +670,9 @@ enum rc image_pick_disk(const struct image_got *g, const char *path, const struc
 	if (!g->n_files)
 		return err_set(err, RC_INVALID, "no file found in folder /disk, no disk present");
 	if (g->n_files > 1)
-		return err_set(err, RC_INVALID,
-			       "more than one file found in folder /disk, only one disk is allowed");
+		return err_set(
+			err, RC_INVALID,
+			"more than one file found in folder /disk, only one disk is allowed");
 	*out = &g->files[0];
 	return RC_OK;
 }

@@ -16,12 +16,13 @@ enum { IMAGE_FILES_MAX = 16 };
 
 struct image_store {
 	char *dir;
-	char *self_exe;		 /* runs imgunpack_main() when called with IMAGE_UNPACK_ARG */
-	char *oci_root;		 /* 'oci:' folders must lie below it; NULL: refused */
-	const char *const *insecure; /* registry hosts that may be plain HTTP; NULL-terminated or NULL */
-	const char *const *allowed;  /* registry hosts; NULL: all */
-	uint64_t bytes_max;	 /* of one image's files */
-	usec_t timeout;		 /* of one pull */
+	char *self_exe; /* runs imgunpack_main() when called with IMAGE_UNPACK_ARG */
+	char *oci_root; /* 'oci:' folders must lie below it; NULL: refused */
+	const char *const
+		*insecure; /* registry hosts that may be plain HTTP; NULL-terminated or NULL */
+	const char *const *allowed; /* registry hosts; NULL: all */
+	uint64_t bytes_max;	    /* of one image's files */
+	usec_t timeout;		    /* of one pull */
 };
 
 #define IMAGE_UNPACK_ARG "unpack-image"
@@ -36,8 +37,8 @@ struct image_want {
 };
 
 struct image_file {
-	char *path;   /* in the image: "disk/fedora.qcow2" */
-	char *local;  /* absolute */
+	char *path;  /* in the image: "disk/fedora.qcow2" */
+	char *local; /* absolute */
 	uint64_t bytes;
 };
 

@@ -43,7 +43,8 @@ static bool is_name(const char *s)
 	if (!*s)
 		return false;
 	for (const char *p = s; *p; p++) {
-		if (!islower((unsigned char)*p) && !isdigit((unsigned char)*p) && !strchr("._-/", *p))
+		if (!islower((unsigned char)*p) && !isdigit((unsigned char)*p) &&
+		    !strchr("._-/", *p))
 			return false;
 		if ((p == s || p[-1] == '/') && !isalnum((unsigned char)*p))
 			return false;
@@ -128,7 +129,8 @@ static enum rc parse_into(struct imgref *r, char *text, struct err *err)
 		if (!text[4])
 			return err_set(err, RC_INVALID, "'oci:' needs a folder");
 		if (strpbrk(text + 4, ":@"))
-			return err_set(err, RC_INVALID, "the folder of an 'oci:' image may not contain ':' or '@'");
+			return err_set(err, RC_INVALID,
+				       "the folder of an 'oci:' image may not contain ':' or '@'");
 		r->place = mem_strdup(text + 4);
 		return r->place ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
 	}
@@ -151,7 +153,8 @@ enum rc imgref_parse(const char *text, struct imgref *out, struct err *err)
 		return err_set(err, RC_INVALID, "the image name is longer than %d bytes", REF_MAX);
 	for (const char *p = text; *p; p++)
 		if ((unsigned char)*p <= ' ' || *p == 0x7f)
-			return err_set(err, RC_INVALID, "the image name has blanks or control characters");
+			return err_set(err, RC_INVALID,
+				       "the image name has blanks or control characters");
 	CLEANUP(mem_freep) char *copy = mem_strdup(text);
 
 	if (!copy)

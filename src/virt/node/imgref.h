@@ -12,9 +12,9 @@ enum imgref_kind { IMGREF_REGISTRY, IMGREF_FOLDER };
 
 struct imgref {
 	enum imgref_kind kind;
-	char *place;  /* registry: "host/path" without tag; folder: the path as written */
-	char *host;   /* registry host with port; NULL for a folder */
-	char *tag;    /* "latest" when a registry reference has neither tag nor digest; NULL: none */
+	char *place; /* registry: "host/path" without tag; folder: the path as written */
+	char *host;  /* registry host with port; NULL for a folder */
+	char *tag;   /* "latest" when a registry reference has neither tag nor digest; NULL: none */
 	char *digest; /* "sha256:<64 hex>" or NULL */
 };
 

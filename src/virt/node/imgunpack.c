@@ -136,8 +136,8 @@ static enum rc write_at(int fd, const char *p, size_t n, int64_t at, struct err 
 	return RC_OK;
 }
 
-static enum rc copy_data(struct unpack *u, struct archive *a, int fd, uint64_t size, const char *path,
-			 struct err *err)
+static enum rc copy_data(struct unpack *u, struct archive *a, int fd, uint64_t size,
+			 const char *path, struct err *err)
 {
 	const void *block;
 	size_t n;
@@ -149,10 +149,11 @@ static enum rc copy_data(struct unpack *u, struct archive *a, int fd, uint64_t s
 		if (r == ARCHIVE_EOF)
 			break;
 		if (r < ARCHIVE_WARN)
-			return err_set(err, RC_INVALID, "'%s' in the image cannot be read: %s", path,
-				       archive_error_string(a));
+			return err_set(err, RC_INVALID, "'%s' in the image cannot be read: %s",
+				       path, archive_error_string(a));
 		if (at < 0 || (uint64_t)at > size || n > size - (uint64_t)at)
-			return err_set(err, RC_INVALID, "'%s' in the image is larger than it says", path);
+			return err_set(err, RC_INVALID, "'%s' in the image is larger than it says",
+				       path);
 		enum rc rc = write_at(fd, block, n, at, err);
 
 		if (rc)
@@ -164,8 +165,8 @@ static enum rc copy_data(struct unpack *u, struct archive *a, int fd, uint64_t s
 	return RC_OK;
 }
 
-static enum rc take_file(struct unpack *u, struct archive *a, struct archive_entry *e, const char *path,
-			 struct err *err)
+static enum rc take_file(struct unpack *u, struct archive *a, struct archive_entry *e,
+			 const char *path, struct err *err)
 {
 	int64_t size = archive_entry_size(e);
 
@@ -183,8 +184,9 @@ static enum rc take_file(struct unpack *u, struct archive *a, struct archive_ent
 		return err_set(err, RC_NOMEM, "out of memory");
 	(void)snprintf(f->local, sizeof(f->local), "f%u", u->next_file++);
 	f->bytes = (uint64_t)size;
-	CLEANUP(fd_closep) int fd = openat(u->dir_fd, f->local,
-					   O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	CLEANUP(fd_closep)
+	int fd = openat(u->dir_fd, f->local, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+			0600);
 
 	if (fd < 0)
 		return err_set_sys(err, errno, "cannot create the unpacked file");
@@ -201,12 +203,14 @@ static enum rc take_file(struct unpack *u, struct archive *a, struct archive_ent
 	return RC_OK;
 }
 
-static enum rc take_entry(struct unpack *u, struct archive *a, struct archive_entry *e, struct err *err)
+static enum rc take_entry(struct unpack *u, struct archive *a, struct archive_entry *e,
+			  struct err *err)
 {
 	char path[PATH_LIMIT];
 
 	if (++u->entries > u->lim->entries_max)
-		return err_set(err, RC_TOO_BIG, "the image has more than %zu entries", u->lim->entries_max);
+		return err_set(err, RC_TOO_BIG, "the image has more than %zu entries",
+			       u->lim->entries_max);
 	if (!normal_path(archive_entry_pathname(e), path) || whiteout(u, path))
 		return RC_OK;
 	if (archive_entry_filetype(e) == AE_IFDIR)
@@ -270,7 +274,8 @@ static enum rc print_found(const struct map *found, struct sbuf *out)
 	MAP_FOREACH(it, found) {
 		const struct unpack_file *f = it->value;
 
-		if (js_set(j, it->key, js_pack("{s:s, s:I}", "file", f->local, "bytes", (int64_t)f->bytes)))
+		if (js_set(j, it->key,
+			   js_pack("{s:s, s:I}", "file", f->local, "bytes", (int64_t)f->bytes)))
 			return RC_NOMEM;
 	}
 	js_print(j, out, true);
@@ -279,15 +284,16 @@ static enum rc print_found(const struct map *found, struct sbuf *out)
 
 int imgunpack_main(int argc, char **argv)
 {
-	struct unpack_limits lim = {.entries_max = UNPACK_ENTRIES_MAX, .files_max = UNPACK_FILES_MAX};
+	struct unpack_limits lim = {.entries_max = UNPACK_ENTRIES_MAX,
+				    .files_max = UNPACK_FILES_MAX};
 	CLEANUP(sbuf_fini) struct sbuf out = SBUF_INIT(JAIL_OUTPUT_MAX);
 	struct map found = {0};
 	struct err err = {0};
 	int fds[JAIL_FDS_MAX];
 	uint64_t n = 0;
 
-	enum rc rc = argc < 4 ? err_set(&err, RC_INVALID, "usage: LAYERS BYTES WANTED…") :
-				str_to_u64(argv[1], JAIL_FDS_MAX, &n, &err);
+	enum rc rc = argc < 4 ? err_set(&err, RC_INVALID, "usage: LAYERS BYTES WANTED…")
+			      : str_to_u64(argv[1], JAIL_FDS_MAX, &n, &err);
 	if (!rc)
 		rc = str_to_u64(argv[2], UINT64_MAX, &lim.bytes_max, &err);
 	for (size_t i = 0; i < n; i++)

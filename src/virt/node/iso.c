@@ -67,13 +67,15 @@ static size_t plain_name(size_t i, const char *name, char out[16])
 	size_t n = 0;
 
 	for (; n < 6 && name[n]; n++)
-		base[n] = isalnum((unsigned char)name[n]) ? (char)toupper((unsigned char)name[n]) : '_';
+		base[n] = isalnum((unsigned char)name[n]) ? (char)toupper((unsigned char)name[n])
+							  : '_';
 	base[n] = '\0';
 	return (size_t)snprintf(out, 16, "%s_%zu.;1", base, i);
 }
 
 /* One directory record; returns its length. */
-static size_t put_record(uint8_t *p, const void *name, size_t n, uint32_t at, uint32_t bytes, bool dir)
+static size_t put_record(uint8_t *p, const void *name, size_t n, uint32_t at, uint32_t bytes,
+			 bool dir)
 {
 	size_t len = 33 + n + (n % 2 == 0);
 
@@ -103,10 +105,12 @@ static void put_root(struct image *im, uint32_t at, bool joliet)
 
 		if (joliet) {
 			put_text(wide, 2 * n, im->files[i].name, true);
-			k += put_record(p + k, wide, 2 * n, im->at[i], (uint32_t)im->files[i].n, false);
+			k += put_record(p + k, wide, 2 * n, im->at[i], (uint32_t)im->files[i].n,
+					false);
 		} else {
 			n = plain_name(i, im->files[i].name, plain);
-			k += put_record(p + k, plain, n, im->at[i], (uint32_t)im->files[i].n, false);
+			k += put_record(p + k, plain, n, im->at[i], (uint32_t)im->files[i].n,
+					false);
 		}
 	}
 }
@@ -155,7 +159,8 @@ enum rc iso_write(const char *label, const struct iso_file *files, size_t n, str
 	struct image im = {.files = files, .n = n, .sectors = AT_FILES};
 
 	if (n > ISO_FILES_MAX || strlen(label) > 16)
-		return err_set(err, RC_INVALID, "too many files or too long a label for an ISO image");
+		return err_set(err, RC_INVALID,
+			       "too many files or too long a label for an ISO image");
 	for (size_t i = 0; i < n; i++) {
 		size_t len = strlen(files[i].name);
 
@@ -163,7 +168,8 @@ enum rc iso_write(const char *label, const struct iso_file *files, size_t n, str
 			return err_set(err, RC_INVALID, "'%s' is not a name for an ISO image",
 				       files[i].name);
 		if (files[i].n > ISO_BYTES_MAX)
-			return err_set(err, RC_TOO_BIG, "'%s' is too large for a seed", files[i].name);
+			return err_set(err, RC_TOO_BIG, "'%s' is too large for a seed",
+				       files[i].name);
 		im.at[i] = im.sectors;
 		im.sectors += sectors_of(files[i].n);
 	}

@@ -18,7 +18,7 @@ struct iso_file {
 };
 
 /* All files lie in the root folder.  label: at most 16 ASCII characters.  RC_INVALID, RC_TOO_BIG. */
-MUST_CHECK enum rc iso_write(const char *label, const struct iso_file *files, size_t n, struct sbuf *out,
-			     struct err *err);
+MUST_CHECK enum rc iso_write(const char *label, const struct iso_file *files, size_t n,
+			     struct sbuf *out, struct err *err);
 
 #endif

@@ -71,7 +71,8 @@ static void child_limit(int what, uint64_t max)
 
 static void child_mounts(const struct jail *j)
 {
-	if (unshare(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | (j->has_network ? 0 : CLONE_NEWNET)) < 0)
+	if (unshare(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS |
+		    (j->has_network ? 0 : CLONE_NEWNET)) < 0)
 		child_fail("cannot make namespaces");
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
 		child_fail("cannot make mounts private");
@@ -83,7 +84,8 @@ static void child_mounts(const struct jail *j)
 		child_fail("cannot enter the working directory");
 }
 
-static NORETURN void child_main(const struct jail *j, int exe_fd, int out_fd, int err_fd, int null_fd)
+static NORETURN void child_main(const struct jail *j, int exe_fd, int out_fd, int err_fd,
+				int null_fd)
 {
 	static const char *const no_env[] = {NULL};
 	int moved[JAIL_FDS_MAX];
@@ -101,15 +103,16 @@ static NORETURN void child_main(const struct jail *j, int exe_fd, int out_fd, in
 	child_limit(RLIMIT_AS, j->memory_bytes_max);
 	child_limit(RLIMIT_CORE, 1);
 	child_limit(RLIMIT_NOFILE, 256);
-	if (syscall(SYS_setgroups, 0, NULL) < 0 || syscall(SYS_setresgid, j->uid, j->uid, j->uid) < 0 ||
+	if (syscall(SYS_setgroups, 0, NULL) < 0 ||
+	    syscall(SYS_setresgid, j->uid, j->uid, j->uid) < 0 ||
 	    syscall(SYS_setresuid, j->uid, j->uid, j->uid) < 0)
 		child_fail("cannot drop privileges");
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		child_fail("cannot forbid new privileges");
 	(void)umask(077);
 	/* By descriptor: the unprivileged child may not be able to walk to the program's folder. */
-	(void)syscall(SYS_execveat, JAIL_FD_FIRST + (int)j->n_fds, "", j->argv, j->env ? j->env : no_env,
-		      AT_EMPTY_PATH);
+	(void)syscall(SYS_execveat, JAIL_FD_FIRST + (int)j->n_fds, "", j->argv,
+		      j->env ? j->env : no_env, AT_EMPTY_PATH);
 	child_fail(j->argv[0]);
 }
 
@@ -165,8 +168,8 @@ static void last_line(const struct sbuf *text, char *out, size_t cap)
 	out[n] = '\0';
 }
 
-static enum rc reap(pid_t pid, const struct jail *j, bool in_time, const struct sbuf *text, int *status,
-		    struct err *err)
+static enum rc reap(pid_t pid, const struct jail *j, bool in_time, const struct sbuf *text,
+		    int *status, struct err *err)
 {
 	char why[300];
 	int st = 0;
@@ -185,7 +188,8 @@ static enum rc reap(pid_t pid, const struct jail *j, bool in_time, const struct 
 		return RC_OK;
 	last_line(text, why, sizeof(why));
 	if (WIFSIGNALED(st))
-		return err_set(err, RC_IO, "'%s' was ended by signal %d %s", j->argv[0], WTERMSIG(st), why);
+		return err_set(err, RC_IO, "'%s' was ended by signal %d %s", j->argv[0],
+			       WTERMSIG(st), why);
 	return err_set(err, RC_IO, "%s", *why ? why : "the helper failed without a message");
 }
 

@@ -14,17 +14,18 @@
 enum { JAIL_FDS_MAX = 72, JAIL_FD_FIRST = 3, JAIL_UID = 65534, JAIL_OUTPUT_MAX = 64 * 1024 };
 
 struct jail {
-	const char *const *argv;  /* argv[0] is an absolute path, argv ends with NULL */
-	const char *const *env;	  /* "A=b", ends with NULL; NULL: an empty environment */
-	uid_t uid;		  /* also the gid; JAIL_UID unless there is a reason */
-	bool has_network;	  /* false: an empty network namespace */
-	const char *work_dir;	  /* the agent's own folder; becomes /tmp and the working directory; NULL: none */
-	const int *fds;		  /* appear as 3, 4, … in the child; the caller keeps its own */
+	const char *const *argv; /* argv[0] is an absolute path, argv ends with NULL */
+	const char *const *env;	 /* "A=b", ends with NULL; NULL: an empty environment */
+	uid_t uid;		 /* also the gid; JAIL_UID unless there is a reason */
+	bool has_network;	 /* false: an empty network namespace */
+	const char *
+		work_dir; /* the agent's own folder; becomes /tmp and the working directory; NULL: none */
+	const int *fds; /* appear as 3, 4, … in the child; the caller keeps its own */
 	size_t n_fds;
-	usec_t timeout;		  /* then SIGKILL and RC_TIMEOUT */
-	uint64_t file_bytes_max;  /* RLIMIT_FSIZE; 0: no limit */
+	usec_t timeout;		   /* then SIGKILL and RC_TIMEOUT */
+	uint64_t file_bytes_max;   /* RLIMIT_FSIZE; 0: no limit */
 	uint64_t memory_bytes_max; /* RLIMIT_AS; 0: no limit */
-	struct sbuf *out;	  /* the child's standard output, or NULL: dropped */
+	struct sbuf *out;	   /* the child's standard output, or NULL: dropped */
 };
 
 /* RC_OK only for exit status 0.  Otherwise RC_IO with the last lines of its standard error, or

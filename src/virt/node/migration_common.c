@@ -42,8 +42,8 @@ const Handover *mig_handover(const struct vm *vm, const char *migration_uid)
 	return NULL;
 }
 
-enum rc mig_node_address(const struct vmhost *h, const char *node, struct in_addr *ip, uint16_t *agent_port,
-			 struct err *err)
+enum rc mig_node_address(const struct vmhost *h, const char *node, struct in_addr *ip,
+			 uint16_t *agent_port, struct err *err)
 {
 	const Node *n = kobj_typed(kcache_get(h->cfg.cache, &api_kind_Node, NULL, node));
 	const char *text = NULL;
@@ -69,8 +69,8 @@ struct json *mig_options(const VirtualMachineInstanceMigrationState *s)
 	int64_t bandwidth = c ? api_quantity_bytes(c->bandwidthPerMigration, 0) : 0;
 	bool converge = c && API_GET(c, allowAutoConverge, false);
 
-	return js_pack("{s:I, s:I, s:b}", "downtimeLimitMs", downtime, "maxBandwidthBytes", bandwidth,
-		       "autoConverge", (int)converge);
+	return js_pack("{s:I, s:I, s:b}", "downtimeLimitMs", downtime, "maxBandwidthBytes",
+		       bandwidth, "autoConverge", (int)converge);
 }
 
 enum rc mig_net_init(const struct vm *vm, struct in_addr peer, struct mig_net *out, struct err *err)
@@ -109,7 +109,8 @@ void mig_event(struct vm *vm, const char *type, const char *reason, const char *
 	(void)vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	if (vmi)
-		exec_event(vm->host->cfg.exec, &api_kind_VirtualMachineInstance, vmi, type, reason, "%s", text);
+		exec_event(vm->host->cfg.exec, &api_kind_VirtualMachineInstance, vmi, type, reason,
+			   "%s", text);
 }
 
 static void on_handover(const struct kube_reply *r, void *arg)
@@ -119,8 +120,8 @@ static void on_handover(const struct kube_reply *r, void *arg)
 		log_warn("a hand-over record could not be written: %s", r->err.msg);
 }
 
-void mig_write_handover(struct vm *vm, const char *migration_uid, const char *state, const char *time_field,
-			const char *reason)
+void mig_write_handover(struct vm *vm, const char *migration_uid, const char *state,
+			const char *time_field, const char *reason)
 {
 	const Handover *h = mig_handover(vm, migration_uid);
 	struct err err = {0};
@@ -129,15 +130,15 @@ void mig_write_handover(struct vm *vm, const char *migration_uid, const char *st
 	if (!h || str_eq(h->status.state, state))
 		return;
 	time_rfc3339(loop_realtime(vm->host->cfg.loop), now);
-	CLEANUP(js_unrefp) struct json *body =
-		js_pack("{s:{s:s, s:I, s:s*}}", "status", "state", state, "epoch", API_GET(&h->spec, epoch, 0),
-			"reason", reason);
+	CLEANUP(js_unrefp)
+	struct json *body = js_pack("{s:{s:s, s:I, s:s*}}", "status", "state", state, "epoch",
+				    API_GET(&h->spec, epoch, 0), "reason", reason);
 
-	if (body && time_field &&
-	    js_set(js_get(body, "status"), time_field, js_new_str(now)))
+	if (body && time_field && js_set(js_get(body, "status"), time_field, js_new_str(now)))
 		return;
-	if (!body || kube_patch(vm->host->cfg.kube, NULL, &api_kind_Handover, vm->ns, h->metadata.name, "status",
-				KUBE_PATCH_MERGE, body, on_handover, NULL, &err))
+	if (!body ||
+	    kube_patch(vm->host->cfg.kube, NULL, &api_kind_Handover, vm->ns, h->metadata.name,
+		       "status", KUBE_PATCH_MERGE, body, on_handover, NULL, &err))
 		log_warn("a hand-over record could not be written: %s", err.msg);
 }
 

@@ -10,9 +10,9 @@
 
 enum { MIG_PORT = 49152, MIG_KEY_HEX = 65, MIG_FLOWS_MAX = 256 * 1024 };
 
-#define MIG_USER "ferry"
+#define MIG_USER	  "ferry"
 #define MIG_CALL_DEADLINE (10 * USEC_PER_SEC)
-#define MIG_ABORTED "Live migration has been aborted"
+#define MIG_ABORTED	  "Live migration has been aborted"
 
 /* Network work of a move, in the pool, one piece at a time. */
 struct mig_net {
@@ -22,7 +22,7 @@ struct mig_net {
 	char host_if[64];
 	struct in_addr pod, peer;
 	uint16_t ports[2];
-	int ns_fd;	   /* of the pod; -1 */
+	int ns_fd;	       /* of the pod; -1 */
 	bool has_ports_filter; /* masquerade with ports: flows are copied */
 };
 
@@ -37,10 +37,11 @@ struct json *mig_options(const VirtualMachineInstanceMigrationState *s);
 /* Fills names and addresses; opens nothing. */
 MUST_CHECK enum rc mig_net_init(const struct vm *vm, struct in_addr peer, struct mig_net *out,
 				struct err *err);
-void mig_event(struct vm *vm, const char *type, const char *reason, const char *fmt, ...) PRINTF_LIKE(4, 5);
+void mig_event(struct vm *vm, const char *type, const char *reason, const char *fmt, ...)
+	PRINTF_LIKE(4, 5);
 /* Best effort: the record's status, off the fast path. */
-void mig_write_handover(struct vm *vm, const char *migration_uid, const char *state, const char *time_field,
-			const char *reason);
+void mig_write_handover(struct vm *vm, const char *migration_uid, const char *state,
+			const char *time_field, const char *reason);
 MUST_CHECK enum rc mig_set_time(char **field, usec_t at);
 /* Moved bytes, passes, pause of a launcher's migration event into status.ferry.migration. */
 MUST_CHECK enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data);

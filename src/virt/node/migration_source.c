@@ -15,12 +15,13 @@
 #include "virt/node/migration_int.h"
 #include "virt/node/vmspec.h"
 
-#define PERMISSION_RETRY (50 * USEC_PER_MSEC)
+#define PERMISSION_RETRY     (50 * USEC_PER_MSEC)
 #define PERMISSION_RETRY_MAX (2 * USEC_PER_SEC)
-#define FORWARD_FOR (5 * USEC_PER_SEC) /* frames are sent on until every node must know the new place */
-#define UNKNOWN_FOR (30 * USEC_PER_SEC)
-#define WATCH_EVERY (1 * USEC_PER_SEC)
-#define DEFAULT_PER_GB 150
+#define FORWARD_FOR \
+	(5 * USEC_PER_SEC) /* frames are sent on until every node must know the new place */
+#define UNKNOWN_FOR		 (30 * USEC_PER_SEC)
+#define WATCH_EVERY		 (1 * USEC_PER_SEC)
+#define DEFAULT_PER_GB		 150
 #define DEFAULT_PROGRESS_SECONDS 150
 
 struct mig_source {
@@ -34,10 +35,10 @@ struct mig_source {
 	int64_t port, nbd_port;
 	char *user, *key;
 	int64_t epoch;
-	bool is_open;	   /* the way through the firewall */
+	bool is_open; /* the way through the firewall */
 	bool has_key, net_ready, is_written, cancel_asked, cancel_sent;
 	bool is_aborted_by_user;
-	usec_t begun_at;   /* realtime */
+	usec_t begun_at; /* realtime */
 	usec_t stop_at;
 	struct json *last; /* the launcher's last word on the move */
 	char *flows;
@@ -76,9 +77,9 @@ static bool step(struct mig_source *m, enum src_event e)
 		return false;
 	}
 	if (next != m->state)
-		log_info("move %s (source of '%s/%s'): %s -> %s on %s", m->uid, m->vm ? m->vm->ns : "",
-			 m->vm ? m->vm->name : "", src_state_name(m->state), src_state_name(next),
-			 src_event_name(e));
+		log_info("move %s (source of '%s/%s'): %s -> %s on %s", m->uid,
+			 m->vm ? m->vm->ns : "", m->vm ? m->vm->name : "", src_state_name(m->state),
+			 src_state_name(next), src_event_name(e));
 	m->state = next;
 	return true;
 }
@@ -143,9 +144,9 @@ static enum rc run(struct mig_source *m, enum rc (*work)(struct src_job *),
 	if (m->vm && m->vm->pod)
 		m->host->cfg.pods->net(m->vm->pod, &pn);
 	(void)snprintf(j->ns_name, sizeof(j->ns_name), "%s", pn.ns_name ? pn.ns_name : "");
-	enum rc rc = j->netns_dir ? pool_run_ordered(m->host->cfg.loop, m->host->cfg.net_queue, job_work,
-						     job_after, j, err) :
-				    err_set(err, RC_NOMEM, "out of memory");
+	enum rc rc = j->netns_dir ? pool_run_ordered(m->host->cfg.loop, m->host->cfg.net_queue,
+						     job_work, job_after, j, err)
+				  : err_set(err, RC_NOMEM, "out of memory");
 
 	if (rc) {
 		mem_free(j->netns_dir);
@@ -193,14 +194,21 @@ struct mig_source *mig_source_free(struct mig_source *m)
 static enum rc post(struct mig_source *m, const char *what, struct json *body, usec_t timeout,
 		    http_done_fn done, struct err *err)
 {
-	CLEANUP(mem_freep) char *url = mem_printf("%s/v1/moves/%s/%s", m->agent_url, m->vm->vmi_uid, what);
+	CLEANUP(mem_freep)
+	char *url = mem_printf("%s/v1/moves/%s/%s", m->agent_url, m->vm->vmi_uid, what);
 	CLEANUP(mem_freep) char *text = js_to_text(body);
 
 	js_unref(body);
 	if (!url || !text)
 		return err_set(err, RC_NOMEM, "out of memory");
-	struct http_call c = {.method = "POST", .url = url, .content_type = "application/json", .body = text,
-			      .n_body = strlen(text), .timeout = timeout, .done = done, .arg = m};
+	struct http_call c = {.method = "POST",
+			      .url = url,
+			      .content_type = "application/json",
+			      .body = text,
+			      .n_body = strlen(text),
+			      .timeout = timeout,
+			      .done = done,
+			      .arg = m};
 
 	m->http = http_slot_free(m->http);
 	return http_call(m->host->cfg.http, &m->http, &c, err);
@@ -235,17 +243,19 @@ static void on_accepted(const struct ipc_reply *r, void *arg)
 
 static enum rc start_outgoing(struct mig_source *m, struct err *err)
 {
-	struct json *params =
-		js_pack("{s:s, s:s, s:I, s:I, s:o}", "migrationUid", m->uid, "address", m->target_ip, "port",
-			m->port, "nbdPort", m->nbd_port, "options", mig_options(mig_state(m->vm)));
+	struct json *params = js_pack("{s:s, s:s, s:I, s:I, s:o}", "migrationUid", m->uid,
+				      "address", m->target_ip, "port", m->port, "nbdPort",
+				      m->nbd_port, "options", mig_options(mig_state(m->vm)));
 
-	if (params && m->key && js_set(params, "tls", js_pack("{s:s, s:s}", "user", m->user, "key", m->key)))
+	if (params && m->key &&
+	    js_set(params, "tls", js_pack("{s:s, s:s}", "user", m->user, "key", m->key)))
 		params = js_unref(params);
 	if (m->key)
 		explicit_bzero(m->key, strlen(m->key));
 	if (!params)
 		return err_set(err, RC_NOMEM, "out of memory");
-	return vm_call(m->vm, "startOutgoing", params, 3 * MIG_CALL_DEADLINE, on_accepted, m->vm, err);
+	return vm_call(m->vm, "startOutgoing", params, 3 * MIG_CALL_DEADLINE, on_accepted, m->vm,
+		       err);
 }
 
 static void begin_if_ready(struct mig_source *m)
@@ -358,7 +368,8 @@ static enum rc find_target(struct mig_source *m, const VirtualMachineInstanceMig
 
 	TRY(mig_node_address(m->host, s->targetNode, &peer, &agent_port, err));
 	net_ip4_format(peer, m->target_ip);
-	(void)snprintf(m->agent_url, sizeof(m->agent_url), "https://%s:%u", m->target_ip, agent_port);
+	(void)snprintf(m->agent_url, sizeof(m->agent_url), "https://%s:%u", m->target_ip,
+		       agent_port);
 	TRY(mig_net_init(m->vm, peer, &m->net, err));
 	m->net.ports[0] = MIG_PORT;
 	m->net.ports[1] = MIG_PORT + 1;
@@ -366,7 +377,8 @@ static enum rc find_target(struct mig_source *m, const VirtualMachineInstanceMig
 		int64_t port = 0;
 
 		if (n < 2 && !str_to_i64(it.key, 1, 65535, &port, NULL))
-			m->net.ports[js_int(it.value, MIG_PORT) == MIG_PORT ? 0 : 1] = (uint16_t)port;
+			m->net.ports[js_int(it.value, MIG_PORT) == MIG_PORT ? 0 : 1] =
+				(uint16_t)port;
 		n++;
 	}
 	if (n == 1)
@@ -374,7 +386,8 @@ static enum rc find_target(struct mig_source *m, const VirtualMachineInstanceMig
 	return RC_OK;
 }
 
-static enum rc begin(struct mig_source *m, const VirtualMachineInstanceMigrationState *s, struct err *err)
+static enum rc begin(struct mig_source *m, const VirtualMachineInstanceMigrationState *s,
+		     struct err *err)
 {
 	TRY(find_target(m, s, err));
 	step(m, SRCEV_BEGIN);
@@ -452,7 +465,8 @@ static void on_watch(void *arg)
 	const struct json *memory = js_at(m->last, "stats", "memory", NULL);
 	int64_t left = js_get_int(memory, "remaining", 0);
 	int64_t per_gb = c ? API_GET(c, completionTimeoutPerGiB, DEFAULT_PER_GB) : DEFAULT_PER_GB;
-	int64_t progress = c ? API_GET(c, progressTimeout, DEFAULT_PROGRESS_SECONDS) : DEFAULT_PROGRESS_SECONDS;
+	int64_t progress = c ? API_GET(c, progressTimeout, DEFAULT_PROGRESS_SECONDS)
+			     : DEFAULT_PROGRESS_SECONDS;
 	int64_t gb = vmi ? (vmspec_memory(vmi) + 999999999) / 1000000000 : 1;
 	usec_t now = loop_realtime(m->host->cfg.loop);
 
@@ -514,7 +528,8 @@ static void switch_now(struct mig_source *m, usec_t stop_at)
 		return; /* it is being cancelled */
 	struct json *params = js_pack("{s:s, s:I}", "migrationUid", m->uid, "epoch", m->epoch);
 
-	if (vm_call(m->vm, "continueOutgoing", params, MIG_CALL_DEADLINE, on_continued, m->vm, &err))
+	if (vm_call(m->vm, "continueOutgoing", params, MIG_CALL_DEADLINE, on_continued, m->vm,
+		    &err))
 		log_warn("move %s: the switch cannot go on: %s", m->uid, err.msg);
 	if (m->net.has_ports_filter && !run(m, flows_work, have_flows, &err))
 		m->flows_pending = true;
@@ -575,8 +590,8 @@ static void lost(struct mig_source *m, const char *why)
 	step(m, SRCEV_REFUSED);
 	ignore_rc(api_set_str(&m->failure, why));
 	m->host->n_moves_failed++;
-	log_error("move %s: '%s/%s' was released and the target cannot run it: %s", m->uid, m->vm->ns,
-		  m->vm->name, why);
+	log_error("move %s: '%s/%s' was released and the target cannot run it: %s", m->uid,
+		  m->vm->ns, m->vm->name, why);
 	mig_event(m->vm, "Warning", "Migrated",
 		  "VirtualMachineInstance migration uid %s failed. reason:%s", m->uid, why);
 	/* It runs nowhere and never will: what stands here ends, and the VMI says Failed. */
@@ -620,8 +635,9 @@ static void give_permission(struct mig_source *m)
 
 	if (m->flows_pending)
 		return; /* they go with it, and are a millisecond away */
-	struct json *body = js_pack("{s:s, s:I, s:I, s:s*, s:O*}", "migrationUid", m->uid, "epoch", m->epoch,
-				    "stopAt", (int64_t)m->stop_at, "flows", m->flows, "migration", m->last);
+	struct json *body =
+		js_pack("{s:s, s:I, s:I, s:s*, s:O*}", "migrationUid", m->uid, "epoch", m->epoch,
+			"stopAt", (int64_t)m->stop_at, "flows", m->flows, "migration", m->last);
 
 	if (post(m, "permission", body, MIG_CALL_DEADLINE, on_permission, &err) &&
 	    ev_timer_after(m->host->cfg.loop, &m->timer, PERMISSION_RETRY, on_retry, m, &err))
@@ -733,10 +749,11 @@ static bool is_over(const struct mig_source *m)
  * knows nothing: it begins again. */
 static bool is_due(const struct vm *vm, const VirtualMachineInstanceMigrationState *s)
 {
-	return s && s->migrationUid && s->targetNodeAddress && !vm->is_target && !vm->is_source_done &&
-	       vm->has_answered && (vm->state == VM_RUNNING || vm->state == VM_PAUSED) &&
-	       vm->stop_grace < 0 && str_eq(s->sourceNode, vm->host->cfg.node_name) &&
-	       !API_GET(s, failed, false) && !API_GET(s, completed, false);
+	return s && s->migrationUid && s->targetNodeAddress && !vm->is_target &&
+	       !vm->is_source_done && vm->has_answered &&
+	       (vm->state == VM_RUNNING || vm->state == VM_PAUSED) && vm->stop_grace < 0 &&
+	       str_eq(s->sourceNode, vm->host->cfg.node_name) && !API_GET(s, failed, false) &&
+	       !API_GET(s, completed, false);
 }
 
 static void kick_move(struct mig_source *m, const VirtualMachineInstanceMigrationState *s)
@@ -751,11 +768,13 @@ static void kick_move(struct mig_source *m, const VirtualMachineInstanceMigratio
 		m->is_written = true;
 	if (API_GET(s, abortRequested, false) && !m->cancel_asked) {
 		m->cancel_asked = m->is_aborted_by_user = true;
-		mig_event(m->vm, "Normal", "Migrating", "VirtualMachineInstance is aborting migration.");
+		mig_event(m->vm, "Normal", "Migrating",
+			  "VirtualMachineInstance is aborting migration.");
 	}
 	if (m->cancel_asked && !m->cancel_sent && m->state == SRC_PREPARING)
 		ended(m, MIG_ABORTED);
-	else if (m->cancel_asked && !m->cancel_sent && (m->state == SRC_MOVING || m->state == SRC_SWITCHING)) {
+	else if (m->cancel_asked && !m->cancel_sent &&
+		 (m->state == SRC_MOVING || m->state == SRC_SWITCHING)) {
 		step(m, SRCEV_CANCEL);
 		ask_cancel(m, "abortRequested");
 	}
@@ -809,8 +828,8 @@ void mig_source_kick(struct vm *vm)
 
 	if (vm->source && is_over(vm->source)) {
 		close_later(vm->source);
-		if (vm->source->state == SRC_FAILED && s && !str_eq(s->migrationUid, vm->source->uid) &&
-		    !vm->source->jobs)
+		if (vm->source->state == SRC_FAILED && s &&
+		    !str_eq(s->migrationUid, vm->source->uid) && !vm->source->jobs)
 			vm->source = mig_source_free(vm->source);
 	}
 	if (!s)
@@ -852,7 +871,8 @@ static enum rc publish_end(struct mig_source *m, VirtualMachineInstance *vmi, us
 static enum rc publish_progress(struct mig_source *m, VirtualMachineInstance *vmi)
 {
 	FerryVMIStatus *fs = api_ensure(&api_type_FerryVMIStatus, &vmi->status.ferry);
-	FerryMigrationStatus *fm = fs ? api_ensure(&api_type_FerryMigrationStatus, &fs->migration) : NULL;
+	FerryMigrationStatus *fm =
+		fs ? api_ensure(&api_type_FerryMigrationStatus, &fs->migration) : NULL;
 
 	return fm ? mig_fill_stats(fm, m->last) : RC_NOMEM;
 }

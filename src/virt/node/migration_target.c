@@ -58,9 +58,9 @@ static void step(struct mig_target *t, enum dst_event e)
 		return;
 	}
 	if (next != t->state)
-		log_info("move %s (target of '%s/%s'): %s -> %s on %s", t->uid, t->vm ? t->vm->ns : "",
-			 t->vm ? t->vm->name : "", dst_state_name(t->state), dst_state_name(next),
-			 dst_event_name(e));
+		log_info("move %s (target of '%s/%s'): %s -> %s on %s", t->uid,
+			 t->vm ? t->vm->ns : "", t->vm ? t->vm->name : "", dst_state_name(t->state),
+			 dst_state_name(next), dst_event_name(e));
 	t->state = next;
 }
 
@@ -102,7 +102,8 @@ static void job_after(void *arg)
 }
 
 static enum rc run(struct mig_target *t, enum rc (*work)(struct dst_job *),
-		   void (*done)(struct mig_target *, enum rc, const char *), const char *text, struct err *err)
+		   void (*done)(struct mig_target *, enum rc, const char *), const char *text,
+		   struct err *err)
 {
 	struct dst_job *j = mem_alloc(sizeof(*j));
 	struct vm_pod_net pn = {0};
@@ -117,10 +118,10 @@ static enum rc run(struct mig_target *t, enum rc (*work)(struct dst_job *),
 	if (t->vm && t->vm->pod)
 		t->host->cfg.pods->net(t->vm->pod, &pn);
 	(void)snprintf(j->ns_name, sizeof(j->ns_name), "%s", pn.ns_name ? pn.ns_name : "");
-	enum rc rc = (text && !j->text) || !j->netns_dir ?
-			     err_set(err, RC_NOMEM, "out of memory") :
-			     pool_run_ordered(t->host->cfg.loop, t->host->cfg.net_queue, job_work, job_after, j,
-					      err);
+	enum rc rc = (text && !j->text) || !j->netns_dir
+			     ? err_set(err, RC_NOMEM, "out of memory")
+			     : pool_run_ordered(t->host->cfg.loop, t->host->cfg.net_queue, job_work,
+						job_after, j, err);
 
 	if (rc) {
 		mem_free(j->text);
@@ -179,7 +180,8 @@ static void answer(struct mig_target *t, enum rc rc, const char *message, struct
 
 static void failed(struct mig_target *t, const char *why)
 {
-	log_error("move %s: the target cannot take '%s/%s': %s", t->uid, t->vm->ns, t->vm->name, why);
+	log_error("move %s: the target cannot take '%s/%s': %s", t->uid, t->vm->ns, t->vm->name,
+		  why);
 	ignore_rc(api_set_str(&t->failure, why));
 	t->host->n_moves_failed++;
 	step(t, DSTEV_FAILED);
@@ -203,8 +205,10 @@ static void on_prepared(const struct ipc_reply *r, void *arg)
 	}
 	t->has_disks = js_len(js_get(r->result, "disks")) > 0;
 	step(t, DSTEV_LISTENS);
-	mig_event(vm, "Normal", "PreparingTarget", "VirtualMachineInstance Migration Target Prepared.");
-	mig_event(vm, "Normal", "PreparingTarget", "Migration Target is listening at %s, on ports: %lld",
+	mig_event(vm, "Normal", "PreparingTarget",
+		  "VirtualMachineInstance Migration Target Prepared.");
+	mig_event(vm, "Normal", "PreparingTarget",
+		  "Migration Target is listening at %s, on ports: %lld",
 		  net_ip4_format(vm->host->cfg.underlay, ip), (long long)t->port);
 	mig_write_handover(vm, t->uid, HandoverState_Prepared, NULL, NULL);
 	vm_sync(vm);
@@ -237,13 +241,14 @@ static void opened(struct mig_target *t, enum rc rc, const char *why)
 	vm->host->cfg.pods->net(vm->pod, &pn);
 	struct json *params =
 		js_pack("{s:s, s:s, s:I, s:I, s:o}", "migrationUid", t->uid, "address",
-			net_ip4_format(pn.mig_address, ip), "port", t->port, "nbdPort", t->nbd_port, "options",
-			mig_options(mig_state(vm)));
+			net_ip4_format(pn.mig_address, ip), "port", t->port, "nbdPort", t->nbd_port,
+			"options", mig_options(mig_state(vm)));
 
 	if (params && t->has_tls &&
 	    js_set(params, "tls", js_pack("{s:s, s:s}", "user", MIG_USER, "key", t->key)))
 		params = js_unref(params);
-	if (!params || vm_call(vm, "prepareIncoming", params, MIG_CALL_DEADLINE, on_prepared, vm, &err))
+	if (!params ||
+	    vm_call(vm, "prepareIncoming", params, MIG_CALL_DEADLINE, on_prepared, vm, &err))
 		failed(t, params ? err.msg : "out of memory");
 }
 
@@ -259,7 +264,8 @@ static bool port_is_used(const struct mig_target *self)
 	return false;
 }
 
-static enum rc begin(struct mig_target *t, const VirtualMachineInstanceMigrationState *s, struct err *err)
+static enum rc begin(struct mig_target *t, const VirtualMachineInstanceMigrationState *s,
+		     struct err *err)
 {
 	struct in_addr peer;
 	uint16_t agent_port;
@@ -273,7 +279,8 @@ static enum rc begin(struct mig_target *t, const VirtualMachineInstanceMigration
 	t->nbd_port = t->port + 1;
 	t->net.ports[0] = (uint16_t)t->port;
 	t->net.ports[1] = (uint16_t)t->nbd_port;
-	t->has_tls = !(s->migrationConfiguration && API_GET(s->migrationConfiguration, disableTLS, false));
+	t->has_tls = !(s->migrationConfiguration &&
+		       API_GET(s->migrationConfiguration, disableTLS, false));
 	rand_bytes(raw, sizeof(raw));
 	for (size_t i = 0; i < sizeof(raw); i++)
 		(void)snprintf(t->key + 2 * i, 3, "%02x", raw[i]);
@@ -374,9 +381,9 @@ static void take_up_again(struct vm *vm, const struct json *data)
 	}
 	vm->target = t;
 	h = mig_handover(vm, t->uid);
-	t->epoch = js_get_int(data, "epoch", -1) > 0 ? js_get_int(data, "epoch", -1) :
-		   h				     ? API_GET(&h->spec, epoch, 0) :
-						       0;
+	t->epoch = js_get_int(data, "epoch", -1) > 0 ? js_get_int(data, "epoch", -1)
+		   : h				     ? API_GET(&h->spec, epoch, 0)
+						     : 0;
 	t->is_open = true;
 	log_info("move %s: found again in phase %s", t->uid, phase ? phase : "");
 	step(t, DSTEV_BEGIN);
@@ -426,13 +433,15 @@ static void give_key(struct mig_target *t, const struct json *body, mig_answer_f
 	struct err err;
 
 	if (t->state != DST_LISTENING) {
-		fn(RC_CONFLICT, "the key of this move was handed out already, or is not made yet", NULL, arg);
+		fn(RC_CONFLICT, "the key of this move was handed out already, or is not made yet",
+		   NULL, arg);
 		return;
 	}
 	step(t, DSTEV_KEY);
 	if (flows && t->net.has_ports_filter && run(t, flows_work, NULL, flows, &err))
 		log_warn("move %s: flows are not copied: %s", t->uid, err.msg);
-	out = js_pack("{s:I, s:I, s:b}", "port", t->port, "nbdPort", t->nbd_port, "tls", (int)t->has_tls);
+	out = js_pack("{s:I, s:I, s:b}", "port", t->port, "nbdPort", t->nbd_port, "tls",
+		      (int)t->has_tls);
 	if (out && t->has_tls &&
 	    (js_set(out, "user", js_new_str(MIG_USER)) || js_set(out, "key", js_new_str(t->key))))
 		out = js_unref(out);
@@ -464,27 +473,43 @@ static void on_resumed(const struct ipc_reply *r, void *arg)
 	vm_kick(vm);
 }
 
-static void take_permission(struct mig_target *t, const struct json *body, mig_answer_fn fn, void *arg)
+/* Whatever is to be said to a permission before it is used.  RC_OK: it may be. */
+static enum rc judge_permission(const struct mig_target *t, int64_t epoch, const char **why)
 {
 	const Handover *h = mig_handover(t->vm, t->uid);
+
+	*why = NULL;
+	if (t->state == DST_FAILED) { /* the one clear no */
+		*why = t->failure ? t->failure : "the target has failed";
+		return RC_CONFLICT;
+	}
+	if (t->answer || (t->state != DST_KEYED && t->state != DST_PERMITTED) ||
+	    (t->net.has_net && !t->net.handover)) {
+		*why = "the target is not ready for the guest yet";
+		return RC_BUSY;
+	}
+	if (epoch <= 0 || (h && API_GET(&h->spec, epoch, 0) != epoch)) {
+		*why = "the permission is of another epoch";
+		return RC_CONFLICT;
+	}
+	return RC_OK;
+}
+
+static void take_permission(struct mig_target *t, const struct json *body, mig_answer_fn fn,
+			    void *arg)
+{
 	int64_t epoch = js_get_int(body, "epoch", 0);
+	const char *why;
 	struct err err = {0};
 
 	if (t->state == DST_RUNNING || t->state == DST_DONE) { /* its answer was lost */
 		fn(RC_OK, NULL, js_pack("{s:I}", "resumeAt", (int64_t)t->resume_at), arg);
 		return;
 	}
-	if (t->state == DST_FAILED) { /* the one clear no */
-		fn(RC_CONFLICT, t->failure ? t->failure : "the target has failed", NULL, arg);
-		return;
-	}
-	if (t->answer || (t->state != DST_KEYED && t->state != DST_PERMITTED) ||
-	    (t->net.has_net && !t->net.handover)) {
-		fn(RC_BUSY, "the target is not ready for the guest yet", NULL, arg);
-		return;
-	}
-	if (epoch <= 0 || (h && API_GET(&h->spec, epoch, 0) != epoch)) {
-		fn(RC_CONFLICT, "the permission is of another epoch", NULL, arg);
+	enum rc rc = judge_permission(t, epoch, &why);
+
+	if (rc) {
+		fn(rc, why, NULL, arg);
 		return;
 	}
 	step(t, DSTEV_PERMISSION);
@@ -502,9 +527,9 @@ static void take_permission(struct mig_target *t, const struct json *body, mig_a
 		log_warn("move %s: the place is not remembered: %s", t->uid, err.msg);
 	if (t->net.handover && vmnet_target_activate(t->net.handover, &err))
 		log_warn("move %s: the network does not lead here yet: %s", t->uid, err.msg);
-	struct json *params = js_pack("{s:s, s:I, s:i, s:b}", "migrationUid", t->uid, "epoch", epoch,
-				      "timeoutMs", RESUME_MS, "paused",
-				      (int)js_get_bool(t->final, "guestPaused", false));
+	struct json *params =
+		js_pack("{s:s, s:I, s:i, s:b}", "migrationUid", t->uid, "epoch", epoch, "timeoutMs",
+			RESUME_MS, "paused", (int)js_get_bool(t->final, "guestPaused", false));
 
 	if (vm_call(t->vm, "resumeIncoming", params, MIG_CALL_DEADLINE, on_resumed, t->vm, &err)) {
 		answer(t, err.rc, err.msg, NULL);
@@ -555,7 +580,8 @@ static enum rc publish(const struct mig_target *t, VirtualMachineInstanceMigrati
 	return api_set_str(&s->migrationNetworkType, MigrationNetworkType_Migration);
 }
 
-static enum rc publish_failure(const struct mig_target *t, VirtualMachineInstanceMigrationState *s, usec_t now)
+static enum rc publish_failure(const struct mig_target *t, VirtualMachineInstanceMigrationState *s,
+			       usec_t now)
 {
 	if (API_GET(s, failed, false) || API_GET(s, completed, false) || s->startTimestamp)
 		return RC_OK; /* once it has begun, the source says how it ended */
@@ -570,7 +596,8 @@ static enum rc publish_taken(const struct mig_target *t, VirtualMachineInstance 
 	VirtualMachineInstanceMigrationState *s = st->migrationState;
 	const char *me = t->host->cfg.node_name;
 	FerryVMIStatus *fs = api_ensure(&api_type_FerryVMIStatus, &st->ferry);
-	FerryMigrationStatus *fm = fs ? api_ensure(&api_type_FerryMigrationStatus, &fs->migration) : NULL;
+	FerryMigrationStatus *fm =
+		fs ? api_ensure(&api_type_FerryMigrationStatus, &fs->migration) : NULL;
 
 	if (!fm)
 		return RC_NOMEM;

@@ -6,7 +6,7 @@
 #include "base/str.h"
 #include "virt/node/imgref.h"
 
-#define REF_NAME "org.opencontainers.image.ref.name"
+#define REF_NAME       "org.opencontainers.image.ref.name"
 #define BLOB_BYTES_MAX ((int64_t)1 << 44)
 
 static enum rc read_descriptor(const struct json *j, struct oci_descriptor *out, struct err *err)
@@ -16,9 +16,11 @@ static enum rc read_descriptor(const struct json *j, struct oci_descriptor *out,
 	int64_t size = js_get_int(j, "size", -1);
 
 	if (!imgref_is_digest(digest))
-		return err_set(err, RC_INVALID, "the image has a descriptor without a sha256 digest");
+		return err_set(err, RC_INVALID,
+			       "the image has a descriptor without a sha256 digest");
 	if (size < 0 || size > BLOB_BYTES_MAX)
-		return err_set(err, RC_INVALID, "the image has a descriptor without a sensible size");
+		return err_set(err, RC_INVALID,
+			       "the image has a descriptor without a sensible size");
 	(void)snprintf(out->digest, sizeof(out->digest), "%s", digest);
 	out->bytes = (uint64_t)size;
 	out->is_index = type && (strstr(type, "image.index") || strstr(type, "manifest.list"));
@@ -31,7 +33,8 @@ static bool is_platform(const struct json *j)
 
 	if (!p)
 		return true;
-	return str_eq(js_get_str(p, "os"), "linux") && str_eq(js_get_str(p, "architecture"), "amd64");
+	return str_eq(js_get_str(p, "os"), "linux") &&
+	       str_eq(js_get_str(p, "architecture"), "amd64");
 }
 
 static bool is_match(const struct json *j, const char *tag, const char *digest)
@@ -43,7 +46,8 @@ static bool is_match(const struct json *j, const char *tag, const char *digest)
 	return is_platform(j);
 }
 
-static enum rc not_found(const struct json *list, const char *tag, const char *digest, struct err *err)
+static enum rc not_found(const struct json *list, const char *tag, const char *digest,
+			 struct err *err)
 {
 	char names[200] = "";
 
@@ -55,8 +59,8 @@ static enum rc not_found(const struct json *list, const char *tag, const char *d
 			(void)snprintf(names + n, sizeof(names) - n, "%s'%s'", n ? ", " : "", name);
 	}
 	if (tag || digest)
-		return err_set(err, RC_NOT_FOUND, "the image layout has no '%s'%s%s", digest ? digest : tag,
-			       *names ? ", it has " : "", names);
+		return err_set(err, RC_NOT_FOUND, "the image layout has no '%s'%s%s",
+			       digest ? digest : tag, *names ? ", it has " : "", names);
 	return err_set(err, RC_NOT_FOUND, "the image layout has no image for linux/amd64");
 }
 
@@ -90,7 +94,8 @@ enum rc oci_manifest_read(const struct json *manifest, struct oci_manifest *out,
 	if (!js_is_array(layers) || !js_len(layers))
 		return err_set(err, RC_INVALID, "the image manifest has no layers");
 	if (js_len(layers) > OCI_LAYERS_MAX)
-		return err_set(err, RC_TOO_BIG, "the image has more than %d layers", OCI_LAYERS_MAX);
+		return err_set(err, RC_TOO_BIG, "the image has more than %d layers",
+			       OCI_LAYERS_MAX);
 	out->n_layers = js_len(layers);
 	for (size_t i = 0; i < out->n_layers; i++) {
 		enum rc rc = read_descriptor(js_item(layers, i), &out->layers[i], err);

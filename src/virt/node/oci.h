@@ -13,7 +13,7 @@ enum { OCI_LAYERS_MAX = 64, OCI_JSON_MAX = 4 * 1024 * 1024 };
 struct oci_descriptor {
 	char digest[72]; /* "sha256:…" */
 	uint64_t bytes;
-	bool is_index;	 /* of further manifests, not a manifest */
+	bool is_index; /* of further manifests, not a manifest */
 };
 
 struct oci_manifest {

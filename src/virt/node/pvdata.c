@@ -39,19 +39,23 @@ struct removal {
 	struct err err;
 };
 
-enum rc pvdata_place(const PersistentVolume *pv, bool *is_local, const char **folder, struct err *err)
+enum rc pvdata_place(const PersistentVolume *pv, bool *is_local, const char **folder,
+		     struct err *err)
 {
 	const CSIPersistentVolumeSource *csi = pv->spec.csi;
 
-	if (!csi || !(str_eq(csi->driver, PV_DRIVER_SHARED) || str_eq(csi->driver, PV_DRIVER_LOCAL)))
+	if (!csi ||
+	    !(str_eq(csi->driver, PV_DRIVER_SHARED) || str_eq(csi->driver, PV_DRIVER_LOCAL)))
 		return err_set(err, RC_UNSUPPORTED,
-			       "PersistentVolume '%s' is of no kind that this node can use", pv->metadata.name);
+			       "PersistentVolume '%s' is of no kind that this node can use",
+			       pv->metadata.name);
 	const char *path = api_map_get(&csi->volumeAttributes, "path");
 
 	*is_local = str_eq(csi->driver, PV_DRIVER_LOCAL);
 	*folder = path ? path : pv->metadata.name;
 	if (!str_is_dns_subdomain(*folder))
-		return err_set(err, RC_INVALID, "PersistentVolume '%s': '%s' is not a folder's name",
+		return err_set(err, RC_INVALID,
+			       "PersistentVolume '%s': '%s' is not a folder's name",
 			       pv->metadata.name, *folder);
 	return RC_OK;
 }
@@ -163,7 +167,8 @@ static bool is_on_node(const PersistentVolume *pv, const char *node)
 
 	for (size_t t = 0; ns && t < ns->n_nodeSelectorTerms; t++)
 		for (size_t i = 0; i < ns->nodeSelectorTerms[t].n_matchExpressions; i++) {
-			const NodeSelectorRequirement *q = &ns->nodeSelectorTerms[t].matchExpressions[i];
+			const NodeSelectorRequirement *q =
+				&ns->nodeSelectorTerms[t].matchExpressions[i];
 
 			for (size_t k = 0; str_eq(q->key, LABEL_HOSTNAME) && k < q->n_values; k++)
 				if (str_eq(q->values[k], node))

@@ -11,7 +11,7 @@
 #include "base/err.h"
 
 #define PV_DRIVER_SHARED "ferry.dev/shared"
-#define PV_DRIVER_LOCAL "ferry.dev/local"
+#define PV_DRIVER_LOCAL	 "ferry.dev/local"
 
 struct exec;
 struct kcache;
@@ -31,7 +31,8 @@ struct pvdata_config {
 	const char *local_dir;
 };
 
-MUST_CHECK enum rc pvdata_new(struct pvdata **out, const struct pvdata_config *config, struct err *err);
+MUST_CHECK enum rc pvdata_new(struct pvdata **out, const struct pvdata_config *config,
+			      struct err *err);
 struct pvdata *pvdata_free(struct pvdata *p);
 DEFINE_CLEANUP(struct pvdata *, pvdata_free);
 

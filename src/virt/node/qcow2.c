@@ -16,18 +16,18 @@ enum {
 	REFCOUNT_ORDER = 4, /* 16-bit counts */
 };
 
-#define QCOW2_MAGIC 0x514649fbu /* "QFI\xfb" */
+#define QCOW2_MAGIC	  0x514649fbu /* "QFI\xfb" */
 #define MAX_VIRTUAL_BYTES ((uint64_t)1 << 50)
 
 /* Incompatible features: dirty and corrupt are states, compression type and extended L2 are layouts
  * that QEMU reads by itself; an external data file is another file to open. */
 #define INCOMPAT_DATA_FILE ((uint64_t)1 << 2)
-#define INCOMPAT_CORRUPT ((uint64_t)1 << 1)
-#define INCOMPAT_KNOWN ((uint64_t)0x1f)
+#define INCOMPAT_CORRUPT   ((uint64_t)1 << 1)
+#define INCOMPAT_KNOWN	   ((uint64_t)0x1f)
 
-#define EXT_END 0u
+#define EXT_END		   0u
 #define EXT_BACKING_FORMAT 0xe2792acau
-#define EXT_DATA_FILE 0x44415441u
+#define EXT_DATA_FILE	   0x44415441u
 
 static uint32_t get_be32(const uint8_t *p)
 {
@@ -59,7 +59,8 @@ const char *image_format_name(enum image_format f)
 }
 
 /* Walks the header extensions that lie in the probed bytes. */
-static enum rc judge_extensions(const uint8_t *head, size_t n, size_t at, size_t end, struct err *err)
+static enum rc judge_extensions(const uint8_t *head, size_t n, size_t at, size_t end,
+				struct err *err)
 {
 	if (end > n)
 		end = n;
@@ -71,10 +72,12 @@ static enum rc judge_extensions(const uint8_t *head, size_t n, size_t at, size_t
 			return RC_OK;
 		if (type == EXT_DATA_FILE)
 			return err_set(err, RC_INVALID,
-				       "the qcow2 image names an external data file, which is not allowed");
+				       "the qcow2 image names an external data file, which is not "
+				       "allowed");
 		if (type == EXT_BACKING_FORMAT)
-			return err_set(err, RC_INVALID,
-				       "the qcow2 image names a backing format, which is not allowed");
+			return err_set(
+				err, RC_INVALID,
+				"the qcow2 image names a backing format, which is not allowed");
 		at += 8 + ((len + 7) & ~(uint64_t)7);
 	}
 	return RC_OK;
@@ -90,8 +93,9 @@ static enum rc judge_v3(const uint8_t *head, size_t n, size_t cluster, struct er
 	uint32_t length = get_be32(head + 100);
 
 	if (incompat & INCOMPAT_DATA_FILE)
-		return err_set(err, RC_INVALID,
-			       "the qcow2 image keeps its data in an external file, which is not allowed");
+		return err_set(
+			err, RC_INVALID,
+			"the qcow2 image keeps its data in an external file, which is not allowed");
 	if (incompat & INCOMPAT_CORRUPT)
 		return err_set(err, RC_INVALID, "the qcow2 image is marked as corrupt");
 	if (incompat & ~INCOMPAT_KNOWN)
@@ -120,8 +124,8 @@ static enum rc judge_l1(const uint8_t *head, uint64_t size, size_t cluster, uint
 	return RC_OK;
 }
 
-static enum rc judge_qcow2(const uint8_t *head, size_t n, uint64_t file_bytes, struct image_info *out,
-			   struct err *err)
+static enum rc judge_qcow2(const uint8_t *head, size_t n, uint64_t file_bytes,
+			   struct image_info *out, struct err *err)
 {
 	if (n < V2_HEADER)
 		return err_set(err, RC_INVALID, "the qcow2 header is cut short");
@@ -138,7 +142,8 @@ static enum rc judge_qcow2(const uint8_t *head, size_t n, uint64_t file_bytes, s
 		return err_set(err, RC_INVALID,
 			       "the qcow2 image has a backing file, which is not allowed");
 	if (crypt)
-		return err_set(err, RC_INVALID, "the qcow2 image is encrypted, which is not supported");
+		return err_set(err, RC_INVALID,
+			       "the qcow2 image is encrypted, which is not supported");
 	if (bits < CLUSTER_BITS_MIN || bits > CLUSTER_BITS_MAX)
 		return err_set(err, RC_INVALID, "the qcow2 header has a bad cluster size");
 	if (!size || size > MAX_VIRTUAL_BYTES || size % 512)
@@ -182,7 +187,8 @@ enum rc image_probe(int fd, struct image_info *out, struct err *err)
 	if (!S_ISREG(st.st_mode))
 		return err_set(err, RC_INVALID, "the disk image is not a regular file");
 	if (st.st_nlink > 1)
-		return err_set(err, RC_INVALID, "the disk image has more than one name (hard links)");
+		return err_set(err, RC_INVALID,
+			       "the disk image has more than one name (hard links)");
 	while (n < sizeof(head)) {
 		ssize_t k = pread(fd, head + n, sizeof(head) - n, (off_t)n);
 

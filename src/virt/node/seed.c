@@ -10,7 +10,8 @@ enum { SEED_TEXT_MAX = 2 * 1024 * 1024 };
 
 static int base64_digit(char c)
 {
-	static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	static const char alphabet[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 	const char *p = c ? strchr(alphabet, c) : NULL;
 
 	return p ? (int)(p - alphabet) : -1;
@@ -80,15 +81,16 @@ enum rc seed_build(const struct seed_source *s, struct sbuf *iso, struct err *er
 	CLEANUP(mem_freep) char *user = NULL;
 	CLEANUP(mem_freep) char *network = NULL;
 	CLEANUP(mem_freep) char *meta = NULL;
-	CLEANUP(js_unrefp) struct json *j = js_pack("{s:s, s:s}", "instance-id", s->instance_id,
-						    "local-hostname", s->hostname);
+	CLEANUP(js_unrefp)
+	struct json *j =
+		js_pack("{s:s, s:s}", "instance-id", s->instance_id, "local-hostname", s->hostname);
 	size_t n_user = 0, n_network = 0;
-	enum rc rc = choose("userData", s->secret_user_data, s->user_data_base64, s->user_data, &user,
-			    &n_user, err);
+	enum rc rc = choose("userData", s->secret_user_data, s->user_data_base64, s->user_data,
+			    &user, &n_user, err);
 
 	if (!rc)
-		rc = choose("networkData", s->secret_network_data, s->network_data_base64, s->network_data,
-			    &network, &n_network, err);
+		rc = choose("networkData", s->secret_network_data, s->network_data_base64,
+			    s->network_data, &network, &n_network, err);
 	if (rc)
 		return rc;
 	meta = js_to_text(j); /* JSON is YAML */

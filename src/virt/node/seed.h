@@ -11,7 +11,7 @@
 struct seed_source {
 	const char *instance_id; /* firmware uuid */
 	const char *hostname;
-	const char *user_data;	  /* plain; NULL: none */
+	const char *user_data; /* plain; NULL: none */
 	const char *user_data_base64;
 	const char *network_data;
 	const char *network_data_base64;

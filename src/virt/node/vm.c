@@ -28,7 +28,7 @@
 
 #define WRITE_RETRY_MIN (100 * USEC_PER_MSEC)
 #define WRITE_RETRY_MAX (10 * USEC_PER_SEC)
-#define GRACE_DEFAULT 30
+#define GRACE_DEFAULT	30
 
 static const struct vm_pod_ops *pods(const struct vm *vm)
 {
@@ -42,8 +42,8 @@ void vm_log_failed(const struct vm *vm, const char *what, const char *why)
 
 const VirtualMachineInstance *vm_vmi(const struct vm *vm)
 {
-	const VirtualMachineInstance *vmi = kobj_typed(
-		kcache_get(vm->host->cfg.cache, &api_kind_VirtualMachineInstance, vm->ns, vm->name));
+	const VirtualMachineInstance *vmi = kobj_typed(kcache_get(
+		vm->host->cfg.cache, &api_kind_VirtualMachineInstance, vm->ns, vm->name));
 
 	return vmi && (!vm->vmi_uid || str_eq(vmi->metadata.uid, vm->vmi_uid)) ? vmi : NULL;
 }
@@ -71,7 +71,8 @@ static struct vm *vm_new(struct vmhost *h, struct podrt_pod *p)
 	vm->address = mem_strdup(o->annotation(p, ANN_ADDRESS));
 	vm->mac = mem_strdup(o->annotation(p, ANN_MAC));
 	if (uid)
-		ignore_rc(str_to_i64(uid, 1, UINT32_MAX - 1, &vm->uid, NULL)); /* 0: refused later */
+		ignore_rc(
+			str_to_i64(uid, 1, UINT32_MAX - 1, &vm->uid, NULL)); /* 0: refused later */
 	list_push_tail(&h->vms, &vm->link);
 	o->set(p, vm);
 	return vm;
@@ -138,7 +139,8 @@ bool vm_job_done(struct vm *vm)
 static enum rc add_migratable(VirtualMachineInstance *vmi, void *arg)
 {
 	const struct vm *vm = arg;
-	struct migratable_in in = {.vmi = vmi, .node_name = vm->host->cfg.node_name, .has_host_model = true};
+	struct migratable_in in = {
+		.vmi = vmi, .node_name = vm->host->cfg.node_name, .has_host_model = true};
 
 	return migratable_apply(&in, vmi, loop_realtime(vm->host->cfg.loop));
 }
@@ -183,7 +185,8 @@ static void fill_facts(struct vm *vm, struct vm_facts *f, struct vm_volume_fact 
 
 		vols[i] = (struct vm_volume_fact){.name = v->v.name,
 						  .bytes = (int64_t)v->v.virtual_bytes,
-						  .is_container_disk = v->v.kind == VOL_CONTAINER_DISK,
+						  .is_container_disk =
+							  v->v.kind == VOL_CONTAINER_DISK,
 						  .claim = kobj_typed(v->claim),
 						  .small_expected = v->v.small_expected,
 						  .small_found = v->v.small_found};
@@ -206,12 +209,13 @@ static void on_written(enum rc rc, const struct err *err, void *arg)
 	vm->write = exec_run_free(vm->write);
 	if (rc && rc != RC_NOT_FOUND) {
 		if (rc != RC_CONFLICT)
-			log_warn("VM '%s/%s': cannot write its status, retrying: %s", vm->ns, vm->name,
-				 err ? err->msg : rc_name(rc));
-		vm->write_backoff = MIN(MAX(vm->write_backoff * 2, WRITE_RETRY_MIN), WRITE_RETRY_MAX);
+			log_warn("VM '%s/%s': cannot write its status, retrying: %s", vm->ns,
+				 vm->name, err ? err->msg : rc_name(rc));
+		vm->write_backoff =
+			MIN(MAX(vm->write_backoff * 2, WRITE_RETRY_MIN), WRITE_RETRY_MAX);
 		if (ev_timer_after(vm->host->cfg.loop, &vm->write_timer,
-				   rc == RC_CONFLICT ? USEC_PER_MSEC : vm->write_backoff, on_write_timer, vm,
-				   &why))
+				   rc == RC_CONFLICT ? USEC_PER_MSEC : vm->write_backoff,
+				   on_write_timer, vm, &why))
 			vm_log_failed(vm, "its status cannot be written", why.msg);
 		return;
 	}
@@ -260,8 +264,8 @@ static void tell(struct vm *vm, const char *reason, const char *text)
 	const VirtualMachineInstance *vmi = vm_vmi(vm);
 
 	if (vmi)
-		exec_event(vm->host->cfg.exec, &api_kind_VirtualMachineInstance, vmi, "Normal", reason, "%s",
-			   text);
+		exec_event(vm->host->cfg.exec, &api_kind_VirtualMachineInstance, vmi, "Normal",
+			   reason, "%s", text);
 }
 
 /* Whose guest is it?  A pod that came by a move is its owner once the VMI says so, and one that the VMI
@@ -279,7 +283,8 @@ static void judge_place(struct vm *vm, const VirtualMachineInstance *vmi)
 	}
 	if (vm->is_target || vm->is_source_done || vm->state == VM_NONE || vm->state == VM_GONE)
 		return;
-	log_info("VM '%s/%s': it runs on node '%s' now, the copy here is ended", vm->ns, vm->name, node);
+	log_info("VM '%s/%s': it runs on node '%s' now, the copy here is ended", vm->ns, vm->name,
+		 node);
 	vm->is_source_done = true;
 	if (vm_call(vm, "kill", NULL, 0, NULL, NULL, &err))
 		vm_log_failed(vm, "its old copy cannot be ended", err.msg);
@@ -305,8 +310,9 @@ static void stop_within(struct vm *vm, int64_t grace)
 	vm->stop_grace = grace;
 	/* A target that never ran has no guest to ask. */
 	const char *method = vm->is_target || vm->is_source_done ? "kill" : "shutdown";
-	struct json *params = vm->is_target || vm->is_source_done ? NULL :
-								    js_pack("{s:I}", "graceSeconds", grace);
+	struct json *params = vm->is_target || vm->is_source_done
+				      ? NULL
+				      : js_pack("{s:I}", "graceSeconds", grace);
 
 	if (vm_call(vm, method, params, 0, NULL, NULL, &err)) {
 		vm->stop_grace = -1;
@@ -332,7 +338,8 @@ static void go_if_due(struct vm *vm, const VirtualMachineInstance *vmi)
 	struct err err;
 
 	if (vm->is_target || vm->go_asked || vm->stop_grace >= 0 ||
-	    (vm->state != VM_PRELAUNCH && vm->state != VM_PAUSED) || !str_eq(vm->reason, "StartedPaused") || str_eq(vmi->spec.startStrategy, "Paused"))
+	    (vm->state != VM_PRELAUNCH && vm->state != VM_PAUSED) ||
+	    !str_eq(vm->reason, "StartedPaused") || str_eq(vmi->spec.startStrategy, "Paused"))
 		return;
 	/* nodeName is the hand-over.  Scheduled is about to be written, or comes with Running: nothing to wait
 	 * for. */
@@ -353,8 +360,9 @@ static bool is_unpaused(const struct vm *vm)
 
 	if (vm->state == VM_PRELAUNCH && vmi && str_eq(vmi->spec.startStrategy, "Paused"))
 		return false;
-	return !vm->is_target && !vm->is_source_done && vm->state != VM_PAUSED && vm->state != VM_GONE &&
-	       vm->state != VM_SHUTDOWN && vm->state != VM_CRASHED && vm->state != VM_NONE;
+	return !vm->is_target && !vm->is_source_done && vm->state != VM_PAUSED &&
+	       vm->state != VM_GONE && vm->state != VM_SHUTDOWN && vm->state != VM_CRASHED &&
+	       vm->state != VM_NONE;
 }
 
 /* How the pod ends: a guest that shut down, or was moved away, is a success. */
@@ -373,12 +381,14 @@ static void report_exit(struct vm *vm)
 	}
 	fill_facts(vm, &f, vols);
 	const char *phase = vmi ? vmsync_phase(vmi, &f) : NULL;
-	bool ok = phase ? str_eq(phase, "Succeeded") :
-			  vmi && str_eq(vmi->status.phase, "Succeeded");
+	bool ok =
+		phase ? str_eq(phase, "Succeeded") : vmi && str_eq(vmi->status.phase, "Succeeded");
 
 	/* The VMI's last word is written from what is known here: before the pod is cleaned up. */
 	pods(vm)->exited(vm->pod, ok ? 0 : 1, ok ? NULL : "GuestFailed",
-			 ok ? NULL : vm->reason ? vm->reason : "the guest has ended");
+			 ok	      ? NULL
+			 : vm->reason ? vm->reason
+				      : "the guest has ended");
 }
 
 void vm_kick(struct vm *vm)
@@ -390,7 +400,8 @@ void vm_kick(struct vm *vm)
 	if (vmi && is_up(vm)) {
 		judge_place(vm, vmi);
 		if (vmi->metadata.deletionTimestamp && !vm->is_target)
-			stop_within(vm, API_GET(&vmi->spec, terminationGracePeriodSeconds, GRACE_DEFAULT));
+			stop_within(vm, API_GET(&vmi->spec, terminationGracePeriodSeconds,
+						GRACE_DEFAULT));
 		go_if_due(vm, vmi);
 	}
 	mig_source_kick(vm);
@@ -516,7 +527,8 @@ void vmhost_cleanup(struct vmhost *h, struct podrt_pod *p)
 	if (vm && j) {
 		j->vm = vm;
 		j->net = h->cfg.net;
-		j->shuts_way = vm->is_target && vm->address && !net_ip4_parse(vm->address, &j->pod, NULL);
+		j->shuts_way =
+			vm->is_target && vm->address && !net_ip4_parse(vm->address, &j->pod, NULL);
 	}
 	/* On the network's queue: the way is shut before the VM's next move can open it. */
 	if (!vm || !j || !j->run_dir ||
@@ -576,7 +588,8 @@ static void kill_if_same(int64_t pid, int64_t start)
 	if (fd < 0)
 		return;
 	if (start_time_is((pid_t)pid, start)) {
-		log_info("process %lld of a VM that is not wanted any more is ended", (long long)pid);
+		log_info("process %lld of a VM that is not wanted any more is ended",
+			 (long long)pid);
 		(void)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
 	}
 	close(fd);
@@ -658,8 +671,8 @@ struct vm *vmhost_find(const struct vmhost *h, const char *ns, const char *name)
 	LIST_FOREACH(it, &h->vms) {
 		struct vm *vm = LIST_ENTRY(it, struct vm, link);
 
-		if (!vm->is_target && !vm->is_source_done && !vm->has_exited && strcmp(vm->ns, ns) == 0 &&
-		    strcmp(vm->name, name) == 0)
+		if (!vm->is_target && !vm->is_source_done && !vm->has_exited &&
+		    strcmp(vm->ns, ns) == 0 && strcmp(vm->name, name) == 0)
 			return vm;
 	}
 	return NULL;
@@ -713,7 +726,8 @@ void vmhost_metrics(const struct vmhost *h, struct sbuf *out)
 	sbuf_adds(out, "# TYPE ferry_vms gauge\n");
 	for (int s = 0; s < VM__STATES; s++)
 		if (n[s])
-			sbuf_addf(out, "ferry_vms{state=\"%s\"} %zu\n", vm_state_name((enum vm_state)s), n[s]);
+			sbuf_addf(out, "ferry_vms{state=\"%s\"} %zu\n",
+				  vm_state_name((enum vm_state)s), n[s]);
 	sbuf_addf(out,
 		  "# TYPE ferry_moves_total counter\nferry_moves_total{side=\"source\"} %llu\n"
 		  "ferry_moves_total{side=\"target\"} %llu\nferry_moves_failed_total %llu\n"
@@ -755,11 +769,14 @@ enum rc vm_command(struct vm *vm, const char *method, vm_done_fn fn, void *arg, 
 
 	if (!c)
 		return err_set(err, RC_NOMEM, "out of memory");
-	*c = (struct command){.fn = fn, .arg = arg, .host = vm->host, .ns = mem_strdup(vm->ns),
+	*c = (struct command){.fn = fn,
+			      .arg = arg,
+			      .host = vm->host,
+			      .ns = mem_strdup(vm->ns),
 			      .name = mem_strdup(vm->name)};
 	(void)snprintf(c->method, sizeof(c->method), "%s", method);
-	enum rc rc = c->ns && c->name ? vm_call(vm, method, NULL, 0, on_command, c, err) :
-					err_set(err, RC_NOMEM, "out of memory");
+	enum rc rc = c->ns && c->name ? vm_call(vm, method, NULL, 0, on_command, c, err)
+				      : err_set(err, RC_NOMEM, "out of memory");
 
 	if (rc) {
 		mem_free(c->ns);

@@ -25,17 +25,17 @@ struct vmhost;
 /* What the pod runtime's workload is made of is composed by the daemon: see vmhost_* below, which take
  * the pod runtime's calls.  This module knows pods only through this table. */
 struct vm_pod_net {
-	const char *ns_name;	   /* in <run>/netns */
-	const char *host_if;	   /* node's end of eth0 */
+	const char *ns_name;	    /* in <run>/netns */
+	const char *host_if;	    /* node's end of eth0 */
 	struct in_addr mig_address; /* of the pod's migration link; none: it has none */
 };
 
 /* The node's network, as far as moves need it.  Blocking; pool, on queue net_queue. */
 struct vm_net_ops {
-	enum rc (*mig_listen)(struct in_addr pod, struct in_addr peer, const uint16_t *ports, size_t n,
-			      void *arg, struct err *err);
-	enum rc (*mig_connect)(struct in_addr pod, struct in_addr peer, const uint16_t *ports, size_t n,
-			       void *arg, struct err *err);
+	enum rc (*mig_listen)(struct in_addr pod, struct in_addr peer, const uint16_t *ports,
+			      size_t n, void *arg, struct err *err);
+	enum rc (*mig_connect)(struct in_addr pod, struct in_addr peer, const uint16_t *ports,
+			       size_t n, void *arg, struct err *err);
 	enum rc (*mig_close)(struct in_addr pod, void *arg, struct err *err);
 	enum rc (*place)(struct net_mac mac, struct in_addr underlay, int64_t epoch, void *arg,
 			 struct err *err);
@@ -58,7 +58,8 @@ struct vm_pod_ops {
 	struct vm *(*get)(struct podrt_pod *p);
 	void (*set)(struct podrt_pod *p, struct vm *vm);
 	/* Answers and reports. */
-	void (*prepared)(struct podrt_pod *p, enum rc rc, bool is_final, const char *reason, const char *msg);
+	void (*prepared)(struct podrt_pod *p, enum rc rc, bool is_final, const char *reason,
+			 const char *msg);
 	void (*started)(struct podrt_pod *p, enum rc rc, const char *reason, const char *msg);
 	void (*exited)(struct podrt_pod *p, int code, const char *reason, const char *msg);
 	void (*cleaned)(struct podrt_pod *p, enum rc rc, const char *msg);
@@ -69,8 +70,8 @@ struct vm_pod_ops {
 struct vmhost_config {
 	struct loop *loop;
 	struct kube *kube;
-	struct kcache *cache; /* has VMIs, PortBindings, Nodes */
-	struct exec *exec;    /* component virt-handler */
+	struct kcache *cache;	  /* has VMIs, PortBindings, Nodes */
+	struct exec *exec;	  /* component virt-handler */
 	struct http_client *http; /* to other agents */
 	const struct vm_pod_ops *pods;
 	const char *node_name;
@@ -93,7 +94,8 @@ struct vmhost_config {
 	uint16_t agent_port;
 };
 
-MUST_CHECK enum rc vmhost_new(struct vmhost **out, const struct vmhost_config *config, struct err *err);
+MUST_CHECK enum rc vmhost_new(struct vmhost **out, const struct vmhost_config *config,
+			      struct err *err);
 struct vmhost *vmhost_free(struct vmhost *h);
 DEFINE_CLEANUP(struct vmhost *, vmhost_free);
 void vmhost_metrics(const struct vmhost *h, struct sbuf *out);
@@ -115,6 +117,7 @@ struct vm *vmhost_find_target(const struct vmhost *h, const char *vmi_uid);
 
 typedef void (*vm_done_fn)(enum rc rc, const char *message, int fd, void *arg);
 /* fd is a console stream (the receiver's) for "console", -1 otherwise. */
-MUST_CHECK enum rc vm_command(struct vm *vm, const char *method, vm_done_fn fn, void *arg, struct err *err);
+MUST_CHECK enum rc vm_command(struct vm *vm, const char *method, vm_done_fn fn, void *arg,
+			      struct err *err);
 
 #endif

@@ -34,7 +34,7 @@ enum need_kind { NEED_CLAIM, NEED_PV, NEED_SECRET };
 
 struct vm_volume {
 	struct volume v;
-	const Volume *spec;  /* in the VMI that prep holds */
+	const Volume *spec; /* in the VMI that prep holds */
 	struct kobj *claim;
 	struct kobj *pv;
 	struct kobj *secret, *network_secret;
@@ -47,12 +47,12 @@ struct mig_target;
 struct vm {
 	struct list link;
 	struct vmhost *host;
-	struct podrt_pod *pod; /* NULL: forgotten, only jobs hold it */
+	struct podrt_pod *pod;	   /* NULL: forgotten, only jobs hold it */
 	char *ns, *name, *vmi_uid; /* of the VMI */
-	bool is_target;	       /* came here by a move that is not over */
-	char *migration_uid;   /* of that move */
+	bool is_target;		   /* came here by a move that is not over */
+	char *migration_uid;	   /* of that move */
 	char *address, *mac;
-	int64_t uid;	       /* unix */
+	int64_t uid; /* unix */
 
 	/* Preparation. */
 	struct vm_prep *prep;
@@ -70,7 +70,7 @@ struct vm {
 	struct ev_src *connect_timer;
 	usec_t connect_until;
 	usec_t connect_wait;
-	bool is_starting;  /* podrt waits for started() */
+	bool is_starting; /* podrt waits for started() */
 	bool is_adopting;
 	bool has_answered; /* query was answered on this connection */
 	struct launch_spec *spec;

@@ -24,10 +24,10 @@
 #define CONNECT_DEADLINE (10 * USEC_PER_SEC)
 #define CONNECT_WAIT_MIN (1 * USEC_PER_MSEC)
 #define CONNECT_WAIT_MAX (100 * USEC_PER_MSEC)
-#define HELLO_DEADLINE (5 * USEC_PER_SEC)
-#define START_DEADLINE (60 * USEC_PER_SEC)
-#define CALL_DEADLINE (10 * USEC_PER_SEC)
-#define LAUNCHER_NAME "ferry-node"
+#define HELLO_DEADLINE	 (5 * USEC_PER_SEC)
+#define START_DEADLINE	 (60 * USEC_PER_SEC)
+#define CALL_DEADLINE	 (10 * USEC_PER_SEC)
+#define LAUNCHER_NAME	 "ferry-node"
 
 extern char **environ;
 
@@ -55,8 +55,9 @@ static void on_launcher_exit(pid_t pid, int status, void *arg)
 static enum rc spawn_launcher(struct vm *vm, struct err *err)
 {
 	const char *dir = vm->host->cfg.pods->run_dir(vm->pod);
-	const char *argv[] = {vm->host->cfg.launcher, "--dir", dir, "--qemu", vm->host->cfg.qemu, "--kvm-cache",
-			      vm->host->cfg.kvm_file, NULL};
+	const char *argv[] = {
+		vm->host->cfg.launcher, "--dir", dir, "--qemu", vm->host->cfg.qemu, "--kvm-cache",
+		vm->host->cfg.kvm_file, NULL};
 	CLEANUP(mem_freep) char *log = mem_printf("%s/launcher.log", dir);
 	posix_spawn_file_actions_t fa;
 	posix_spawnattr_t attr;
@@ -72,7 +73,8 @@ static enum rc spawn_launcher(struct vm *vm, struct err *err)
 	posix_spawnattr_setsigmask(&attr, &none);
 	posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_addopen(&fa, 1, "/dev/null", O_WRONLY, 0);
-	posix_spawn_file_actions_addopen(&fa, 2, log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+	posix_spawn_file_actions_addopen(&fa, 2, log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW,
+					 0600);
 	int r = posix_spawn(&vm->launcher_pid, argv[0], &fa, &attr, (char *const *)argv, environ);
 
 	posix_spawn_file_actions_destroy(&fa);
@@ -81,7 +83,8 @@ static enum rc spawn_launcher(struct vm *vm, struct err *err)
 		vm->launcher_pid = 0;
 		return err_set_sys(err, r, "cannot start '%s'", argv[0]);
 	}
-	return ev_child(vm->host->cfg.loop, &vm->launcher_child, vm->launcher_pid, on_launcher_exit, vm, err);
+	return ev_child(vm->host->cfg.loop, &vm->launcher_child, vm->launcher_pid, on_launcher_exit,
+			vm, err);
 }
 
 /* --- talking to it --- */
@@ -94,8 +97,8 @@ static void on_ignored(const struct ipc_reply *r, void *arg)
 		vm_log_failed(vm, "the launcher refused a call", r->message);
 }
 
-enum rc vm_call(struct vm *vm, const char *method, struct json *params, usec_t timeout, ipc_reply_fn fn,
-		void *arg, struct err *err)
+enum rc vm_call(struct vm *vm, const char *method, struct json *params, usec_t timeout,
+		ipc_reply_fn fn, void *arg, struct err *err)
 {
 	if (!vm->ipc) {
 		js_unref(params);
@@ -113,7 +116,8 @@ void vm_set_state(struct vm *vm, enum vm_state state, const char *reason)
 		log_info("VM '%s/%s': %s -> %s (%s)", vm->ns, vm->name, vm_state_name(vm->state),
 			 vm_state_name(state), reason ? reason : "");
 	vm->state = state;
-	ignore_rc(api_set_str(&vm->reason, reason)); /* a lost word changes no decision but the text */
+	ignore_rc(api_set_str(&vm->reason,
+			      reason)); /* a lost word changes no decision but the text */
 }
 
 void vm_take_state(struct vm *vm, const struct json *data)
@@ -129,8 +133,8 @@ void vm_take_state(struct vm *vm, const struct json *data)
 	if (js_get_str(data, "machine"))
 		ignore_rc(api_set_str(&vm->machine, js_get_str(data, "machine")));
 	if (exit)
-		vm->exit_code = js_get(exit, "signal") ? 128 + js_get_int(exit, "signal", 9) :
-							 js_get_int(exit, "code", 0);
+		vm->exit_code = js_get(exit, "signal") ? 128 + js_get_int(exit, "signal", 9)
+						       : js_get_int(exit, "code", 0);
 	const char *state = js_get_str(data, "state");
 	const char *reason = js_get_str(data, "reason");
 
@@ -234,8 +238,8 @@ static enum rc put_fds(struct vm *vm, struct fd_list *l, struct err *err)
 				fd_close(l->fds[i]);
 			return err_set(err, rc, "out of memory");
 		}
-		rc = ipc_call(vm->ipc, NULL, "putFds", params, l->fds + at, n, CALL_DEADLINE, on_ignored, vm,
-			      err);
+		rc = ipc_call(vm->ipc, NULL, "putFds", params, l->fds + at, n, CALL_DEADLINE,
+			      on_ignored, vm, err);
 		if (rc) {
 			for (size_t i = at + n; i < l->n; i++)
 				fd_close(l->fds[i]);
@@ -354,8 +358,8 @@ static void connect_later(struct vm *vm, const struct err *why)
 			vm_log_failed(vm, "cannot start a new launcher", err.msg);
 	}
 	vm->connect_wait = MIN(MAX(vm->connect_wait * 2, CONNECT_WAIT_MIN), CONNECT_WAIT_MAX);
-	if (ev_timer_after(vm->host->cfg.loop, &vm->connect_timer, vm->connect_wait, on_connect_timer, vm,
-			   &err))
+	if (ev_timer_after(vm->host->cfg.loop, &vm->connect_timer, vm->connect_wait,
+			   on_connect_timer, vm, &err))
 		fail_start(vm, "its launcher cannot be reached", &err);
 }
 
@@ -370,7 +374,8 @@ static void on_closed(enum rc rc, const char *why, void *arg)
 	vm->has_answered = false;
 	if (!vm->pod || vm->has_exited)
 		return;
-	log_warn("VM '%s/%s': lost its launcher (%s), starting another", vm->ns, vm->name, why ? why : "");
+	log_warn("VM '%s/%s': lost its launcher (%s), starting another", vm->ns, vm->name,
+		 why ? why : "");
 	vm->host->n_launcher_deaths++;
 	vm->connect_until = loop_now(vm->host->cfg.loop) + CONNECT_DEADLINE;
 	vm->connect_wait = 0;
@@ -384,12 +389,13 @@ static void connect_now(struct vm *vm)
 {
 	static const struct ipc_client_ops ops = {
 		.on_ready = on_ready, .on_event = on_event, .on_closed = on_closed};
-	CLEANUP(mem_freep) char *path =
-		mem_printf("%s/launcher.sock", vm->host->cfg.pods->run_dir(vm->pod));
+	CLEANUP(mem_freep)
+	char *path = mem_printf("%s/launcher.sock", vm->host->cfg.pods->run_dir(vm->pod));
 	struct err err = {0};
-	enum rc rc = path ? ipc_client_open(&vm->ipc, vm->host->cfg.loop, path, LAUNCHER_NAME,
-					    (struct ipc_version){1, 1}, HELLO_DEADLINE, &ops, vm, &err) :
-			    err_set(&err, RC_NOMEM, "out of memory");
+	enum rc rc =
+		path ? ipc_client_open(&vm->ipc, vm->host->cfg.loop, path, LAUNCHER_NAME,
+				       (struct ipc_version){1, 1}, HELLO_DEADLINE, &ops, vm, &err)
+		     : err_set(&err, RC_NOMEM, "out of memory");
 
 	if (rc)
 		connect_later(vm, &err);
@@ -420,9 +426,10 @@ static enum rc set_ports(struct net_up *u, const Interface *iface, struct err *e
 		if (i == VMNET_PORTS_MAX)
 			return err_set(err, RC_TOO_BIG, "more than %d ports", VMNET_PORTS_MAX);
 		u->ports[i].port = (uint16_t)API_GET(p, port, 0);
-		u->ports[i].proto = p->protocol && strcasecmp(p->protocol, "udp") == 0	? VMNET_UDP :
-				    p->protocol && strcasecmp(p->protocol, "sctp") == 0 ? VMNET_SCTP :
-											  VMNET_TCP;
+		u->ports[i].proto = p->protocol && strcasecmp(p->protocol, "udp") == 0 ? VMNET_UDP
+				    : p->protocol && strcasecmp(p->protocol, "sctp") == 0
+					    ? VMNET_SCTP
+					    : VMNET_TCP;
 	}
 	u->cfg.ports = u->ports;
 	u->cfg.n_ports = iface->n_ports;
@@ -441,11 +448,13 @@ static enum rc set_net(struct net_up *u, const VirtualMachineInstance *vmi, stru
 	if (!iface)
 		return RC_OK;
 	if (!vm->address || !vm->mac)
-		return err_set(err, RC_INVALID, "the pod has no address for interface '%s'", iface->name);
+		return err_set(err, RC_INVALID, "the pod has no address for interface '%s'",
+			       iface->name);
 	c->pod_if = "eth0";
 	c->binding = iface->bridge ? VMNET_BRIDGE : VMNET_MASQUERADE;
 	if (!iface->bridge && !iface->masquerade)
-		return err_set(err, RC_UNSUPPORTED, "interface '%s': only masquerade and bridge are supported",
+		return err_set(err, RC_UNSUPPORTED,
+			       "interface '%s': only masquerade and bridge are supported",
 			       iface->name);
 	TRY(net_ip4_parse(vm->address, &c->address, err));
 	TRY(net_mac_parse(vm->mac, &c->mac, err));
@@ -454,8 +463,8 @@ static enum rc set_net(struct net_up *u, const VirtualMachineInstance *vmi, stru
 	c->gateway = vm->host->cfg.gateway;
 	c->mtu = vm->host->cfg.mtu;
 	c->vm_prefix = 24;
-	TRY(net_cidr_parse(net->pod->vmNetworkCIDR ? net->pod->vmNetworkCIDR : "10.0.2.0/24", &c->vm_network,
-			   &c->vm_prefix, err));
+	TRY(net_cidr_parse(net->pod->vmNetworkCIDR ? net->pod->vmNetworkCIDR : "10.0.2.0/24",
+			   &c->vm_network, &c->vm_prefix, err));
 	c->owner = (uid_t)vm->uid;
 	c->is_incoming = vm->is_target;
 	c->dns[0] = vm->host->cfg.gateway;
@@ -495,9 +504,14 @@ static enum rc make_spec(struct vm *vm, struct err *err)
 {
 	const VirtualMachineInstance *vmi = vm_vmi(vm);
 	struct vmspec_disk disks[VM_VOLUMES_MAX];
-	struct vmspec_env env = {.probe = vm->host->cfg.probe, .accel = vm->host->cfg.accel, .disks = disks,
-				 .n_disks = vm->n_volumes, .uid = vm->uid, .mac = vm->mac,
-				 .mtu = vm->host->cfg.mtu, .has_initrd = vm->initrd_fd >= 0,
+	struct vmspec_env env = {.probe = vm->host->cfg.probe,
+				 .accel = vm->host->cfg.accel,
+				 .disks = disks,
+				 .n_disks = vm->n_volumes,
+				 .uid = vm->uid,
+				 .mac = vm->mac,
+				 .mtu = vm->host->cfg.mtu,
+				 .has_initrd = vm->initrd_fd >= 0,
 				 .memory_limit = vm->host->cfg.pods->memory_limit(vm->pod),
 				 .pod_uid = vm->host->cfg.pods->uid(vm->pod)};
 
@@ -506,10 +520,13 @@ static enum rc make_spec(struct vm *vm, struct err *err)
 	for (size_t i = 0; i < vm->n_volumes; i++) {
 		const struct volume *v = &vm->volumes[i].v;
 
-		disks[i] = (struct vmspec_disk){.volume = v->name, .top_format = v->top_format,
-						.base_format = v->base_format, .has_base = v->base_fd >= 0,
+		disks[i] = (struct vmspec_disk){.volume = v->name,
+						.top_format = v->top_format,
+						.base_format = v->base_format,
+						.has_base = v->base_fd >= 0,
 						.moves = v->kind != VOL_CLAIM,
-						.has_direct_io = v->has_direct_io, .is_block = v->is_block};
+						.has_direct_io = v->has_direct_io,
+						.is_block = v->is_block};
 	}
 	vm->spec = launch_spec_free(vm->spec);
 	return vmspec_build(vmi, &env, &vm->spec, err);
@@ -588,8 +605,8 @@ void vm_start(struct vm *vm)
 
 static bool has_socket(const struct vm *vm)
 {
-	CLEANUP(mem_freep) char *path =
-		mem_printf("%s/launcher.sock", vm->host->cfg.pods->run_dir(vm->pod));
+	CLEANUP(mem_freep)
+	char *path = mem_printf("%s/launcher.sock", vm->host->cfg.pods->run_dir(vm->pod));
 	struct stat st;
 
 	return path && lstat(path, &st) == 0;
@@ -610,8 +627,8 @@ static void adopt_later(void *arg)
 	vm->connect_wait = 0;
 	static const struct ipc_client_ops ops = {
 		.on_ready = on_ready, .on_event = on_event, .on_closed = on_closed};
-	CLEANUP(mem_freep) char *path =
-		mem_printf("%s/launcher.sock", vm->host->cfg.pods->run_dir(vm->pod));
+	CLEANUP(mem_freep)
+	char *path = mem_printf("%s/launcher.sock", vm->host->cfg.pods->run_dir(vm->pod));
 
 	if (!path || ipc_client_open(&vm->ipc, vm->host->cfg.loop, path, LAUNCHER_NAME,
 				     (struct ipc_version){1, 1}, HELLO_DEADLINE, &ops, vm, &err)) {

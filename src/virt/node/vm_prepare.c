@@ -21,7 +21,7 @@
 #include "virt/node/pvdata.h"
 #include "virt/node/vm_int.h"
 
-#define VMI_WAIT (10 * USEC_PER_SEC)
+#define VMI_WAIT      (10 * USEC_PER_SEC)
 #define KERNEL_VOLUME "kernel-boot"
 
 enum { NEEDS_MAX = 4 * VM_VOLUMES_MAX, IMAGES_MAX = VM_VOLUMES_MAX };
@@ -37,13 +37,13 @@ struct need {
 
 /* One image that must be here first. */
 struct need_image {
-	char *name;    /* of the volume, or KERNEL_VOLUME */
-	char *image;   /* as the VMI has it */
-	char *ref;     /* pinned, once it was resolved */
-	char *path;    /* containerDisk.path; NULL: the only file below /disk */
+	char *name;  /* of the volume, or KERNEL_VOLUME */
+	char *image; /* as the VMI has it */
+	char *ref;   /* pinned, once it was resolved */
+	char *path;  /* containerDisk.path; NULL: the only file below /disk */
 	char *kernel, *initrd;
 	enum image_policy policy;
-	char *secret;  /* imagePullSecret; NULL: none */
+	char *secret; /* imagePullSecret; NULL: none */
 	struct kobj *secret_obj;
 	struct vm_volume *volume; /* NULL: kernel boot */
 };
@@ -128,7 +128,8 @@ void vm_close_disks(struct vm *vm)
 	vm->initrd_fd = fd_close(vm->initrd_fd);
 }
 
-static void end(struct vm_prep *p, enum rc rc, bool is_final, const char *reason, const char *message)
+static void end(struct vm_prep *p, enum rc rc, bool is_final, const char *reason,
+		const char *message)
 {
 	struct vm *vm = p->vm;
 	char text[600];
@@ -138,7 +139,8 @@ static void end(struct vm_prep *p, enum rc rc, bool is_final, const char *reason
 	if (rc)
 		vm_close_disks(vm);
 	/* What a registry says reaches the VMI by the pod; the rest is told here. */
-	ignore_rc(api_set_str(&vm->sync_error, rc && !str_eq(reason, "ErrImagePull") ? text : NULL));
+	ignore_rc(
+		api_set_str(&vm->sync_error, rc && !str_eq(reason, "ErrImagePull") ? text : NULL));
 	vm_sync(vm);
 	vm->host->cfg.pods->prepared(vm->pod, rc, is_final, reason, text);
 }
@@ -154,9 +156,9 @@ static enum rc open_kernel(struct vm *vm, const struct image_got *g, const struc
 			   struct err *err)
 {
 	for (size_t i = 0; i < g->n_files; i++) {
-		int *into = str_eq(g->files[i].path, m->kernel) ? &vm->kernel_fd :
-			    str_eq(g->files[i].path, m->initrd) ? &vm->initrd_fd :
-								  NULL;
+		int *into = str_eq(g->files[i].path, m->kernel)	  ? &vm->kernel_fd
+			    : str_eq(g->files[i].path, m->initrd) ? &vm->initrd_fd
+								  : NULL;
 
 		if (!into)
 			continue;
@@ -205,8 +207,8 @@ static void open_files(struct vm_prep *p)
 					.disks = p->disks_dir};
 	/* From here on p->rc and p->err are the job's: it may have ended before pool_run() returns. */
 	struct err err = {0};
-	enum rc rc = p->disks_dir ? pool_run(vm->host->cfg.loop, open_work, open_after, p, &err) :
-				    err_set(&err, RC_NOMEM, "out of memory");
+	enum rc rc = p->disks_dir ? pool_run(vm->host->cfg.loop, open_work, open_after, p, &err)
+				  : err_set(&err, RC_NOMEM, "out of memory");
 
 	if (rc) {
 		end_err(p, "CreateContainerError", &err);
@@ -255,8 +257,8 @@ static void image_work(void *arg)
 {
 	struct vm_prep *p = arg;
 	const struct need_image *m = &p->images[p->next_image];
-	struct image_want w = {.ref = m->ref, .policy = m->policy, .wanted = p->wanted,
-			       .auth_json = p->auth};
+	struct image_want w = {
+		.ref = m->ref, .policy = m->policy, .wanted = p->wanted, .auth_json = p->auth};
 
 	p->rc = image_fetch(p->store, &w, &p->got, &p->err);
 }
@@ -302,7 +304,8 @@ static enum rc pull_auth(struct vm_prep *p, const struct need_image *m)
 	if (!s)
 		return RC_OK;
 	if (!text)
-		return err_set(&p->err, RC_INVALID, "Secret '%s' has no .dockerconfigjson", m->secret);
+		return err_set(&p->err, RC_INVALID, "Secret '%s' has no .dockerconfigjson",
+			       m->secret);
 	return seed_base64(text, &p->auth, &n, &p->err);
 }
 
@@ -338,7 +341,8 @@ static void next_image(struct vm_prep *p)
 	if (rc)
 		err_copy(&err, &p->err);
 	else /* p->rc and p->err are the job's: it may have ended before this call returns */
-		rc = pool_run_ordered(vm->host->cfg.loop, image_queue(m->ref), image_work, image_after, p, &err);
+		rc = pool_run_ordered(vm->host->cfg.loop, image_queue(m->ref), image_work,
+				      image_after, p, &err);
 	if (rc) {
 		end_err(p, "ErrImagePull", &err);
 		return;
@@ -352,9 +356,10 @@ static void next_image(struct vm_prep *p)
 static int64_t capacity_of(const PersistentVolumeClaim *c, const PersistentVolume *pv)
 {
 	int64_t have = api_quantity_bytes(api_map_get(&pv->spec.capacity, "storage"), 0);
-	int64_t asked = c->spec.resources ?
-				api_quantity_bytes(api_map_get(&c->spec.resources->requests, "storage"), 0) :
-				0;
+	int64_t asked = c->spec.resources
+				? api_quantity_bytes(
+					  api_map_get(&c->spec.resources->requests, "storage"), 0)
+				: 0;
 
 	return have && asked ? MIN(have, asked) : have ? have : asked;
 }
@@ -434,7 +439,8 @@ static enum rc set_volume(struct vm_prep *p, struct vm_volume *v, struct err *er
 		return set_seed(p, v, err);
 	if (v->spec->emptyDisk) {
 		v->v.kind = VOL_EMPTY_DISK;
-		v->v.capacity = (uint64_t)MAX(api_quantity_bytes(v->spec->emptyDisk->capacity, 0), 0);
+		v->v.capacity =
+			(uint64_t)MAX(api_quantity_bytes(v->spec->emptyDisk->capacity, 0), 0);
 		return RC_OK;
 	}
 	v->v.kind = VOL_CONTAINER_DISK;
@@ -459,9 +465,9 @@ static void have_objects(struct vm_prep *p)
 
 static const struct api_kind *kind_of(enum need_kind k)
 {
-	return k == NEED_CLAIM ? &api_kind_PersistentVolumeClaim :
-	       k == NEED_PV ? &api_kind_PersistentVolume :
-			      &api_kind_Secret;
+	return k == NEED_CLAIM ? &api_kind_PersistentVolumeClaim
+	       : k == NEED_PV  ? &api_kind_PersistentVolume
+			       : &api_kind_Secret;
 }
 
 static enum rc add_need(struct vm_prep *p, enum need_kind kind, const char *name, size_t volume,
@@ -482,7 +488,8 @@ static enum rc took_object(struct vm_prep *p, const struct need *n, struct err *
 	if (n->kind != NEED_CLAIM)
 		return RC_OK;
 	if (str_is_empty(c->spec.volumeName))
-		return err_set(err, RC_BUSY, "PersistentVolumeClaim '%s' is not bound yet", n->name);
+		return err_set(err, RC_BUSY, "PersistentVolumeClaim '%s' is not bound yet",
+			       n->name);
 	return add_need(p, NEED_PV, c->spec.volumeName, n->volume, &p->vm->volumes[n->volume].pv);
 }
 
@@ -524,7 +531,8 @@ static void gather(struct vm_prep *p)
 	}
 	const struct need *n = &p->needs[p->next_need];
 
-	if (kube_get(vm->host->cfg.kube, &p->call, kind_of(n->kind), vm->ns, n->name, on_object, p, &err))
+	if (kube_get(vm->host->cfg.kube, &p->call, kind_of(n->kind), vm->ns, n->name, on_object, p,
+		     &err))
 		end_err(p, "FailedMount", &err);
 }
 
@@ -577,14 +585,15 @@ static enum rc list_volume(struct vm_prep *p, const Volume *spec, struct err *er
 {
 	struct vm *vm = p->vm;
 	const CloudInitNoCloudSource *ci = spec->cloudInitNoCloud;
-	const char *claim = spec->persistentVolumeClaim ? spec->persistentVolumeClaim->claimName :
-			    spec->dataVolume ? spec->dataVolume->name :
-					       NULL;
+	const char *claim = spec->persistentVolumeClaim ? spec->persistentVolumeClaim->claimName
+			    : spec->dataVolume		? spec->dataVolume->name
+							: NULL;
 	size_t i = vm->n_volumes;
 	struct need_image *m;
 
 	if (!claim && !ci && !spec->emptyDisk && !spec->containerDisk)
-		return err_set(err, RC_UNSUPPORTED, "volume '%s': its source is not supported", spec->name);
+		return err_set(err, RC_UNSUPPORTED, "volume '%s': its source is not supported",
+			       spec->name);
 	if (i == VM_VOLUMES_MAX)
 		return err_set(err, RC_TOO_BIG, "more than %d volumes", VM_VOLUMES_MAX);
 	struct vm_volume *v = &vm->volumes[vm->n_volumes++];
@@ -597,7 +606,8 @@ static enum rc list_volume(struct vm_prep *p, const Volume *spec, struct err *er
 	if (ci && ci->secretRef)
 		TRY(add_need(p, NEED_SECRET, ci->secretRef->name, i, &v->secret));
 	if (ci && ci->networkDataSecretRef)
-		TRY(add_need(p, NEED_SECRET, ci->networkDataSecretRef->name, i, &v->network_secret));
+		TRY(add_need(p, NEED_SECRET, ci->networkDataSecretRef->name, i,
+			     &v->network_secret));
 	if (!spec->containerDisk)
 		return RC_OK;
 	const ContainerDiskSource *cd = spec->containerDisk;
@@ -627,7 +637,8 @@ static void on_no_vmi(void *arg)
 {
 	struct vm_prep *p = arg;
 
-	end(p, RC_NOT_FOUND, true, "VMINotFound", "the VirtualMachineInstance of this pod does not exist");
+	end(p, RC_NOT_FOUND, true, "VMINotFound",
+	    "the VirtualMachineInstance of this pod does not exist");
 }
 
 static void have_vmi(struct vm_prep *p, const struct kobj *o)

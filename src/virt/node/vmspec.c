@@ -53,7 +53,8 @@ int64_t vmspec_memory(const VirtualMachineInstance *vmi)
 	return api_quantity_bytes(text, 0);
 }
 
-void vmspec_pod_interface(const VirtualMachineInstance *vmi, const Interface **iface, const Network **net)
+void vmspec_pod_interface(const VirtualMachineInstance *vmi, const Interface **iface,
+			  const Network **net)
 {
 	const VirtualMachineInstanceSpec *s = &vmi->spec;
 
@@ -118,7 +119,8 @@ static enum rc cpu_from_text(const char *text, struct launch_spec *s, struct err
 		struct str f = str_split(&rest, ',');
 
 		if (f.n < 2 || (*f.p != '+' && *f.p != '-'))
-			return err_set(err, RC_INVALID, "status.ferry.cpuModel '%s' makes no sense", text);
+			return err_set(err, RC_INVALID, "status.ferry.cpuModel '%s' makes no sense",
+				       text);
 		CLEANUP(mem_freep) char *feature = mem_strndup(f.p + 1, f.n - 1);
 
 		if (!feature)
@@ -134,7 +136,8 @@ static enum rc host_model(const struct vmspec_env *env, struct launch_spec *s, s
 	enum rc rc = cpu_host_model_choose(env->probe, &hm, err);
 
 	if (!rc && !hm.name)
-		rc = err_set(err, RC_UNSUPPORTED, "no named CPU model is usable on this node for host-model");
+		rc = err_set(err, RC_UNSUPPORTED,
+			     "no named CPU model is usable on this node for host-model");
 	if (!rc)
 		rc = api_set_str(&s->cpu_model, hm.name);
 	for (size_t i = 0; !rc && i < hm.n_required; i++)
@@ -235,9 +238,10 @@ static void set_cache(const Disk *d, const struct vmspec_disk *in, struct launch
 		out->cache = LAUNCH_CACHE_WRITEBACK;
 	else
 		out->cache = in->has_direct_io ? LAUNCH_CACHE_NONE : LAUNCH_CACHE_WRITETHROUGH;
-	out->io = str_eq(d->io, "native") || (!d->io && in->is_block && out->cache == LAUNCH_CACHE_NONE) ?
-			  LAUNCH_IO_NATIVE :
-			  LAUNCH_IO_THREADS;
+	out->io = str_eq(d->io, "native") ||
+				  (!d->io && in->is_block && out->cache == LAUNCH_CACHE_NONE)
+			  ? LAUNCH_IO_NATIVE
+			  : LAUNCH_IO_THREADS;
 	if (str_eq(d->errorPolicy, "ignore"))
 		out->error_policy = LAUNCH_ERROR_IGNORE;
 	else if (str_eq(d->errorPolicy, "report"))
@@ -274,12 +278,14 @@ static const struct vmspec_disk *find_disk(const struct vmspec_env *env, const c
 	return NULL;
 }
 
-static enum rc add_disk(const Disk *d, const struct vmspec_env *env, struct launch_spec *s, struct err *err)
+static enum rc add_disk(const Disk *d, const struct vmspec_env *env, struct launch_spec *s,
+			struct err *err)
 {
 	const struct vmspec_disk *in = find_disk(env, d->name);
 
 	if (!in)
-		return err_set(err, RC_INVALID, "disk '%s' has no volume that can be attached", d->name);
+		return err_set(err, RC_INVALID, "disk '%s' has no volume that can be attached",
+			       d->name);
 	struct launch_disk *out = launch_spec_add_disk(s);
 
 	if (!out && s->n_disks < LAUNCH_MAX_DISKS)
@@ -293,7 +299,8 @@ static enum rc add_disk(const Disk *d, const struct vmspec_env *env, struct laun
 	out->shareable = API_GET(d, shareable, false);
 	out->discard = out->kind != LAUNCH_CDROM && !out->read_only;
 	out->boot_order = API_GET(d, bootOrder, 0);
-	out->moves = in->moves && !out->read_only && !out->shareable; /* what nobody writes is made again */
+	out->moves = in->moves && !out->read_only &&
+		     !out->shareable; /* what nobody writes is made again */
 	if (d->blockSize && d->blockSize->custom) {
 		out->logical_block_size = API_GET(d->blockSize->custom, logical, 0);
 		out->physical_block_size = API_GET(d->blockSize->custom, physical, 0);
@@ -343,8 +350,8 @@ static enum rc set_nic(const VirtualMachineInstance *vmi, const struct vmspec_en
 	else if (str_eq(iface->model, "rtl8139"))
 		n->model = LAUNCH_NIC_RTL8139;
 	else
-		return err_set(err, RC_UNSUPPORTED, "interface '%s': model %s is not supported", iface->name,
-			       iface->model);
+		return err_set(err, RC_UNSUPPORTED, "interface '%s': model %s is not supported",
+			       iface->name, iface->model);
 	vmspec_tap_name(net->name, name);
 	n->mtu = n->model == LAUNCH_NIC_VIRTIO ? (int64_t)env->mtu : 0;
 	n->boot_order = API_GET(iface, bootOrder, 0);
@@ -395,13 +402,15 @@ static enum rc set_firmware(const VirtualMachineInstance *vmi, const struct vmsp
 static enum rc set_machine(const VirtualMachineInstance *vmi, const struct vmspec_env *env,
 			   struct launch_spec *s, struct err *err)
 {
-	const Machine *m = vmi->status.machine && vmi->status.machine->type ? vmi->status.machine :
-									       vmi->spec.domain.machine;
+	const Machine *m = vmi->status.machine && vmi->status.machine->type
+				   ? vmi->status.machine
+				   : vmi->spec.domain.machine;
 	const char *type = m && !str_is_empty(m->type) ? m->type : "q35";
 	const char *full = cpu_machine_resolve(env->probe, type);
 
 	if (!full)
-		return err_set(err, RC_UNSUPPORTED, "machine type '%s' is not known to this node's QEMU", type);
+		return err_set(err, RC_UNSUPPORTED,
+			       "machine type '%s' is not known to this node's QEMU", type);
 	return api_set_str(&s->machine, full);
 }
 
@@ -415,7 +424,8 @@ static void set_devices(const VirtualMachineInstance *vmi, struct launch_spec *s
 	s->rng = dev->rng != NULL;
 	s->balloon = API_GET(dev, autoattachMemBalloon, true);
 	s->panic_device = dev->n_panicDevices > 0;
-	s->acpi_off = d->features && d->features->acpi && !API_GET(d->features->acpi, enabled, true);
+	s->acpi_off =
+		d->features && d->features->acpi && !API_GET(d->features->acpi, enabled, true);
 	s->reboot_terminates = str_eq(d->rebootPolicy, "Terminate");
 	if (d->clock && d->clock->utc)
 		s->clock_offset_seconds = API_GET(d->clock->utc, offsetSeconds, 0);

@@ -20,7 +20,7 @@ struct vmspec_disk { /* a volume that was opened */
 	enum image_format top_format;
 	enum image_format base_format;
 	bool has_base;
-	bool moves;	    /* local to this node */
+	bool moves; /* local to this node */
 	bool has_direct_io;
 	bool is_block;
 };
@@ -30,11 +30,11 @@ struct vmspec_env {
 	const char *accel;	  /* "kvm", "tcg" */
 	const struct vmspec_disk *disks;
 	size_t n_disks;
-	int64_t uid;		  /* unix uid of QEMU */
-	const char *mac;	  /* of the VM on the cluster network; an interface's own wins */
+	int64_t uid;	 /* unix uid of QEMU */
+	const char *mac; /* of the VM on the cluster network; an interface's own wins */
 	unsigned mtu;
-	bool has_initrd;	  /* kernelBoot with an initrd file */
-	int64_t memory_limit;	  /* of the pod, bytes; 0: none */
+	bool has_initrd;      /* kernelBoot with an initrd file */
+	int64_t memory_limit; /* of the pod, bytes; 0: none */
 	const char *pod_uid;
 };
 
@@ -43,10 +43,10 @@ MUST_CHECK enum rc vmspec_build(const VirtualMachineInstance *vmi, const struct 
 				struct launch_spec **out, struct err *err);
 
 /* Names of descriptors. */
-void vmspec_top_name(const char *volume, char out[VMSPEC_NAME_MAX]);	/* "disk.<volume>" */
-void vmspec_base_name(const char *volume, char out[VMSPEC_NAME_MAX]);	/* "base.<volume>" */
-void vmspec_tap_name(const char *network, char out[VMSPEC_NAME_MAX]);	/* "tap.<network>" */
-#define VMSPEC_NETNS "netns"
+void vmspec_top_name(const char *volume, char out[VMSPEC_NAME_MAX]);  /* "disk.<volume>" */
+void vmspec_base_name(const char *volume, char out[VMSPEC_NAME_MAX]); /* "base.<volume>" */
+void vmspec_tap_name(const char *network, char out[VMSPEC_NAME_MAX]); /* "tap.<network>" */
+#define VMSPEC_NETNS  "netns"
 #define VMSPEC_KERNEL "kernel"
 #define VMSPEC_INITRD "initrd"
 
@@ -54,7 +54,8 @@ void vmspec_tap_name(const char *network, char out[VMSPEC_NAME_MAX]);	/* "tap.<n
  * memory. */
 char *vmspec_cpu_text(const struct launch_spec *s);
 /* The interface on the pod network and its network; both NULL when there is none. */
-void vmspec_pod_interface(const VirtualMachineInstance *vmi, const Interface **iface, const Network **net);
+void vmspec_pod_interface(const VirtualMachineInstance *vmi, const Interface **iface,
+			  const Network **net);
 /* The MAC that the guest sees: the interface's own, else the VM's. */
 const char *vmspec_mac(const Interface *iface, const char *vm_mac);
 /* Guest memory in bytes (facts: memory.guest, else requests, else limits); 0: none given. */

@@ -14,7 +14,7 @@
 #include "virt/names.h"
 
 #define SHUT_DOWN "The VirtualMachineInstance was shut down."
-#define CRASHED "The VirtualMachineInstance crashed."
+#define CRASHED	  "The VirtualMachineInstance crashed."
 
 static const char *const state_names[] = {
 	"none",	     "starting",       "prelaunch",   "incoming", "running", "paused",
@@ -49,8 +49,8 @@ static bool is_final(const VirtualMachineInstance *vmi)
 /* Paused from the start although it should run: the moment between QEMU's start and the go. */
 static bool waits_for_go(const VirtualMachineInstance *vmi, const struct vm_facts *f)
 {
-	return (f->state == VM_PAUSED || f->state == VM_PRELAUNCH) && str_eq(f->reason, "StartedPaused") &&
-	       !str_eq(vmi->spec.startStrategy, "Paused");
+	return (f->state == VM_PAUSED || f->state == VM_PRELAUNCH) &&
+	       str_eq(f->reason, "StartedPaused") && !str_eq(vmi->spec.startStrategy, "Paused");
 }
 
 static bool was_forced_off(const struct vm_facts *f)
@@ -91,7 +91,10 @@ const char *vmsync_phase(const VirtualMachineInstance *vmi, const struct vm_fact
 
 static const char *bus_name(const Disk *d)
 {
-	const char *bus = d->disk ? d->disk->bus : d->cdrom ? d->cdrom->bus : d->lun ? d->lun->bus : NULL;
+	const char *bus = d->disk    ? d->disk->bus
+			  : d->cdrom ? d->cdrom->bus
+			  : d->lun   ? d->lun->bus
+				     : NULL;
 
 	return bus ? bus : "sata";
 }
@@ -113,8 +116,8 @@ void vmsync_disk_target(const VirtualMachineInstance *vmi, const char *volume, c
 	}
 }
 
-static enum rc cond(VirtualMachineInstance *vmi, const char *type, const char *status, const char *reason,
-		    const char *message, usec_t now)
+static enum rc cond(VirtualMachineInstance *vmi, const char *type, const char *status,
+		    const char *reason, const char *message, usec_t now)
 {
 	return API_COND_SET(&vmi->status, VirtualMachineInstanceCondition, now, .type = type,
 			    .status = status, .reason = reason, .message = message);
@@ -128,8 +131,8 @@ static enum rc stamp_phase(VirtualMachineInstanceStatus *s, const char *phase, u
 	for (size_t i = 0; i < s->n_phaseTransitionTimestamps; i++)
 		if (str_eq(s->phaseTransitionTimestamps[i].phase, phase))
 			return RC_OK;
-	VirtualMachineInstancePhaseTransitionTimestamp *t =
-		api_append(&s->phaseTransitionTimestamps, &s->n_phaseTransitionTimestamps, sizeof(*t));
+	VirtualMachineInstancePhaseTransitionTimestamp *t = api_append(
+		&s->phaseTransitionTimestamps, &s->n_phaseTransitionTimestamps, sizeof(*t));
 
 	if (!t)
 		return RC_NOMEM;
@@ -179,9 +182,9 @@ static enum rc set_accel(VirtualMachineInstance *vmi, const struct vm_facts *f, 
 		return RC_OK;
 	if (str_eq(f->accel, "tcg"))
 		return cond(vmi, "SoftwareEmulation", "True", "NoKVM",
-			    str_is_empty(f->accel_reason) ?
-				    "the node cannot run guests with KVM, so this one is emulated" :
-				    f->accel_reason,
+			    str_is_empty(f->accel_reason)
+				    ? "the node cannot run guests with KVM, so this one is emulated"
+				    : f->accel_reason,
 			    now);
 	(void)API_COND_DEL(&vmi->status, VirtualMachineInstanceCondition, "SoftwareEmulation");
 	return RC_OK;
@@ -211,7 +214,8 @@ static enum rc set_interface(VirtualMachineInstance *vmi, const struct vm_facts 
 	vmspec_pod_interface(vmi, &iface, &net);
 	if (!iface || !f->pod_ip)
 		return RC_OK;
-	if (!s->n_interfaces && !api_append(&s->interfaces, &s->n_interfaces, sizeof(*s->interfaces)))
+	if (!s->n_interfaces &&
+	    !api_append(&s->interfaces, &s->n_interfaces, sizeof(*s->interfaces)))
 		return RC_NOMEM;
 	VirtualMachineInstanceNetworkInterface *n = &s->interfaces[0];
 
@@ -268,7 +272,8 @@ static enum rc set_claim_info(VolumeStatus *v, const PersistentVolumeClaim *c)
 	for (size_t k = 0; k < c->spec.n_accessModes; k++)
 		TRY(api_append_str(&i->accessModes, &i->n_accessModes, c->spec.accessModes[k]));
 	TRY(api_map_merge(&i->capacity, &c->status.capacity));
-	return c->spec.resources ? api_map_merge(&i->requests, &c->spec.resources->requests) : RC_OK;
+	return c->spec.resources ? api_map_merge(&i->requests, &c->spec.resources->requests)
+				 : RC_OK;
 }
 
 static enum rc set_volumes(VirtualMachineInstance *vmi, const struct vm_facts *f)
@@ -382,25 +387,28 @@ static enum rc apply(VirtualMachineInstance *vmi, const struct vm_facts *f, usec
 
 /* --- events --- */
 
-static enum rc tell(struct plan *p, const VirtualMachineInstance *vmi, const char *type, const char *reason,
-		    const char *text)
+static enum rc tell(struct plan *p, const VirtualMachineInstance *vmi, const char *type,
+		    const char *reason, const char *text)
 {
 	return plan_event(p, &api_kind_VirtualMachineInstance, vmi, type, reason, "%s", text);
 }
 
-static enum rc tell_start(struct plan *p, const VirtualMachineInstance *vmi, const struct vm_facts *f)
+static enum rc tell_start(struct plan *p, const VirtualMachineInstance *vmi,
+			  const struct vm_facts *f)
 {
 	TRY(tell(p, vmi, "Normal", "Created", "VirtualMachineInstance defined."));
 	TRY(tell(p, vmi, "Normal", "Started", "VirtualMachineInstance started."));
 	if (str_eq(f->accel, "tcg"))
-		TRY(plan_event(p, &api_kind_VirtualMachineInstance, vmi, "Warning", "SoftwareEmulation",
-			       "The guest is emulated (TCG): %s",
-			       str_is_empty(f->accel_reason) ? "KVM is not usable on this node" :
-							       f->accel_reason));
+		TRY(plan_event(p, &api_kind_VirtualMachineInstance, vmi, "Warning",
+			       "SoftwareEmulation", "The guest is emulated (TCG): %s",
+			       str_is_empty(f->accel_reason) ? "KVM is not usable on this node"
+							     : f->accel_reason));
 	for (size_t i = 0; i < f->n_volumes; i++)
 		if (f->volumes[i].small_expected)
-			TRY(plan_event(p, &api_kind_VirtualMachineInstance, vmi, "Normal", "ToleratedSmallPV",
-				       "PV size too small: expected %llu B, found %llu B. Using it anyway, it "
+			TRY(plan_event(p, &api_kind_VirtualMachineInstance, vmi, "Normal",
+				       "ToleratedSmallPV",
+				       "PV size too small: expected %llu B, found %llu B. Using it "
+				       "anyway, it "
 				       "is within 10 %% toleration",
 				       (unsigned long long)f->volumes[i].small_expected,
 				       (unsigned long long)f->volumes[i].small_found));
@@ -420,8 +428,9 @@ enum rc vmsync_plan(const VirtualMachineInstance *vmi, const struct vm_facts *f,
 	const char *phase = vmsync_phase(vmi, f);
 	bool changes = phase && !str_eq(vmi->status.phase, phase);
 	struct api_cond c = {0};
-	bool was_told = API_COND_GET(&vmi->status, VirtualMachineInstanceCondition, "Synchronized", &c) &&
-			str_eq(c.message, f->sync_error);
+	bool was_told =
+		API_COND_GET(&vmi->status, VirtualMachineInstanceCondition, "Synchronized", &c) &&
+		str_eq(c.message, f->sync_error);
 
 	if (is_final(vmi))
 		return RC_OK;

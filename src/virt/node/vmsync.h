@@ -34,33 +34,33 @@ const char *vm_state_name(enum vm_state s);
 
 struct vm_volume_fact {
 	char *name;
-	int64_t bytes;			   /* as the guest sees it */
+	int64_t bytes; /* as the guest sees it */
 	bool is_container_disk;
-	const PersistentVolumeClaim *claim; /* borrowed; NULL: none or not known any more */
+	const PersistentVolumeClaim *claim;   /* borrowed; NULL: none or not known any more */
 	uint64_t small_expected, small_found; /* see volumes.h; event once */
 };
 
 struct vm_facts {
 	enum vm_state state;
-	const char *reason;	   /* launcher's word: "GuestShutdown" … */
+	const char *reason; /* launcher's word: "GuestShutdown" … */
 	const char *node;
-	bool is_source_done;	   /* it has moved away: nothing may be said any more */
-	bool is_target;		   /* not here yet: nothing may be said yet */
-	const char *accel;	   /* "kvm", "tcg"; NULL: not known */
+	bool is_source_done; /* it has moved away: nothing may be said any more */
+	bool is_target;	     /* not here yet: nothing may be said yet */
+	const char *accel;   /* "kvm", "tcg"; NULL: not known */
 	const char *accel_reason;
 	const char *qemu_version;
 	const struct launch_spec *spec; /* NULL: adopted without it: what stands in the VMI stays */
-	const char *machine;	   /* as the launcher reports it */
+	const char *machine;		/* as the launcher reports it */
 	int64_t runtime_uid;
-	int64_t exit_code;	   /* state gone */
+	int64_t exit_code; /* state gone */
 	const char *pod_ip;
 	const char *mac;
 	const struct vm_volume_fact *volumes;
 	size_t n_volumes;
-	const FerryImage *images;  /* with digests */
+	const FerryImage *images; /* with digests */
 	size_t n_images;
-	int64_t epoch;		   /* of this copy; 0: not known */
-	const char *sync_error;	   /* something could not be done; NULL: fine */
+	int64_t epoch;		/* of this copy; 0: not known */
+	const char *sync_error; /* something could not be done; NULL: fine */
 	/* LiveMigratable, from src/virt/migration/migratable.h, computed by the caller when running. */
 	enum rc (*migratable)(VirtualMachineInstance *vmi, void *arg);
 	void *migratable_arg;
@@ -70,8 +70,8 @@ struct vm_facts {
 };
 
 /* Plans the update of the VMI (nothing when it says all this already) and its events. */
-MUST_CHECK enum rc vmsync_plan(const VirtualMachineInstance *vmi, const struct vm_facts *f, usec_t now,
-			       struct plan *plan, struct err *err);
+MUST_CHECK enum rc vmsync_plan(const VirtualMachineInstance *vmi, const struct vm_facts *f,
+			       usec_t now, struct plan *plan, struct err *err);
 /* Running, Succeeded, Failed or NULL: as it is. */
 const char *vmsync_phase(const VirtualMachineInstance *vmi, const struct vm_facts *f);
 /* "vda", "sdb": the n-th disk of its bus. */

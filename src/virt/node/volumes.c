@@ -59,7 +59,8 @@ static enum rc open_plain(int dir_fd, const char *name, bool read_only, int *out
 	CLEANUP(fd_closep) int fd = -1;
 	struct stat st;
 
-	TRY(file_open_beneath(dir_fd, name, (read_only ? O_RDONLY : O_RDWR) | O_NONBLOCK, 0, &fd, err));
+	TRY(file_open_beneath(dir_fd, name, (read_only ? O_RDONLY : O_RDWR) | O_NONBLOCK, 0, &fd,
+			      err));
 	TRY(check_plain(fd, name, &st, err));
 	if (fcntl(fd, F_SETFL, 0) < 0)
 		return err_set_sys(err, errno, "cannot set up '%s'", name);
@@ -72,7 +73,8 @@ static bool direct_io(int dir_fd, const char *name)
 {
 	CLEANUP(fd_closep) int fd = -1;
 
-	return file_open_beneath(dir_fd, name, O_RDONLY | O_NONBLOCK | O_DIRECT, 0, &fd, NULL) == RC_OK;
+	return file_open_beneath(dir_fd, name, O_RDONLY | O_NONBLOCK | O_DIRECT, 0, &fd, NULL) ==
+	       RC_OK;
 }
 
 /* How large the new file may be: all of it, or what is left when that is nearly enough. */
@@ -89,9 +91,12 @@ static enum rc fit(int dir_fd, struct volume *v, uint64_t wanted, uint64_t *out,
 		return RC_OK;
 	if (left < wanted / 100 * (100 - VOL_TOLERATE_PERCENT))
 		return err_set(err, RC_TOO_BIG,
-			       "unable to create the disk, not enough space, demanded size %llu B is bigger "
-			       "than available space %llu B, also after taking %d %% toleration into account",
-			       (unsigned long long)wanted, (unsigned long long)left, VOL_TOLERATE_PERCENT);
+			       "unable to create the disk, not enough space, demanded size %llu B "
+			       "is bigger "
+			       "than available space %llu B, also after taking %d %% toleration "
+			       "into account",
+			       (unsigned long long)wanted, (unsigned long long)left,
+			       VOL_TOLERATE_PERCENT);
 	v->small_expected = wanted;
 	v->small_found = left / MIB * MIB;
 	*out = v->small_found;
@@ -148,8 +153,8 @@ static enum rc open_dir(const char *path, int *out, struct err *err)
 }
 
 /* The volume's folder below its class' root, made if missing. */
-static enum rc open_pv_dir(const struct vol_places *p, const char *pv, bool is_local, bool make, int *out,
-			   struct err *err)
+static enum rc open_pv_dir(const struct vol_places *p, const char *pv, bool is_local, bool make,
+			   int *out, struct err *err)
 {
 	const char *root = is_local ? p->local : p->shared;
 	CLEANUP(fd_closep) int root_fd = -1;
@@ -173,7 +178,8 @@ static enum rc open_claim(struct volume *v, const struct vol_places *p, struct e
 	TRY(open_pv_dir(p, v->pv, v->is_local, true, &dir, err));
 	if (faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0) {
 		if (!bytes)
-			return err_set(err, RC_INVALID, "a volume of %llu bytes is too small for a disk",
+			return err_set(err, RC_INVALID,
+				       "a volume of %llu bytes is too small for a disk",
 				       (unsigned long long)v->capacity);
 		TRY(fit(dir, v, bytes, &bytes, err));
 		TRY(make_file(dir, name, fill_raw, &bytes, err));
@@ -234,7 +240,8 @@ static enum rc open_seed(struct volume *v, int dir, struct err *err)
 	} else {
 		TRY(seed_build(&v->seed, &iso, err));
 		if (v->seed_bytes && v->seed_bytes != iso.n)
-			return err_set(err, RC_CONFLICT, "its cloud-init data has changed since the VM started");
+			return err_set(err, RC_CONFLICT,
+				       "its cloud-init data has changed since the VM started");
 		TRY(make_file(dir, name, fill_bytes, &iso, err));
 	}
 	TRY(open_plain(dir, name, v->read_only, &v->top_fd, &v->virtual_bytes, err));
@@ -274,7 +281,8 @@ enum rc volume_open(struct volume *v, const struct vol_places *p, struct err *er
 	return rc;
 }
 
-enum rc volume_delete_data(const struct vol_places *p, const char *pv, bool is_local, struct err *err)
+enum rc volume_delete_data(const struct vol_places *p, const char *pv, bool is_local,
+			   struct err *err)
 {
 	const char *root = is_local ? p->local : p->shared;
 

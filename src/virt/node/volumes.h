@@ -21,33 +21,34 @@ enum vol_kind { VOL_CLAIM, VOL_CONTAINER_DISK, VOL_CLOUD_INIT, VOL_EMPTY_DISK };
 
 /* KubeVirt's figures (facts 11.1, 11.3). */
 #define VOL_FS_OVERHEAD_PERMILLE 55
-#define VOL_TOLERATE_PERCENT 10
+#define VOL_TOLERATE_PERCENT	 10
 
 struct volume {
 	/* What is wanted; texts are owned by the struct. */
 	char *name;
 	enum vol_kind kind;
-	bool read_only;	      /* opened O_RDONLY */
+	bool read_only; /* opened O_RDONLY */
 	/* VOL_CLAIM */
-	bool is_local;	      /* class "local" */
+	bool is_local; /* class "local" */
 	bool is_block;
-	char *pv;	      /* PersistentVolume's name */
-	uint64_t capacity;    /* min(capacity, request), bytes */
+	char *pv;	   /* PersistentVolume's name */
+	uint64_t capacity; /* min(capacity, request), bytes */
 	/* VOL_CONTAINER_DISK: the unpacked base, read-only */
 	char *base_path;
 	/* VOL_EMPTY_DISK: capacity as well */
 	/* VOL_CLOUD_INIT */
 	struct seed_source seed; /* texts owned below */
 	char *seed_texts[8];
-	uint64_t seed_bytes; /* target of a move: the size at the source; filled by the copy, or, read-only, built
+	uint64_t
+		seed_bytes; /* target of a move: the size at the source; filled by the copy, or, read-only, built
 			      * again and compared; 0: build it */
 
 	/* What came of it. */
-	int top_fd;		/* -1: not open */
-	int base_fd;		/* -1: no base */
+	int top_fd;  /* -1: not open */
+	int base_fd; /* -1: no base */
 	enum image_format top_format, base_format;
-	uint64_t virtual_bytes; /* what the guest sees */
-	bool has_direct_io;	/* O_DIRECT works */
+	uint64_t virtual_bytes;		      /* what the guest sees */
+	bool has_direct_io;		      /* O_DIRECT works */
 	uint64_t small_expected, small_found; /* event ToleratedSmallPV when set */
 };
 

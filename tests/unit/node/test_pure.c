@@ -119,14 +119,24 @@ static const struct vmspec_disk disks[] = {
 	{.volume = "root", .top_format = IMAGE_RAW, .has_direct_io = true},
 	{.volume = "data", .top_format = IMAGE_QCOW2, .moves = true},
 	{.volume = "seed", .top_format = IMAGE_RAW, .moves = true},
-	{.volume = "image", .top_format = IMAGE_QCOW2, .base_format = IMAGE_RAW, .has_base = true, .moves = true,
+	{.volume = "image",
+	 .top_format = IMAGE_QCOW2,
+	 .base_format = IMAGE_RAW,
+	 .has_base = true,
+	 .moves = true,
 	 .has_direct_io = true},
 };
 
 static struct vmspec_env make_env(const struct json *probe)
 {
-	return (struct vmspec_env){.probe = probe, .accel = "tcg", .disks = disks, .n_disks = ARRAY_SIZE(disks),
-				   .uid = 200001, .mac = "0a:58:0a:f4:01:02", .mtu = 1450, .pod_uid = "pod-uid"};
+	return (struct vmspec_env){.probe = probe,
+				   .accel = "tcg",
+				   .disks = disks,
+				   .n_disks = ARRAY_SIZE(disks),
+				   .uid = 200001,
+				   .mac = "0a:58:0a:f4:01:02",
+				   .mtu = 1450,
+				   .pod_uid = "pod-uid"};
 }
 
 static void a_vmi_gives_the_golden_spec(void **state)
@@ -220,9 +230,15 @@ static void a_failed_allocation_leaks_nothing(void **state)
 
 static struct vm_facts running(void)
 {
-	return (struct vm_facts){.state = VM_RUNNING, .reason = "Started", .node = "node-1", .accel = "tcg",
-				 .accel_reason = "no KVM here", .qemu_version = "10.0.2",
-				 .machine = "pc-q35-10.0", .runtime_uid = 200001, .pod_ip = "10.244.1.2",
+	return (struct vm_facts){.state = VM_RUNNING,
+				 .reason = "Started",
+				 .node = "node-1",
+				 .accel = "tcg",
+				 .accel_reason = "no KVM here",
+				 .qemu_version = "10.0.2",
+				 .machine = "pc-q35-10.0",
+				 .runtime_uid = 200001,
+				 .pod_ip = "10.244.1.2",
 				 .mac = "0a:58:0a:f4:01:02"};
 }
 
@@ -280,10 +296,14 @@ static void the_end_follows_kubevirts_phases(void **state)
 		bool acpi_off;
 		const char *phase;
 	} t[] = {
-		{VM_GONE, "GuestShutdown", false, "Succeeded"}, {VM_GONE, "HostShutdown", false, "Succeeded"},
-		{VM_GONE, "Killed", false, "Failed"},		{VM_GONE, "GraceExpired", false, "Failed"},
-		{VM_GONE, "Killed", true, "Succeeded"},		{VM_GONE, "QemuKilled", false, "Failed"},
-		{VM_CRASHED, "GuestPanicked", false, "Failed"}, {VM_SHUTDOWN, "GuestShutdown", false, NULL},
+		{VM_GONE, "GuestShutdown", false, "Succeeded"},
+		{VM_GONE, "HostShutdown", false, "Succeeded"},
+		{VM_GONE, "Killed", false, "Failed"},
+		{VM_GONE, "GraceExpired", false, "Failed"},
+		{VM_GONE, "Killed", true, "Succeeded"},
+		{VM_GONE, "QemuKilled", false, "Failed"},
+		{VM_CRASHED, "GuestPanicked", false, "Failed"},
+		{VM_SHUTDOWN, "GuestShutdown", false, NULL},
 		{VM_POSTMIGRATE, "MigrationCompleted", false, NULL},
 	};
 

@@ -74,7 +74,8 @@ static void registry_references_are_completed(void **state)
 static void folder_references_keep_tag_and_digest(void **state)
 {
 	static const char pinned[] =
-		"oci:/img/tiny@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+		"oci:/img/"
+		"tiny@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 	struct imgref r;
 
 	(void)state;
@@ -96,8 +97,10 @@ static void folder_references_keep_tag_and_digest(void **state)
 
 static void bad_references_are_refused(void **state)
 {
-	static const char *const bad[] = {"", " x", "a b", "http://x/y", "x:", "x:-t", "UP/x", "x@sha256:12",
-					  "oci:", "oci:/a:b:c", "docker://", "host:80//x", "x\n", "--help/x"};
+	static const char *const bad[] = {"",	  " x",		"a b",	     "http://x/y",
+					  "x:",	  "x:-t",	"UP/x",	     "x@sha256:12",
+					  "oci:", "oci:/a:b:c", "docker://", "host:80//x",
+					  "x\n",  "--help/x"};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -131,10 +134,12 @@ static void hostile_qcow2_headers_are_refused(void **state)
 		uint8_t v;
 		const char *says;
 	} t[] = {
-		{15, 0x70, "backing file"},   {19, 4, "backing file"},	   {79, 4, "external file"},
-		{7, 9, "version 9"},	      {35, 1, "encrypted"},	   {23, 40, "cluster size"},
-		{39, 0, "L1 table size"},     {47, 0x01, "L1 table lies"}, {79, 0x20, "unknown features"},
-		{103, 1, "bad length"},	      {31, 1, "disk size"},	   {79, 2, "corrupt"},
+		{15, 0x70, "backing file"},	{19, 4, "backing file"},
+		{79, 4, "external file"},	{7, 9, "version 9"},
+		{35, 1, "encrypted"},		{23, 40, "cluster size"},
+		{39, 0, "L1 table size"},	{47, 0x01, "L1 table lies"},
+		{79, 0x20, "unknown features"}, {103, 1, "bad length"},
+		{31, 1, "disk size"},		{79, 2, "corrupt"},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
@@ -211,8 +216,10 @@ static enum rc unpack(const int *fds, size_t n, struct map *found, struct err *e
 
 static void later_layers_replace_and_whiteout(void **state)
 {
-	static const struct entry low[] = {{"disk", AE_IFDIR, NULL}, {"./disk/a.img", AE_IFREG, "old"},
-					   {"disk/b.img", AE_IFREG, "b"}, {"etc/passwd", AE_IFREG, "x"}};
+	static const struct entry low[] = {{"disk", AE_IFDIR, NULL},
+					   {"./disk/a.img", AE_IFREG, "old"},
+					   {"disk/b.img", AE_IFREG, "b"},
+					   {"etc/passwd", AE_IFREG, "x"}};
 	static const struct entry high[] = {{"/disk/.wh.b.img", AE_IFREG, ""},
 					    {"disk/a.img", AE_IFREG, "newer"}};
 	int fds[2] = {make_layer(low, 4), make_layer(high, 2)};
@@ -283,9 +290,13 @@ static void images_are_chosen_by_tag_digest_and_platform(void **state)
 #define D(c_) "sha256:" c_ c_ c_ c_ c_ c_ c_ c_ c_ c_ c_ c_ c_ c_ c_ c_
 	static const char text[] =
 		"{\"manifests\":["
-		"{\"digest\":\"" D("aaaa") "\",\"size\":1,\"platform\":{\"os\":\"linux\",\"architecture\":\"arm64\"}},"
-		"{\"digest\":\"" D("bbbb") "\",\"size\":1,\"platform\":{\"os\":\"linux\",\"architecture\":\"amd64\"},"
-		"\"annotations\":{\"org.opencontainers.image.ref.name\":\"v1\"}}]}";
+		"{\"digest\":\"" D("aaaa") "\",\"size\":1,\"platform\":{\"os\":\"linux\","
+					   "\"architecture\":\"arm64\"}},"
+					   "{\"digest\":\"" D(
+						   "bbbb") "\",\"size\":1,\"platform\":{\"os\":"
+							   "\"linux\",\"architecture\":\"amd64\"},"
+							   "\"annotations\":{\"org.opencontainers."
+							   "image.ref.name\":\"v1\"}}]}";
 	struct json *j = NULL;
 	struct oci_descriptor d;
 	struct err err = {0};
@@ -308,8 +319,10 @@ static void base64_is_strict(void **state)
 {
 	static const struct {
 		const char *in, *out;
-	} t[] = {{"", ""},	{"Zg==", "f"}, {"Zm8=", "fo"},	  {"Zm9v", "foo"}, {"Zm9v\nYg==", "foob"},
-		 {"Zg=", NULL}, {"Zg", NULL},  {"Zg==Zg", NULL}, {"Z*==", NULL}, {"=", NULL}, {"Zm9vYg===", NULL}};
+	} t[] = {{"", ""},	  {"Zg==", "f"},	  {"Zm8=", "fo"},
+		 {"Zm9v", "foo"}, {"Zm9v\nYg==", "foob"}, {"Zg=", NULL},
+		 {"Zg", NULL},	  {"Zg==Zg", NULL},	  {"Z*==", NULL},
+		 {"=", NULL},	  {"Zm9vYg===", NULL}};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
@@ -326,7 +339,9 @@ static void base64_is_strict(void **state)
 
 static void the_seed_is_the_same_each_time_and_readable(void **state)
 {
-	struct seed_source s = {.instance_id = "u-1", .hostname = "h", .user_data = "#cloud-config\n",
+	struct seed_source s = {.instance_id = "u-1",
+				.hostname = "h",
+				.user_data = "#cloud-config\n",
 				.network_data_base64 = "dmVyc2lvbjogMgo="};
 	CLEANUP(sbuf_fini) struct sbuf a = SBUF_INIT(1 << 20);
 	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(1 << 20);
@@ -342,7 +357,8 @@ static void the_seed_is_the_same_each_time_and_readable(void **state)
 	(void)snprintf(path, sizeof(path), "%s/seed.iso", dir);
 	assert_int_equal(file_write_durable(path, a.p, a.n, 0600, NULL), RC_OK);
 	(void)snprintf(cmd, sizeof(cmd),
-		       "cd %s && xorriso -osirrox on -read_fs norock -indev seed.iso -pvd_info -extract / out "
+		       "cd %s && xorriso -osirrox on -read_fs norock -indev seed.iso -pvd_info "
+		       "-extract / out "
 		       ">log 2>&1 && grep -q 'Volume Id *: cidata' log && "
 		       "grep -q '\"local-hostname\":\"h\"' out/meta-data && "
 		       "test \"$(cat out/user-data)\" = '#cloud-config' && "
@@ -365,7 +381,8 @@ static struct vol_places places(void)
 	return (struct vol_places){.shared = shared, .local = local, .disks = disks};
 }
 
-static enum rc open_pv(const char *pv, uint64_t capacity, bool is_block, struct volume *v, struct err *err)
+static enum rc open_pv(const char *pv, uint64_t capacity, bool is_block, struct volume *v,
+		       struct err *err)
 {
 	struct vol_places p = places();
 
@@ -471,7 +488,8 @@ static void overlays_record_no_base(void **state)
 	assert_int_equal(volume_open(&v, &p, &err), RC_OK);
 	assert_int_equal(v.virtual_bytes, 3 * MIB);
 	assert_int_equal(v.base_format, IMAGE_RAW);
-	assert_int_equal(image_probe(v.top_fd, &info, &err), RC_OK); /* it would refuse a backing file */
+	assert_int_equal(image_probe(v.top_fd, &info, &err),
+			 RC_OK); /* it would refuse a backing file */
 	assert_int_equal(info.format, IMAGE_QCOW2);
 	volume_fini(&v);
 }
@@ -483,14 +501,19 @@ int main(void)
 		cmocka_unit_test(folder_references_keep_tag_and_digest),
 		cmocka_unit_test(bad_references_are_refused),
 		cmocka_unit_test(hostile_qcow2_headers_are_refused),
-		cmocka_unit_test_setup_teardown(later_layers_replace_and_whiteout, make_dir, drop_dir),
-		cmocka_unit_test_setup_teardown(a_whiteout_of_the_folder_takes_all, make_dir, drop_dir),
+		cmocka_unit_test_setup_teardown(later_layers_replace_and_whiteout, make_dir,
+						drop_dir),
+		cmocka_unit_test_setup_teardown(a_whiteout_of_the_folder_takes_all, make_dir,
+						drop_dir),
 		cmocka_unit_test_setup_teardown(hostile_layers_are_refused, make_dir, drop_dir),
 		cmocka_unit_test(images_are_chosen_by_tag_digest_and_platform),
 		cmocka_unit_test(base64_is_strict),
-		cmocka_unit_test_setup_teardown(the_seed_is_the_same_each_time_and_readable, make_dir, drop_dir),
-		cmocka_unit_test_setup_teardown(a_claim_gets_a_file_of_its_size_once, make_dir, drop_dir),
-		cmocka_unit_test_setup_teardown(what_a_tenant_plants_is_refused, make_dir, drop_dir),
+		cmocka_unit_test_setup_teardown(the_seed_is_the_same_each_time_and_readable,
+						make_dir, drop_dir),
+		cmocka_unit_test_setup_teardown(a_claim_gets_a_file_of_its_size_once, make_dir,
+						drop_dir),
+		cmocka_unit_test_setup_teardown(what_a_tenant_plants_is_refused, make_dir,
+						drop_dir),
 		cmocka_unit_test_setup_teardown(too_small_a_disk_says_so, make_dir, drop_dir),
 		cmocka_unit_test_setup_teardown(overlays_record_no_base, make_dir, drop_dir),
 	};

@@ -77,7 +77,8 @@ static void walk(struct pair p)
 	seen[p.s][p.d] = true;
 	n_seen++;
 	if (src_may_run(p.s) && dst_may_run(p.d))
-		fail_msg("the guest may run twice: %s and %s", src_state_name(p.s), dst_state_name(p.d));
+		fail_msg("the guest may run twice: %s and %s", src_state_name(p.s),
+			 dst_state_name(p.d));
 	for (int e = 0; e < SRC__EVENTS; e++) {
 		struct pair next = p;
 		/* Taken and Refused are the target's answers. */
@@ -125,18 +126,21 @@ static Pod *make_pod(void)
 {
 	Pod *p = Pod_new();
 	Container *c = api_append(&p->spec.containers, &p->spec.n_containers, sizeof(*c));
-	PodReadinessGate *g = api_append(&p->spec.readinessGates, &p->spec.n_readinessGates, sizeof(*g));
+	PodReadinessGate *g =
+		api_append(&p->spec.readinessGates, &p->spec.n_readinessGates, sizeof(*g));
 
 	assert_int_equal(api_set_str(&p->metadata.name, "virt-launcher-x"), RC_OK);
 	assert_int_equal(api_set_str(&c->name, "compute"), RC_OK);
-	assert_int_equal(api_set_str(&g->conditionType, "kubevirt.io/virtual-machine-unpaused"), RC_OK);
+	assert_int_equal(api_set_str(&g->conditionType, "kubevirt.io/virtual-machine-unpaused"),
+			 RC_OK);
 	return p;
 }
 
 static void a_paused_vm_is_running_but_not_ready(void **state)
 {
 	Pod *pod = make_pod(), *out = NULL;
-	struct pod_facts f = {.host_ip = "172.30.77.11", .seen_at = NOW, .started_at = NOW, .is_running = true};
+	struct pod_facts f = {
+		.host_ip = "172.30.77.11", .seen_at = NOW, .started_at = NOW, .is_running = true};
 
 	(void)state;
 	assert_int_equal(podstatus_build(pod, &f, NOW, &out, NULL), RC_OK);
@@ -160,7 +164,8 @@ static void waiting_shows_its_reason_and_the_end_its_code(void **state)
 	assert_int_equal(pod_facts_why(&f, "ErrImagePull", "no such image"), RC_OK);
 	assert_int_equal(podstatus_build(pod, &f, NOW, &out, NULL), RC_OK);
 	assert_string_equal(out->status.phase, "Pending");
-	assert_string_equal(out->status.containerStatuses[0].state->waiting->reason, "ErrImagePull");
+	assert_string_equal(out->status.containerStatuses[0].state->waiting->reason,
+			    "ErrImagePull");
 	Pod_free(out);
 	f.has_ended = true;
 	f.exit_code = 1;
@@ -179,7 +184,8 @@ static void waiting_shows_its_reason_and_the_end_its_code(void **state)
 static enum rc build_once(void)
 {
 	static Pod pod;
-	struct pod_facts f = {.host_ip = "172.30.77.11", .seen_at = NOW, .started_at = NOW, .is_running = true};
+	struct pod_facts f = {
+		.host_ip = "172.30.77.11", .seen_at = NOW, .started_at = NOW, .is_running = true};
 	Pod *out = NULL;
 	enum rc rc = podstatus_build(&pod, &f, NOW, &out, NULL);
 
