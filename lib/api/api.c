@@ -261,19 +261,12 @@ enum rc api_set_str(char **field, const char *v)
 
 enum rc api_set_strf(char **field, const char *fmt, ...)
 {
-	va_list ap, again;
-	char *text = NULL;
+	va_list ap;
 
 	va_start(ap, fmt);
-	va_copy(again, ap);
-	int n = vsnprintf(NULL, 0, fmt, ap);
+	char *text = mem_vprintf(fmt, ap);
 
 	va_end(ap);
-	if (n >= 0)
-		text = mem_alloc((size_t)n + 1);
-	if (text)
-		vsnprintf(text, (size_t)n + 1, fmt, again);
-	va_end(again);
 	if (!text)
 		return RC_NOMEM;
 	mem_free(*field);

@@ -59,19 +59,12 @@ enum rc api_map_set(struct api_map *m, const char *key, const char *value)
 
 enum rc api_map_setf(struct api_map *m, const char *key, const char *fmt, ...)
 {
-	va_list ap, again;
-	char *text = NULL;
+	va_list ap;
 
 	va_start(ap, fmt);
-	va_copy(again, ap);
-	int n = vsnprintf(NULL, 0, fmt, ap);
+	char *text = mem_vprintf(fmt, ap);
 
 	va_end(ap);
-	if (n >= 0)
-		text = mem_alloc((size_t)n + 1);
-	if (text)
-		vsnprintf(text, (size_t)n + 1, fmt, again);
-	va_end(again);
 	return put(m, key, text);
 }
 

@@ -52,20 +52,9 @@ static void place_fini(struct place *p)
 
 static enum rc add_token(struct sbuf *b, struct str part, struct err *err)
 {
-	sbuf_reset(b);
-	for (size_t i = 0; i < part.n; i++) {
-		char c = part.p[i];
+	enum rc rc = js_pointer_token(part, b, err);
 
-		if (c == '~') {
-			char next = i + 1 < part.n ? part.p[++i] : '\0';
-
-			if (next != '0' && next != '1')
-				return err_set(err, RC_BAD_REQUEST, "bad escape in JSON pointer");
-			c = next == '0' ? '~' : '/';
-		}
-		sbuf_addc(b, c);
-	}
-	return sbuf_rc(b) ? err_set(err, sbuf_rc(b), "JSON pointer is too long") : RC_OK;
+	return rc == RC_INVALID ? err_set(err, RC_BAD_REQUEST, "bad escape in JSON pointer") : rc;
 }
 
 /* Array index: no sign, no leading zero.  SIZE_MAX: not an index. */

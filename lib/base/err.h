@@ -47,6 +47,10 @@ struct err {
 enum rc err_set(struct err *err, enum rc rc, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* As err_set(), and appends ": <strerror>"; maps errno_ to the nearest rc. */
 enum rc err_set_sys(struct err *err, int errno_, const char *fmt, ...) PRINTF_LIKE(3, 4);
+#ifdef __clang_analyzer__ /* it does not look into other files: say what is returned */
+#define err_set(err_, rc_, ...) ((void)err_set(err_, rc_, __VA_ARGS__), (rc_))
+#define err_set_sys(err_, errno_, ...) ((void)err_set_sys(err_, errno_, __VA_ARGS__), RC_IO)
+#endif
 /* Puts context before the text already there ("context: text"); returns err->rc (RC_IO if err is NULL:
  * callers that may pass NULL must keep their own rc). */
 enum rc err_prepend(struct err *err, const char *fmt, ...) PRINTF_LIKE(2, 3);

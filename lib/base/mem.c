@@ -98,22 +98,27 @@ char *mem_strdup(const char *s)
 	return s ? mem_dup(s, strlen(s) + 1) : NULL;
 }
 
+char *mem_vprintf(const char *fmt, va_list ap)
+{
+	va_list again;
+
+	va_copy(again, ap);
+	int n = vsnprintf(NULL, 0, fmt, ap);
+	char *out = n < 0 ? NULL : mem_alloc((size_t)n + 1);
+
+	if (out)
+		(void)vsnprintf(out, (size_t)n + 1, fmt, again); /* the size was measured above */
+	va_end(again);
+	return out;
+}
+
 char *mem_printf(const char *fmt, ...)
 {
 	va_list ap;
 
 	va_start(ap, fmt);
-	int n = vsnprintf(NULL, 0, fmt, ap);
-	va_end(ap);
-	if (n < 0)
-		return NULL;
+	char *out = mem_vprintf(fmt, ap);
 
-	char *out = mem_alloc((size_t)n + 1);
-
-	if (!out)
-		return NULL;
-	va_start(ap, fmt);
-	(void)vsnprintf(out, (size_t)n + 1, fmt, ap); /* the size was measured above */
 	va_end(ap);
 	return out;
 }

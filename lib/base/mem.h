@@ -6,6 +6,8 @@
 #ifndef BASE_MEM_H
 #define BASE_MEM_H
 
+#include <stdarg.h>
+
 #include "base/macro.h"
 
 void *mem_alloc(size_t size);			      /* zeroed; NULL when out of memory */
@@ -16,6 +18,7 @@ void *mem_dup(const void *p, size_t size);
 char *mem_strdup(const char *s);		      /* NULL in, NULL out */
 char *mem_strndup(const char *s, size_t n);	      /* copies at most n bytes, always terminated */
 char *mem_printf(const char *fmt, ...) PRINTF_LIKE(1, 2); /* NULL when out of memory */
+char *mem_vprintf(const char *fmt, va_list ap) PRINTF_LIKE(1, 0);
 /* Accepts NULL.  Returns NULL, so `p = mem_free(p)` clears the variable. */
 void *mem_free(void *p);
 

@@ -49,6 +49,7 @@ bool str_is_dns_subdomain(const char *s); /* RFC 1123 subdomain, at most 253 */
 /* Length of the well-formed UTF-8 sequence at s, of which n >= 1 bytes are there; 0 when it is none: cut,
  * overlong, a surrogate, above U+10FFFF (Unicode, table 3-7). */
 size_t str_utf8_len(const char *s, size_t n);
+int str_hex_digit(char c); /* 0 to 15, -1: none */
 /* Levenshtein distance, capped at 64; for "did you mean" lists. */
 unsigned str_distance(const char *a, const char *b);
 /* FNV-1a, for hash tables and stable names; not for security. */

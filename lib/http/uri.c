@@ -6,17 +6,6 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 static bool is_clean_text(const char *s, size_t n, bool controls)
 {
 	for (size_t i = 0; i < n;) {
@@ -45,8 +34,8 @@ static enum rc decode(struct str in, bool is_query, char **out, struct err *err)
 
 		if (c == '%') {
 			bool is_whole = in.n - i > 2;
-			int hi = is_whole ? hex_digit(in.p[i + 1]) : -1;
-			int lo = is_whole ? hex_digit(in.p[i + 2]) : -1;
+			int hi = is_whole ? str_hex_digit(in.p[i + 1]) : -1;
+			int lo = is_whole ? str_hex_digit(in.p[i + 2]) : -1;
 
 			if (hi < 0 || lo < 0)
 				return err_set(err, RC_BAD_REQUEST, "the path has a bad %%-escape");

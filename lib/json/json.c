@@ -344,8 +344,7 @@ struct json *js_pack(const char *fmt, ...)
 	return W(j);
 }
 
-/* One reference token, unescaped (~1 is '/', ~0 is '~'), into b. */
-static enum rc pointer_token(struct str part, struct sbuf *b, struct err *err)
+enum rc js_pointer_token(struct str part, struct sbuf *b, struct err *err)
 {
 	sbuf_reset(b);
 	for (size_t i = 0; i < part.n; i++) {
@@ -377,7 +376,7 @@ enum rc js_pointer_get(const struct json *root, const char *pointer, struct json
 	else
 		rest.p = NULL;
 	while (rest.p) {
-		enum rc rc = pointer_token(str_split(&rest, '/'), &token, err);
+		enum rc rc = js_pointer_token(str_split(&rest, '/'), &token, err);
 		uint64_t i;
 
 		if (rc)

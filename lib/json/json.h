@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/sbuf.h"
+#include "base/str.h"
 
 struct json;
 
@@ -94,6 +95,9 @@ struct json *js_pack(const char *fmt, ...);
 /* RFC 6901 pointer lookup ("" is the root). RC_NOT_FOUND / RC_INVALID. */
 MUST_CHECK enum rc js_pointer_get(const struct json *root, const char *pointer, struct json **out,
 				    struct err *err);
+/* One reference token of a pointer, unescaped (~1 is '/', ~0 is '~'), into b, which is emptied first.
+ * RC_INVALID: a bad escape. */
+MUST_CHECK enum rc js_pointer_token(struct str part, struct sbuf *b, struct err *err);
 
 /* Let jansson allocate through lib/base/mem.h, so that faults reach it and running out of memory is
  * told from bad syntax.  Each program calls it first in main(), before any value is made. */

@@ -78,14 +78,11 @@ static bool hex4(struct parser *ps, uint32_t *out)
 	if (ps->end - ps->p < 4)
 		return false;
 	for (int i = 0; i < 4; i++) {
-		char c = *ps->p++;
-		unsigned d = c >= '0' && c <= '9' ? (unsigned)(c - '0')
-			     : (c | 32) >= 'a' && (c | 32) <= 'f' ? (unsigned)((c | 32) - 'a' + 10)
-								  : 16;
+		int d = str_hex_digit(*ps->p++);
 
-		if (d == 16)
+		if (d < 0)
 			return false;
-		v = v << 4 | d;
+		v = v << 4 | (uint32_t)d;
 	}
 	*out = v;
 	return true;

@@ -5,17 +5,6 @@
 
 #include "base/str.h"
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 enum rc net_mac_parse(const char *s, struct net_mac *out, struct err *err)
 {
 	struct net_mac m = {0};
@@ -23,7 +12,7 @@ enum rc net_mac_parse(const char *s, struct net_mac *out, struct err *err)
 	if (!s || strlen(s) != 17)
 		return err_set(err, RC_INVALID, "'%.40s' is not a MAC address", s ? s : "");
 	for (size_t i = 0; i < 6; i++) {
-		int hi = hex_digit(s[3 * i]), lo = hex_digit(s[3 * i + 1]);
+		int hi = str_hex_digit(s[3 * i]), lo = str_hex_digit(s[3 * i + 1]);
 		char sep = s[3 * i + 2];
 
 		if (hi < 0 || lo < 0 || (i < 5 && sep != ':' && sep != '-'))
