@@ -57,8 +57,7 @@ static void check_quantity(struct check *c, const struct api_rule *r, const stru
 				text);
 	bound = api_quantity_of(r->min, API_Q_BINARY);
 	if (r->has_min && api_quantity_cmp(&q, &bound) < 0) {
-		CLEANUP(sbuf_fini)
-		struct sbuf b = SBUF_INIT(64);
+		CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(64);
 
 		api_quantity_print(&bound, &b);
 		fe_invalid_json(c->fe, check_path(c, path), j,
@@ -82,8 +81,7 @@ static void check_text(struct check *c, const struct api_field *f, const struct 
 	size_t n;
 
 	if (r->format == API_FMT_QUANTITY && (js_type(j) == JS_INT || js_type(j) == JS_REAL)) {
-		CLEANUP(sbuf_fini)
-		struct sbuf b = SBUF_INIT(128);
+		CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(128);
 
 		js_print(j, &b, false);
 		check_quantity(c, r, j, sbuf_str(&b), path);
@@ -243,10 +241,8 @@ static void print_identity(const struct api_field *f, const struct json *item, s
 static void check_unique(struct check *c, const struct api_field *f, const struct json *j,
 			 const struct api_path *path)
 {
-	CLEANUP(sbuf_fini)
-	struct sbuf id = SBUF_INIT(LIMIT_BODY_BYTES);
-	CLEANUP(map_fini)
-	struct map seen = {0};
+	CLEANUP(sbuf_fini) struct sbuf id = SBUF_INIT(LIMIT_BODY_BYTES);
+	CLEANUP(map_fini) struct map seen = {0};
 	static char mark;
 
 	for (size_t i = 0; i < js_len(j); i++) {

@@ -69,8 +69,7 @@ static enum rc decode_object(const struct api_type *t, const struct json *j,
 static enum rc wrong_type(const struct api_path *path, const char *want, const struct json *j,
 			  struct err *err)
 {
-	CLEANUP(sbuf_fini)
-	struct sbuf b = SBUF_INIT(4096);
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(4096);
 
 	api_path_print(path, &b);
 	return err_set(err, RC_INVALID, "%s must be %s, not %s", b.n ? sbuf_str(&b) : "the body",
@@ -91,8 +90,7 @@ static enum rc decode_text(const struct api_field *f, const struct json *j,
 	if (type == JS_STRING)
 		return api_set_str(out, js_str(j)) ? no_memory(err) : RC_OK;
 	if (f->rule->format == API_FMT_QUANTITY && (type == JS_INT || type == JS_REAL)) {
-		CLEANUP(sbuf_fini)
-		struct sbuf b = SBUF_INIT(128);
+		CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(128);
 
 		js_print(j, &b, false);
 		return sbuf_rc(&b) || api_set_str(out, sbuf_str(&b)) ? no_memory(err) : RC_OK;
@@ -107,8 +105,7 @@ static enum rc decode_map(const struct api_field *f, const struct json *j,
 		return wrong_type(path, "an object", j, err);
 	JS_FOREACH(it, j) {
 		const struct api_path key = {.up = path, .key = it.key};
-		CLEANUP(mem_freep)
-		char *text = NULL;
+		CLEANUP(mem_freep) char *text = NULL;
 		enum rc rc = RC_OK;
 
 		if (!js_is_null(it.value))
@@ -261,8 +258,7 @@ static enum rc encode_object(const struct api_type *t, const void *obj, struct j
 /* js_set() and js_append() consume the value and report a NULL one as RC_NOMEM. */
 static struct json *encode_map(const struct api_map *m)
 {
-	CLEANUP(js_unrefp)
-	struct json *j = js_new_object();
+	CLEANUP(js_unrefp) struct json *j = js_new_object();
 
 	for (size_t i = 0; j && i < m->n; i++)
 		if (js_set(j, m->items[i].key, js_new_str(m->items[i].value)))
@@ -272,8 +268,7 @@ static struct json *encode_map(const struct api_map *m)
 
 static struct json *encode_sub(const struct api_type *t, const void *obj)
 {
-	CLEANUP(js_unrefp)
-	struct json *j = js_new_object();
+	CLEANUP(js_unrefp) struct json *j = js_new_object();
 
 	if (!j || encode_object(t, obj, j))
 		return NULL;
@@ -282,8 +277,7 @@ static struct json *encode_sub(const struct api_type *t, const void *obj)
 
 static struct json *encode_list(const struct api_field *f, const void *obj)
 {
-	CLEANUP(js_unrefp)
-	struct json *j = js_new_array();
+	CLEANUP(js_unrefp) struct json *j = js_new_array();
 	size_t n = *api_count_const(obj, f), size = api_item_size(f);
 	const char *items = *(char *const *)api_at_const(obj, f->offset);
 
@@ -364,8 +358,7 @@ static enum rc encode_object(const struct api_type *t, const void *obj, struct j
 
 struct json *api_encode(const struct api_type *t, const void *obj)
 {
-	CLEANUP(js_unrefp)
-	struct json *j = js_new_object();
+	CLEANUP(js_unrefp) struct json *j = js_new_object();
 
 	if (!j || !obj)
 		return NULL;

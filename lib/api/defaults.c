@@ -76,8 +76,7 @@ static enum rc prune_below(const struct api_field *f, struct json *v)
 
 static enum rc prune(const struct api_type *t, struct json *j, bool is_root)
 {
-	CLEANUP(mem_freep)
-	const char **unknown = mem_calloc(js_len(j) + 1, sizeof(char *));
+	CLEANUP(mem_freep) const char **unknown = mem_calloc(js_len(j) + 1, sizeof(char *));
 	size_t n = 0;
 
 	if (!unknown)

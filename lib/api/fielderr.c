@@ -85,15 +85,13 @@ static char *format(const char *fmt, va_list ap)
 /* Text in JSON quotes, cut to a sane length; NULL when out of memory. */
 static char *quote(const char *value)
 {
-	CLEANUP(sbuf_fini)
-	struct sbuf b = SBUF_INIT(MESSAGE_MAX);
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(MESSAGE_MAX);
 	size_t n = value ? strlen(value) : 0, cut = MIN(n, (size_t)VALUE_MAX);
 	char *text = NULL;
 
 	while (cut < n && cut && ((unsigned char)value[cut] & 0xc0) == 0x80)
 		cut--; /* not within a character */
-	CLEANUP(js_unrefp)
-	struct json *j = js_new_strn(value ? value : "", cut);
+	CLEANUP(js_unrefp) struct json *j = js_new_strn(value ? value : "", cut);
 
 	if (!j)
 		return NULL;
@@ -108,8 +106,7 @@ static void invalid(struct field_errs *fe, const char *field, const char *shown,
 static void invalid(struct field_errs *fe, const char *field, const char *shown, const char *fmt,
 		    va_list ap)
 {
-	CLEANUP(mem_freep)
-	char *detail = format(fmt, ap);
+	CLEANUP(mem_freep) char *detail = format(fmt, ap);
 	char *message = NULL;
 
 	if (shown && detail)
@@ -119,8 +116,7 @@ static void invalid(struct field_errs *fe, const char *field, const char *shown,
 
 void fe_invalid(struct field_errs *fe, const char *field, const char *value, const char *fmt, ...)
 {
-	CLEANUP(mem_freep)
-	char *shown = quote(value);
+	CLEANUP(mem_freep) char *shown = quote(value);
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -131,10 +127,8 @@ void fe_invalid(struct field_errs *fe, const char *field, const char *value, con
 void fe_invalid_json(struct field_errs *fe, const char *field, const struct json *value,
 		     const char *fmt, ...)
 {
-	CLEANUP(sbuf_fini)
-	struct sbuf b = SBUF_INIT(MESSAGE_MAX);
-	CLEANUP(mem_freep)
-	char *shown = NULL;
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(MESSAGE_MAX);
+	CLEANUP(mem_freep) char *shown = NULL;
 	va_list ap;
 
 	if (js_is_string(value)) {
@@ -162,8 +156,7 @@ void fe_forbidden(struct field_errs *fe, const char *field, const char *fmt, ...
 	va_list ap;
 
 	va_start(ap, fmt);
-	CLEANUP(mem_freep)
-	char *detail = format(fmt, ap);
+	CLEANUP(mem_freep) char *detail = format(fmt, ap);
 
 	va_end(ap);
 	put(fe, FE_FORBIDDEN, field, NULL, detail ? mem_printf("Forbidden: %s", detail) : NULL);
@@ -171,8 +164,7 @@ void fe_forbidden(struct field_errs *fe, const char *field, const char *fmt, ...
 
 void fe_duplicate(struct field_errs *fe, const char *field, const char *value)
 {
-	CLEANUP(mem_freep)
-	char *shown = quote(value);
+	CLEANUP(mem_freep) char *shown = quote(value);
 
 	put(fe, FE_DUPLICATE, field, NULL, shown ? mem_printf("Duplicate value: %s", shown) : NULL);
 }
@@ -180,10 +172,8 @@ void fe_duplicate(struct field_errs *fe, const char *field, const char *value)
 void fe_not_supported(struct field_errs *fe, const char *field, const char *value,
 		      const char *const *values)
 {
-	CLEANUP(sbuf_fini)
-	struct sbuf b = SBUF_INIT(MESSAGE_MAX);
-	CLEANUP(mem_freep)
-	char *shown = quote(value);
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(MESSAGE_MAX);
+	CLEANUP(mem_freep) char *shown = quote(value);
 	char *message = NULL;
 
 	if (shown)
@@ -306,8 +296,7 @@ void fe_unknown_summary(const struct field_errs *fe, struct sbuf *out)
 
 struct json *fe_causes(const struct field_errs *fe)
 {
-	CLEANUP(js_unrefp)
-	struct json *list = js_new_array();
+	CLEANUP(js_unrefp) struct json *list = js_new_array();
 
 	for (size_t i = 0; list && i < fe->n; i++) {
 		const struct field_err *e = &fe->items[i];

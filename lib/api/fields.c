@@ -80,8 +80,7 @@ static enum rc parse_one(struct api_fields *f, struct str term, struct err *err)
 
 enum rc api_fields_parse(const char *text, struct api_fields **out, struct err *err)
 {
-	CLEANUP(api_fields_freep)
-	struct api_fields *f = mem_alloc(sizeof(*f));
+	CLEANUP(api_fields_freep) struct api_fields *f = mem_alloc(sizeof(*f));
 	struct str rest = str_of(text ? text : "");
 	enum rc rc = f ? RC_OK : RC_NOMEM;
 

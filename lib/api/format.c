@@ -207,8 +207,7 @@ static void check_name(struct check *c, const struct json *meta)
 		return;
 	}
 	/* the suffix that will follow makes a trailing '-' or '.' legal */
-	CLEANUP(mem_freep)
-	char *sample = mem_printf("%sa", prefix);
+	CLEANUP(mem_freep) char *sample = mem_printf("%sa", prefix);
 	const char *why = sample ? check_format(c->kind->name_format, sample) : NULL;
 
 	if (!sample)

@@ -54,8 +54,7 @@ static struct req *add_req(struct api_selector *s, struct str key, enum op op)
 
 static enum rc add_value(struct req *r, struct str v)
 {
-	CLEANUP(mem_freep)
-	char *text = mem_strndup(v.n ? v.p : "", v.n);
+	CLEANUP(mem_freep) char *text = mem_strndup(v.n ? v.p : "", v.n);
 
 	return text ? api_append_str(&r->values, &r->n_values, text) : RC_NOMEM;
 }
@@ -218,8 +217,7 @@ static enum rc scan_req(struct scan *sc)
 
 enum rc api_selector_parse(const char *text, struct api_selector **out, struct err *err)
 {
-	CLEANUP(api_selector_freep)
-	struct api_selector *s = mem_alloc(sizeof(*s));
+	CLEANUP(api_selector_freep) struct api_selector *s = mem_alloc(sizeof(*s));
 	struct scan sc = {.at = text ? text : "", .sel = s, .err = err};
 
 	if (!s)
@@ -292,8 +290,7 @@ static enum rc add_expr(struct api_selector *s, const char *key, const char *op_
 
 enum rc api_selector_from_map(const struct api_map *m, struct api_selector **out)
 {
-	CLEANUP(api_selector_freep)
-	struct api_selector *s = mem_alloc(sizeof(*s));
+	CLEANUP(api_selector_freep) struct api_selector *s = mem_alloc(sizeof(*s));
 
 	if (!s)
 		return RC_NOMEM;
@@ -310,8 +307,7 @@ enum rc api_selector_from_map(const struct api_map *m, struct api_selector **out
 enum rc api_selector_from(const LabelSelector *sel, struct api_selector **out, struct err *err)
 {
 	static const struct api_map none;
-	CLEANUP(api_selector_freep)
-	struct api_selector *s = NULL;
+	CLEANUP(api_selector_freep) struct api_selector *s = NULL;
 	enum rc rc = api_selector_from_map(sel ? &sel->matchLabels : &none, &s);
 
 	for (size_t i = 0; !rc && sel && i < sel->n_matchExpressions; i++) {
@@ -329,8 +325,7 @@ enum rc api_selector_from(const LabelSelector *sel, struct api_selector **out, s
 enum rc api_selector_from_node_exprs(const NodeSelectorRequirement *reqs, size_t n,
 				     struct api_selector **out, struct err *err)
 {
-	CLEANUP(api_selector_freep)
-	struct api_selector *s = mem_alloc(sizeof(*s));
+	CLEANUP(api_selector_freep) struct api_selector *s = mem_alloc(sizeof(*s));
 	enum rc rc = s ? RC_OK : RC_NOMEM;
 
 	for (size_t i = 0; !rc && i < n; i++)

@@ -29,15 +29,13 @@ bool api_map_has(const struct api_map *m, const char *key)
 /* Consumes value. */
 static enum rc put(struct api_map *m, const char *key, char *value)
 {
-	CLEANUP(mem_freep)
-	char *v = value;
+	CLEANUP(mem_freep) char *v = value;
 	struct api_map_item *it = find(m, key);
 
 	if (!v)
 		return RC_NOMEM;
 	if (!it) {
-		CLEANUP(mem_freep)
-		char *k = mem_strdup(key);
+		CLEANUP(mem_freep) char *k = mem_strdup(key);
 		struct api_map_item *items =
 			k ? mem_realloc_array(m->items, m->n + 1, sizeof(*items)) : NULL;
 

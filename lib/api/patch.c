@@ -107,8 +107,7 @@ static enum rc locate(struct json_patch *p, const char *path, struct place *out)
 
 static enum rc get(struct json_patch *p, const char *path, struct json **out)
 {
-	CLEANUP(place_fini)
-	struct place at;
+	CLEANUP(place_fini) struct place at;
 	enum rc rc = locate(p, path, &at);
 
 	if (rc)
@@ -120,10 +119,8 @@ static enum rc get(struct json_patch *p, const char *path, struct json **out)
 /* Consumes value. */
 static enum rc put(struct json_patch *p, const char *path, struct json *value, bool is_replace)
 {
-	CLEANUP(js_unrefp)
-	struct json *v = value;
-	CLEANUP(place_fini)
-	struct place at;
+	CLEANUP(js_unrefp) struct json *v = value;
+	CLEANUP(place_fini) struct place at;
 	enum rc rc = locate(p, path, &at);
 
 	if (rc)
@@ -158,8 +155,7 @@ static enum rc put(struct json_patch *p, const char *path, struct json *value, b
 /* *out (may be NULL) gets the removed value. */
 static enum rc drop(struct json_patch *p, const char *path, struct json **out)
 {
-	CLEANUP(place_fini)
-	struct place at;
+	CLEANUP(place_fini) struct place at;
 	enum rc rc = locate(p, path, &at);
 
 	if (rc)
@@ -183,8 +179,7 @@ static enum rc drop(struct json_patch *p, const char *path, struct json **out)
 /* A patch of copies could grow the document without bound: all copies together have a budget. */
 static enum rc copy_within_budget(struct json_patch *p, const struct json *v, struct json **out)
 {
-	CLEANUP(sbuf_fini)
-	struct sbuf b = SBUF_INIT(LIMIT_BODY_BYTES);
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(LIMIT_BODY_BYTES);
 
 	js_print(v, &b, false);
 	p->copied += b.n;
@@ -290,8 +285,7 @@ static enum rc merge(const struct json *doc, const struct json *patch, struct js
 		*out = js_ref(patch);
 		return RC_OK;
 	}
-	CLEANUP(js_unrefp)
-	struct json *to = js_new_object();
+	CLEANUP(js_unrefp) struct json *to = js_new_object();
 
 	if (!to)
 		return RC_NOMEM;
@@ -332,8 +326,7 @@ enum rc api_patch_merge(const struct json *doc, const struct json *patch, struct
 
 static enum rc diff(const struct json *old, const struct json *new_, struct json **out)
 {
-	CLEANUP(js_unrefp)
-	struct json *to = js_new_object();
+	CLEANUP(js_unrefp) struct json *to = js_new_object();
 	enum rc rc = to ? RC_OK : RC_NOMEM;
 
 	if (rc)

@@ -285,8 +285,7 @@ int64_t api_quantity_to_milli(const char *s, int64_t fallback)
 
 static char *to_text(const struct api_quantity *q)
 {
-	CLEANUP(sbuf_fini)
-	struct sbuf b = SBUF_INIT(64);
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(64);
 	char *text = NULL;
 
 	api_quantity_print(q, &b);

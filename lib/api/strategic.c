@@ -142,8 +142,7 @@ static const struct json *next_item(const struct list_merge *m, const struct jso
  * followed it in the stored list. */
 static enum rc reorder(const struct list_merge *m, const struct json *merged, struct json **out)
 {
-	CLEANUP(js_unrefp)
-	struct json *to = js_new_array();
+	CLEANUP(js_unrefp) struct json *to = js_new_array();
 	size_t other = 0, n_order = js_len(m->order);
 	enum rc rc = to ? RC_OK : RC_NOMEM;
 
@@ -173,8 +172,7 @@ static enum rc reorder(const struct list_merge *m, const struct json *merged, st
 
 static enum rc merge_list(const struct list_merge *m, struct json **out)
 {
-	CLEANUP(js_unrefp)
-	struct json *list = js_new_array();
+	CLEANUP(js_unrefp) struct json *list = js_new_array();
 	bool fresh = replaces_all(m);
 
 	if (!list)
@@ -247,8 +245,7 @@ static enum rc merge_value(const struct api_field *f, const struct json *doc,
 static enum rc apply_list_directives(const struct api_type *t, const struct json *doc,
 				     const struct json *patch, struct json *to, struct err *err)
 {
-	CLEANUP(js_unrefp)
-	struct json *none = js_new_array();
+	CLEANUP(js_unrefp) struct json *none = js_new_array();
 
 	if (!none)
 		return no_memory(err);
@@ -302,8 +299,7 @@ static enum rc check_directive(const char *directive, struct err *err)
 static enum rc merge_object(const struct api_type *t, const struct json *doc,
 			    const struct json *patch, struct json **out, struct err *err)
 {
-	CLEANUP(js_unrefp)
-	struct json *to = js_new_object();
+	CLEANUP(js_unrefp) struct json *to = js_new_object();
 	const char *directive = directive_of(patch);
 	enum rc rc = check_directive(directive, err);
 

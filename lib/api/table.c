@@ -534,8 +534,7 @@ bool api_table_is_computed(const char *fn)
 
 static struct json *computed_cell(const char *name, const struct json *obj, usec_t now)
 {
-	CLEANUP(sbuf_fini)
-	struct sbuf b = SBUF_INIT(CELL_MAX);
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(CELL_MAX);
 
 	for (size_t i = 0; i < ARRAY_SIZE(computed); i++)
 		if (str_eq(computed[i].name, name))
@@ -547,8 +546,7 @@ static struct json *computed_cell(const char *name, const struct json *obj, usec
 
 struct json *api_table_cell(const struct api_column *c, const struct json *obj, usec_t now)
 {
-	CLEANUP(sbuf_fini)
-	struct sbuf b = SBUF_INIT(CELL_MAX);
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(CELL_MAX);
 	const struct json *v;
 
 	if (c->fn)

@@ -17,7 +17,7 @@ static const struct {
 };
 static_assert(ARRAY_SIZE(rows) == RC__MAX, "every result has a row");
 
-enum rc (err_set)(struct err *err, enum rc rc, const char *fmt, ...)
+enum rc(err_set)(struct err *err, enum rc rc, const char *fmt, ...)
 {
 	if (err) {
 		va_list ap;
@@ -66,7 +66,7 @@ enum rc rc_from_errno(int errno_)
 	}
 }
 
-enum rc (err_set_sys)(struct err *err, int errno_, const char *fmt, ...)
+enum rc(err_set_sys)(struct err *err, int errno_, const char *fmt, ...)
 {
 	enum rc rc = rc_from_errno(errno_);
 

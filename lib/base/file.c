@@ -90,7 +90,8 @@ static enum rc sync_parent(const char *path, struct err *err)
 enum rc file_write_durable(const char *path, const void *bytes, size_t n, mode_t mode,
 			   struct err *err)
 {
-	CLEANUP(mem_freep) char *tmp = mem_printf("%s.%016llx.tmp", path, (unsigned long long)rand_u64());
+	CLEANUP(mem_freep)
+	char *tmp = mem_printf("%s.%016llx.tmp", path, (unsigned long long)rand_u64());
 	CLEANUP(fd_closep) int fd = -1;
 	enum rc rc;
 
@@ -157,7 +158,8 @@ static enum rc remove_below(int dir_fd, dev_t dev, int depth, struct err *err)
 			if (sub >= 0)
 				rc = remove_below(sub, dev, depth + 1, err);
 		}
-		if (!rc && unlinkat(dirfd(d), e->d_name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0) < 0 &&
+		if (!rc &&
+		    unlinkat(dirfd(d), e->d_name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0) < 0 &&
 		    errno != ENOENT)
 			rc = err_set_sys(err, errno, "cannot remove '%s'", e->d_name);
 	}
@@ -316,14 +318,15 @@ static bool skip(const char **s, char c)
 
 static bool date(const char **s, struct tm *tm)
 {
-	return digits(s, 4, 1, 9999, &tm->tm_year) && skip(s, '-') && digits(s, 2, 1, 12, &tm->tm_mon) &&
-	       skip(s, '-') && digits(s, 2, 1, 31, &tm->tm_mday);
+	return digits(s, 4, 1, 9999, &tm->tm_year) && skip(s, '-') &&
+	       digits(s, 2, 1, 12, &tm->tm_mon) && skip(s, '-') &&
+	       digits(s, 2, 1, 31, &tm->tm_mday);
 }
 
 static bool time_of_day(const char **s, struct tm *tm)
 {
-	return digits(s, 2, 0, 23, &tm->tm_hour) && skip(s, ':') && digits(s, 2, 0, 59, &tm->tm_min) &&
-	       skip(s, ':') && digits(s, 2, 0, 60, &tm->tm_sec);
+	return digits(s, 2, 0, 23, &tm->tm_hour) && skip(s, ':') &&
+	       digits(s, 2, 0, 59, &tm->tm_min) && skip(s, ':') && digits(s, 2, 0, 60, &tm->tm_sec);
 }
 
 static unsigned fraction_usec(const char **s)

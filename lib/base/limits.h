@@ -5,23 +5,23 @@
 #ifndef BASE_LIMITS_H
 #define BASE_LIMITS_H
 
-#define LIMIT_BODY_BYTES 3145728u	  /* 3 MiB: request body, as kube-apiserver's */
+#define LIMIT_BODY_BYTES     3145728u	/* 3 MiB: request body, as kube-apiserver's */
 #define LIMIT_RESPONSE_BYTES 268435456u /* 256 MiB: list answer that a client accepts */
-#define LIMIT_OBJECT_BYTES 1572864u	  /* 1.5 MiB: one stored object, as etcd's request limit */
-#define LIMIT_JSON_DEPTH 64
-#define LIMIT_YAML_DOCS 1024
-#define LIMIT_YAML_NODES 200000
-#define LIMIT_NAME_BYTES 253
-#define LIMIT_URL_BYTES 8192
-#define LIMIT_HEADERS 100
-#define LIMIT_QMP_BYTES 8388608u	  /* 8 MiB: one QMP message */
-#define LIMIT_IPC_BYTES 1048576u		  /* 1 MiB: one agent/launcher message */
-#define LIMIT_IPC_FDS 16
-#define LIMIT_WS_BYTES 65536u		  /* 64 KiB: one websocket message */
-#define LIMIT_WATCH_QUEUE 1024			  /* events waiting for one watcher */
-#define LIMIT_WATCHERS 4096
-#define LIMIT_FILE_BYTES 16777216u	  /* 16 MiB: configuration and state files */
-#define LIMIT_FIELD_ERRORS 256
-#define LIMIT_TREE_DEPTH 64		  /* folders removed below one root */
+#define LIMIT_OBJECT_BYTES   1572864u	/* 1.5 MiB: one stored object, as etcd's request limit */
+#define LIMIT_JSON_DEPTH     64
+#define LIMIT_YAML_DOCS	     1024
+#define LIMIT_YAML_NODES     200000
+#define LIMIT_NAME_BYTES     253
+#define LIMIT_URL_BYTES	     8192
+#define LIMIT_HEADERS	     100
+#define LIMIT_QMP_BYTES	     8388608u /* 8 MiB: one QMP message */
+#define LIMIT_IPC_BYTES	     1048576u /* 1 MiB: one agent/launcher message */
+#define LIMIT_IPC_FDS	     16
+#define LIMIT_WS_BYTES	     65536u /* 64 KiB: one websocket message */
+#define LIMIT_WATCH_QUEUE    1024   /* events waiting for one watcher */
+#define LIMIT_WATCHERS	     4096
+#define LIMIT_FILE_BYTES     16777216u /* 16 MiB: configuration and state files */
+#define LIMIT_FIELD_ERRORS   256
+#define LIMIT_TREE_DEPTH     64 /* folders removed below one root */
 
 #endif

@@ -68,7 +68,7 @@ static inline struct list *list_pop_head(struct list *head)
 #define LIST_FOREACH(it_, head_) \
 	for (struct list *it_ = (head_)->next; it_ != (head_); it_ = it_->next)
 /* it_ may be removed (and freed) inside the body. */
-#define LIST_FOREACH_SAFE(it_, tmp_, head_)                                        \
+#define LIST_FOREACH_SAFE(it_, tmp_, head_)                                       \
 	for (struct list *it_ = (head_)->next, *tmp_ = it_->next; it_ != (head_); \
 	     it_ = tmp_, tmp_ = it_->next)
 

@@ -94,9 +94,10 @@ void log_line(enum log_level level, const char *fmt, ...)
 		char esc[3600];
 
 		put_json_text(esc, sizeof(esc), text);
-		n = snprintf(line, sizeof(line),
-			     "{\"time\":\"%s\",\"level\":\"%s\",\"process\":\"%s\",\"msg\":\"%s\"}\n",
-			     when, names[level], conf.name, esc);
+		n = snprintf(
+			line, sizeof(line),
+			"{\"time\":\"%s\",\"level\":\"%s\",\"process\":\"%s\",\"msg\":\"%s\"}\n",
+			when, names[level], conf.name, esc);
 	} else {
 		n = snprintf(line, sizeof(line), "%s %-5s %s: %s\n", when, names[level], conf.name,
 			     text);

@@ -20,12 +20,12 @@ bool log_level_parse(const char *s, enum log_level *out);
 void log_line(enum log_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 #define log_error(...) log_line(LOG_LVL_ERROR, __VA_ARGS__)
-#define log_warn(...) log_line(LOG_LVL_WARN, __VA_ARGS__)
-#define log_info(...) log_line(LOG_LVL_INFO, __VA_ARGS__)
-#define log_debug(...)                                            \
-	do {                                                      \
-		if (log_is_on(LOG_LVL_DEBUG))                     \
-			log_line(LOG_LVL_DEBUG, __VA_ARGS__);     \
+#define log_warn(...)  log_line(LOG_LVL_WARN, __VA_ARGS__)
+#define log_info(...)  log_line(LOG_LVL_INFO, __VA_ARGS__)
+#define log_debug(...)                                        \
+	do {                                                  \
+		if (log_is_on(LOG_LVL_DEBUG))                 \
+			log_line(LOG_LVL_DEBUG, __VA_ARGS__); \
 	} while (0)
 
 #endif

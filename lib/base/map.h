@@ -24,12 +24,13 @@ struct map {
 };
 
 void map_init(struct map *m, void (*free_value)(void *value));
-void map_fini(struct map *m);	/* frees keys (and values); usable again */
+void map_fini(struct map *m);			     /* frees keys (and values); usable again */
 void *map_get(const struct map *m, const char *key); /* NULL: absent */
 /* Replaces (and frees) an older value.  On RC_NOMEM the value stays the caller's. */
 MUST_CHECK enum rc map_set(struct map *m, const char *key, void *value);
-void *map_take(struct map *m, const char *key); /* removes without freeing the value; NULL: absent */
-bool map_del(struct map *m, const char *key);	/* removes and frees the value */
+void *map_take(struct map *m,
+	       const char *key);	      /* removes without freeing the value; NULL: absent */
+bool map_del(struct map *m, const char *key); /* removes and frees the value */
 
 /* The body must not change the map. */
 #define MAP_FOREACH(it_, m_) \

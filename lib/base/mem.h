@@ -10,13 +10,13 @@
 
 #include "base/macro.h"
 
-void *mem_alloc(size_t size);			      /* zeroed; NULL when out of memory */
-void *mem_calloc(size_t n, size_t size);	      /* zeroed; checks n * size */
-void *mem_realloc(void *p, size_t size);	      /* new bytes are not zeroed */
+void *mem_alloc(size_t size);		 /* zeroed; NULL when out of memory */
+void *mem_calloc(size_t n, size_t size); /* zeroed; checks n * size */
+void *mem_realloc(void *p, size_t size); /* new bytes are not zeroed */
 void *mem_realloc_array(void *p, size_t n, size_t size);
 void *mem_dup(const void *p, size_t size);
-char *mem_strdup(const char *s);		      /* NULL in, NULL out */
-char *mem_strndup(const char *s, size_t n);	      /* copies at most n bytes, always terminated */
+char *mem_strdup(const char *s);	    /* NULL in, NULL out */
+char *mem_strndup(const char *s, size_t n); /* copies at most n bytes, always terminated */
 char *mem_printf(const char *fmt, ...) PRINTF_LIKE(1, 2); /* NULL when out of memory */
 char *mem_vprintf(const char *fmt, va_list ap) PRINTF_LIKE(1, 0);
 /* Accepts NULL.  Returns NULL, so `p = mem_free(p)` clears the variable. */

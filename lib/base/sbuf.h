@@ -9,17 +9,20 @@
 #include "base/err.h"
 
 struct sbuf {
-	char *p;	/* NULL while empty; use sbuf_str() for a string */
+	char *p; /* NULL while empty; use sbuf_str() for a string */
 	size_t n;
 	size_t cap;
-	size_t max;	/* more than this fails with RC_TOO_BIG */
+	size_t max; /* more than this fails with RC_TOO_BIG */
 	enum rc rc;
 };
 
-#define SBUF_INIT(max_) {.max = (max_)}
+#define SBUF_INIT(max_)       \
+	{                     \
+		.max = (max_) \
+	}
 
 void sbuf_init(struct sbuf *b, size_t max);
-void sbuf_fini(struct sbuf *b); /* frees; the buffer is empty and usable again */
+void sbuf_fini(struct sbuf *b);	 /* frees; the buffer is empty and usable again */
 void sbuf_reset(struct sbuf *b); /* empties, keeps the memory, clears the error */
 void sbuf_add(struct sbuf *b, const void *bytes, size_t n);
 void sbuf_adds(struct sbuf *b, const char *s);

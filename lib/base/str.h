@@ -41,7 +41,8 @@ struct str str_split(struct str *rest, char sep);
 struct str str_trim(struct str s);
 
 /* Whole string, no blanks, range checked; RC_INVALID with the text quoted otherwise. */
-MUST_CHECK enum rc str_to_i64(const char *s, int64_t min, int64_t max, int64_t *out, struct err *err);
+MUST_CHECK enum rc str_to_i64(const char *s, int64_t min, int64_t max, int64_t *out,
+			      struct err *err);
 MUST_CHECK enum rc str_to_u64(const char *s, uint64_t max, uint64_t *out, struct err *err);
 
 bool str_is_dns_label(const char *s);	  /* RFC 1123 label, at most 63 */

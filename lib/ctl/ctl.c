@@ -119,8 +119,7 @@ enum rc ctl_new(struct ctl **out, struct loop *loop, struct kube *kube, struct k
 		const struct ctl_def *const *defs, size_t n_defs, const struct ctl_opts *opts,
 		struct err *err)
 {
-	CLEANUP(ctl_freep)
-	struct ctl *c = mem_alloc(sizeof(*c));
+	CLEANUP(ctl_freep) struct ctl *c = mem_alloc(sizeof(*c));
 	enum rc rc = RC_OK;
 
 	if (!c)
@@ -344,8 +343,7 @@ static void reconcile_key(struct runner *r, const char *key)
 	struct view v = {.cache = c->cache,
 			 .now = loop_realtime(c->loop),
 			 .refused = map_get(&r->refused, key)};
-	CLEANUP(plan_fini)
-	struct plan plan;
+	CLEANUP(plan_fini) struct plan plan;
 	const char *slash = strchr(key, '/');
 	char ns[LIMIT_NAME_BYTES + 1];
 	usec_t start = loop_now(c->loop);

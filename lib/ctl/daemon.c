@@ -234,8 +234,7 @@ static void on_health(struct http_req *req, void *arg)
 static enum rc health_listen(struct daemon *d, const char *where, struct err *err)
 {
 	struct http_server_config cfg = {.handler = on_health, .arg = d, .connections_max = 64};
-	CLEANUP(mem_freep)
-	char *address = NULL;
+	CLEANUP(mem_freep) char *address = NULL;
 	const char *colon;
 	uint64_t port = 0;
 	enum rc rc;

@@ -262,8 +262,7 @@ static void run_fail(struct exec_run *r, enum rc rc, const struct kube_reply *wh
 /* Own writes enter the cache now.  For want of memory the watch brings them later. */
 static void feed(struct exec_run *r, const struct plan_op *op, const struct json *body)
 {
-	CLEANUP(kobj_unrefp)
-	struct kobj *o = NULL;
+	CLEANUP(kobj_unrefp) struct kobj *o = NULL;
 
 	if (!str_eq(js_get_str(body, "kind"), op->kind->kind))
 		return;
@@ -316,8 +315,7 @@ static void on_there(const struct kube_reply *reply, void *arg)
 	struct exec_run *r = arg;
 	const struct plan_op *op = &r->plan.ops[r->at];
 	const OwnerReference *want = api_controller_of(op->obj);
-	CLEANUP(kobj_unrefp)
-	struct kobj *o = NULL;
+	CLEANUP(kobj_unrefp) struct kobj *o = NULL;
 	const OwnerReference *have;
 
 	if (reply->rc || kobj_decode(&o, op->kind, reply->body, NULL)) {

@@ -230,10 +230,8 @@ static struct note *note_new(struct events *e, const struct event_note *n, const
 
 void events_record(struct events *e, const struct event_note *n)
 {
-	CLEANUP(mem_freep)
-	char *object = NULL;
-	CLEANUP(mem_freep)
-	char *key = NULL;
+	CLEANUP(mem_freep) char *object = NULL;
+	CLEANUP(mem_freep) char *key = NULL;
 	struct note *to;
 
 	if (str_is_empty(n->name) || !n->type || !n->reason || !n->message)
@@ -270,8 +268,7 @@ static struct json *counts_of(const struct note *n)
 static void note_send(struct note *n)
 {
 	struct kube *k = n->e->x->kube;
-	CLEANUP(js_unrefp)
-	struct json *body = counts_of(n);
+	CLEANUP(js_unrefp) struct json *body = counts_of(n);
 	enum rc rc = body ? RC_OK : RC_NOMEM;
 
 	n->call = kube_call_free(n->call);

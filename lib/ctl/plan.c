@@ -136,10 +136,8 @@ enum rc plan_create(struct plan *p, const struct api_kind *kind, void *obj)
 static enum rc part_of(const struct api_kind *kind, const void *obj, bool only_status,
 		       bool no_status, struct json **out)
 {
-	CLEANUP(js_unrefp)
-	struct json *all = api_encode(kind->type, obj);
-	CLEANUP(js_unrefp)
-	struct json *part = NULL;
+	CLEANUP(js_unrefp) struct json *all = api_encode(kind->type, obj);
+	CLEANUP(js_unrefp) struct json *part = NULL;
 
 	if (!all)
 		return RC_NOMEM;
@@ -166,10 +164,8 @@ static enum rc part_of(const struct api_kind *kind, const void *obj, bool only_s
 static enum rc difference(const struct api_kind *kind, const void *old, const void *new_,
 			  const char *subresource, struct json **out)
 {
-	CLEANUP(js_unrefp)
-	struct json *a = NULL;
-	CLEANUP(js_unrefp)
-	struct json *b = NULL;
+	CLEANUP(js_unrefp) struct json *a = NULL;
+	CLEANUP(js_unrefp) struct json *b = NULL;
 	bool only_status = subresource != NULL;
 	bool no_status = !subresource && (kind->subresources & API_SUB_STATUS);
 	enum rc rc = part_of(kind, old, only_status, no_status, &a);
@@ -184,8 +180,7 @@ static enum rc difference(const struct api_kind *kind, const void *old, const vo
 /* So that a stale view conflicts: the object must be the one, in the state, that was looked at. */
 static enum rc add_preconditions(struct json *patch, const ObjectMeta *m)
 {
-	CLEANUP(js_unrefp)
-	struct json *meta = js_copy(js_get(patch, "metadata"));
+	CLEANUP(js_unrefp) struct json *meta = js_copy(js_get(patch, "metadata"));
 	enum rc rc;
 
 	if (!meta)
@@ -201,8 +196,7 @@ static enum rc add_preconditions(struct json *patch, const ObjectMeta *m)
 enum rc plan_update(struct plan *p, const struct api_kind *kind, const void *old, void *new_,
 		    const char *subresource)
 {
-	CLEANUP(js_unrefp)
-	struct json *patch = NULL;
+	CLEANUP(js_unrefp) struct json *patch = NULL;
 	const ObjectMeta *m = old;
 	struct plan_op *op = NULL;
 	enum rc rc;

@@ -59,8 +59,7 @@ static void item_free(void *p)
 enum rc workq_new(struct workq **out, struct loop *loop, const char *name,
 		  const struct workq_opts *opts)
 {
-	CLEANUP(workq_freep)
-	struct workq *q = mem_alloc(sizeof(*q));
+	CLEANUP(workq_freep) struct workq *q = mem_alloc(sizeof(*q));
 	enum rc rc;
 
 	if (!q)

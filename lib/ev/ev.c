@@ -40,8 +40,8 @@ struct ev_src {
 	bool busy;
 	bool freed;
 	bool armed;
-	usec_t due;	 /* virtual */
-	uint64_t order;	 /* virtual: ties go first come, first served */
+	usec_t due;	  /* virtual */
+	uint64_t order;	  /* virtual: ties go first come, first served */
 	struct list link; /* virtual: in loop->timers, sorted */
 	void *arg;
 	union {
@@ -319,8 +319,8 @@ enum rc ev_timer_after(struct loop *l, struct ev_src **out, usec_t delay, ev_tim
 		return RC_OK;
 	}
 	int r = sd_event_add_time(l->sd, &s->sd, CLOCK_MONOTONIC,
-				  delay == USEC_INFINITY ? USEC_INFINITY - 1 : due_after(l, delay), 1,
-				  on_sd_time, s);
+				  delay == USEC_INFINITY ? USEC_INFINITY - 1 : due_after(l, delay),
+				  1, on_sd_time, s);
 
 	if (r >= 0 && delay == USEC_INFINITY)
 		sd_event_source_set_enabled(s->sd, SD_EVENT_OFF);
@@ -374,7 +374,8 @@ enum rc ev_defer(struct loop *l, struct ev_src **out, ev_timer_fn fn, void *arg,
 static enum rc real_only(const struct loop *l, struct err *err)
 {
 	if (l->kind == LOOP_VIRTUAL)
-		return err_set(err, RC_UNSUPPORTED, "a virtual loop has timers and deferred calls only");
+		return err_set(err, RC_UNSUPPORTED,
+			       "a virtual loop has timers and deferred calls only");
 	return RC_OK;
 }
 
@@ -432,7 +433,8 @@ enum rc ev_child(struct loop *l, struct ev_src **out, pid_t pid, ev_child_fn fn,
 	sigemptyset(&set);
 	sigaddset(&set, SIGCHLD);
 	pthread_sigmask(SIG_BLOCK, &set, NULL); /* sd-event asks for it */
-	return sd_result(s, sd_event_add_child(l->sd, &s->sd, pid, WEXITED, on_sd_child, s), out, err);
+	return sd_result(s, sd_event_add_child(l->sd, &s->sd, pid, WEXITED, on_sd_child, s), out,
+			 err);
 }
 
 /* Running */

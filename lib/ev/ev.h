@@ -30,8 +30,9 @@ MUST_CHECK enum rc loop_run(struct loop *l, int *code, struct err *err);
 MUST_CHECK enum rc loop_step(struct loop *l, usec_t timeout, bool *did, struct err *err);
 void loop_quit(struct loop *l, int code);
 
-usec_t loop_now(const struct loop *l);	/* monotonic, as of now (virtual: simulated) */
-usec_t loop_realtime(const struct loop *l); /* since the epoch; virtual: a fixed start + loop_now() */
+usec_t loop_now(const struct loop *l); /* monotonic, as of now (virtual: simulated) */
+usec_t loop_realtime(
+	const struct loop *l); /* since the epoch; virtual: a fixed start + loop_now() */
 void loop_virtual_set_epoch(struct loop *l, usec_t realtime);
 
 typedef void (*ev_timer_fn)(void *arg);
@@ -53,11 +54,11 @@ MUST_CHECK enum rc ev_io(struct loop *l, struct ev_src **out, int fd, uint32_t e
 			 void *arg, struct err *err);
 void ev_io_set(struct ev_src *s, uint32_t events);
 /* The signal is blocked in the calling thread; call before threads are made. */
-MUST_CHECK enum rc ev_signal(struct loop *l, struct ev_src **out, int signo, ev_signal_fn fn, void *arg,
-			     struct err *err);
+MUST_CHECK enum rc ev_signal(struct loop *l, struct ev_src **out, int signo, ev_signal_fn fn,
+			     void *arg, struct err *err);
 /* Reaps the child and calls once (pidfd underneath). */
-MUST_CHECK enum rc ev_child(struct loop *l, struct ev_src **out, pid_t pid, ev_child_fn fn, void *arg,
-			    struct err *err);
+MUST_CHECK enum rc ev_child(struct loop *l, struct ev_src **out, pid_t pid, ev_child_fn fn,
+			    void *arg, struct err *err);
 /* Accepts NULL; safe inside the source's own callback; returns NULL. */
 struct ev_src *ev_src_free(struct ev_src *s);
 DEFINE_CLEANUP(struct ev_src *, ev_src_free);
@@ -67,9 +68,10 @@ DEFINE_CLEANUP(struct ev_src *, ev_src_free);
  * work would deadlock.  There is no cancel: an owner that goes away marks its arg and lets
  * after() free it.  On a virtual loop work() runs inline and after() is deferred. */
 typedef void (*pool_fn)(void *arg);
-MUST_CHECK enum rc pool_run(struct loop *l, pool_fn work, pool_fn after, void *arg, struct err *err);
+MUST_CHECK enum rc pool_run(struct loop *l, pool_fn work, pool_fn after, void *arg,
+			    struct err *err);
 /* As pool_run(), but items with the same queue number run one after the other in order (queue >= 1). */
-MUST_CHECK enum rc pool_run_ordered(struct loop *l, unsigned queue, pool_fn work, pool_fn after, void *arg,
-				    struct err *err);
+MUST_CHECK enum rc pool_run_ordered(struct loop *l, unsigned queue, pool_fn work, pool_fn after,
+				    void *arg, struct err *err);
 
 #endif

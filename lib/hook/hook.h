@@ -114,7 +114,7 @@ const char *hook_call_body(const struct hook_call *call, size_t *n); /* raw; "" 
 /* The parsed body of a subresource of a stored kind (hooks whose group is set): JSON or Kubernetes'
  * protobuf.  NULL: it was empty. */
 const struct json *hook_call_json(const struct hook_call *call);
-const char *hook_call_content_type(const struct hook_call *call);    /* NULL: none */
+const char *hook_call_content_type(const struct hook_call *call); /* NULL: none */
 /* NULL: the server runs in-process, without sockets: no websockets. */
 struct http_req *hook_call_http(struct hook_call *call);
 void hook_call_set_data(struct hook_call *call, void *data);

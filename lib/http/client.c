@@ -230,8 +230,7 @@ enum rc http_client_new(struct http_client **out, struct loop *loop,
 			const struct http_client_config *config, struct err *err)
 {
 	static bool is_global_done;
-	CLEANUP(http_client_freep)
-	struct http_client *c = mem_alloc(sizeof(*c));
+	CLEANUP(http_client_freep) struct http_client *c = mem_alloc(sizeof(*c));
 
 	if (!is_global_done) {
 		signal(SIGPIPE, SIG_IGN); /* a write to a closed connection is an error code */
@@ -568,8 +567,7 @@ static void slot_done(struct transfer *t, CURLcode code)
 /* value NULL: name is the whole line. */
 static enum rc add_header(struct http_slot *s, const char *name, const char *value)
 {
-	CLEANUP(mem_freep)
-	char *line = value ? mem_printf("%s %s", name, value) : mem_strdup(name);
+	CLEANUP(mem_freep) char *line = value ? mem_printf("%s %s", name, value) : mem_strdup(name);
 	struct curl_slist *l = line ? curl_slist_append(s->headers, line) : NULL;
 
 	if (!l)

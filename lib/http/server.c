@@ -203,8 +203,7 @@ static int on_certificate(gnutls_session_t session, const gnutls_datum_t *ca_nam
 static enum rc listen_unix(const char *path, int *out, struct err *err)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
-	CLEANUP(fd_closep)
-	int fd = -1;
+	CLEANUP(fd_closep) int fd = -1;
 	struct stat st;
 	mode_t old;
 	int r;
@@ -231,8 +230,7 @@ static enum rc listen_tcp(const char *address, uint16_t port, int *out, struct e
 	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
 	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port)};
 	bool is_v4 = inet_pton(AF_INET, address, &v4.sin_addr) == 1;
-	CLEANUP(fd_closep)
-	int fd = -1;
+	CLEANUP(fd_closep) int fd = -1;
 	int on = 1, off = 0, r;
 
 	if (!is_v4 && inet_pton(AF_INET6, address, &v6.sin6_addr) != 1)
@@ -319,8 +317,7 @@ static enum rc start_daemon(struct http_server *s, const struct http_server_conf
 enum rc http_server_new(struct http_server **out, struct loop *loop,
 			const struct http_server_config *config, struct err *err)
 {
-	CLEANUP(http_server_freep)
-	struct http_server *s = mem_alloc(sizeof(*s));
+	CLEANUP(http_server_freep) struct http_server *s = mem_alloc(sizeof(*s));
 	enum rc rc;
 
 	if (!s) {

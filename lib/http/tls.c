@@ -54,8 +54,7 @@ static void wipe_free(char *text, size_t n)
 
 static enum rc load_chain(struct tls_material *m, const char *path, struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *pem = NULL;
+	CLEANUP(mem_freep) char *pem = NULL;
 	size_t n = 0;
 	enum rc rc = file_read(path, LIMIT_FILE_BYTES, &pem, &n, err);
 
@@ -128,8 +127,7 @@ static enum rc load_trust(struct tls_material *m, const char *path, struct err *
 
 static enum rc material_load(struct tls_material **out, const struct tls_store *t, struct err *err)
 {
-	CLEANUP(material_freep)
-	struct tls_material *m = mem_alloc(sizeof(*m));
+	CLEANUP(material_freep) struct tls_material *m = mem_alloc(sizeof(*m));
 	enum rc rc;
 
 	if (!m)

@@ -429,8 +429,7 @@ bool http_ws_is_open(const struct http_ws *ws)
 void ws_accept_key(const char *key, char out[29])
 {
 	static const char guid[] = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-	CLEANUP(mem_freep)
-	char *text = mem_printf("%s%s", key, guid);
+	CLEANUP(mem_freep) char *text = mem_printf("%s%s", key, guid);
 	unsigned char digest[20];
 	gnutls_datum_t in = {digest, sizeof(digest)}, b64 = {0};
 

@@ -218,8 +218,7 @@ static enum rc call_new(struct ipc_client *c, struct ipc_slot **out, const char 
 			struct json *params, const int *fds, size_t n_fds, usec_t timeout,
 			ipc_reply_fn fn, void *arg, struct err *err)
 {
-	CLEANUP(js_unrefp)
-	struct json *msg = NULL;
+	CLEANUP(js_unrefp) struct json *msg = NULL;
 	struct ipc_slot *s = mem_alloc(sizeof(*s));
 	enum rc rc = RC_NOMEM;
 
@@ -253,8 +252,7 @@ enum rc ipc_call(struct ipc_client *c, struct ipc_slot **slot, const char *metho
 		 struct json *params, const int *fds, size_t n_fds, usec_t timeout, ipc_reply_fn fn,
 		 void *arg, struct err *err)
 {
-	CLEANUP(js_unrefp)
-	struct json *own = params;
+	CLEANUP(js_unrefp) struct json *own = params;
 	struct ipc_slot *s = NULL;
 
 	assert(timeout && (!slot || !*slot));
@@ -279,8 +277,7 @@ enum rc ipc_call(struct ipc_client *c, struct ipc_slot **slot, const char *metho
 
 static enum rc say_hello(struct ipc_client *c, const char *name, struct err *err)
 {
-	CLEANUP(js_unrefp)
-	struct json *params = NULL;
+	CLEANUP(js_unrefp) struct json *params = NULL;
 	struct ipc_slot *s = NULL;
 
 	params = js_pack("{s:s, s:{s:i, s:i}}", "name", name, "versions", "min", (int)c->speaks.min,
@@ -301,10 +298,8 @@ enum rc ipc_client_new(struct ipc_client **out, struct loop *loop, int fd, const
 		       struct ipc_version speaks, usec_t handshake,
 		       const struct ipc_client_ops *ops, void *arg, struct err *err)
 {
-	CLEANUP(fd_closep)
-	int own = fd;
-	CLEANUP(ipc_client_freep)
-	struct ipc_client *c = mem_alloc(sizeof(*c));
+	CLEANUP(fd_closep) int own = fd;
+	CLEANUP(ipc_client_freep) struct ipc_client *c = mem_alloc(sizeof(*c));
 	enum rc rc;
 
 	if (!c)
@@ -333,8 +328,7 @@ enum rc ipc_client_open(struct ipc_client **out, struct loop *loop, const char *
 			const char *name, struct ipc_version speaks, usec_t handshake,
 			const struct ipc_client_ops *ops, void *arg, struct err *err)
 {
-	CLEANUP(fd_closep)
-	int fd = -1;
+	CLEANUP(fd_closep) int fd = -1;
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 
 	if (strlen(path) >= sizeof(addr.sun_path))

@@ -105,8 +105,7 @@ static void call_free(struct ipc_call *call)
 /* Consumes msg (NULL: out of memory) and fds. */
 static void call_answer(struct ipc_call *call, struct json *msg, const int *fds, size_t n_fds)
 {
-	CLEANUP(js_unrefp)
-	struct json *own = msg;
+	CLEANUP(js_unrefp) struct json *own = msg;
 	struct ipc_frame *f = NULL;
 	struct ipc_peer *p = call->peer;
 
@@ -237,8 +236,7 @@ static bool may_connect(int fd)
 
 static enum rc peer_new(struct ipc_server *s, int fd, struct err *err)
 {
-	CLEANUP(fd_closep)
-	int own = fd;
+	CLEANUP(fd_closep) int own = fd;
 	struct ipc_peer *p = mem_alloc(sizeof(*p));
 	enum rc rc;
 
@@ -286,8 +284,7 @@ static void on_accept(uint32_t revents, void *arg)
 /* RC_EXISTS: somebody answers there. */
 static enum rc clear_stale(const struct sockaddr_un *addr, struct err *err)
 {
-	CLEANUP(fd_closep)
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	CLEANUP(fd_closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0)
 		return err_set_sys(err, errno, "cannot make a socket");
@@ -328,8 +325,7 @@ enum rc ipc_server_new(struct ipc_server **out, struct loop *loop, const char *p
 		       const struct ipc_server_config *config, const struct ipc_server_ops *ops,
 		       void *arg, struct err *err)
 {
-	CLEANUP(ipc_server_freep)
-	struct ipc_server *s = mem_alloc(sizeof(*s));
+	CLEANUP(ipc_server_freep) struct ipc_server *s = mem_alloc(sizeof(*s));
 	enum rc rc;
 
 	if (!s)
@@ -362,8 +358,7 @@ struct ipc_server *ipc_server_free(struct ipc_server *s)
 
 void ipc_server_event(struct ipc_server *s, const char *name, struct json *data)
 {
-	CLEANUP(js_unrefp)
-	struct json *msg = js_pack("{s:s, s:o}", "event", name, "data", data);
+	CLEANUP(js_unrefp) struct json *msg = js_pack("{s:s, s:o}", "event", name, "data", data);
 
 	LIST_FOREACH(it, &s->peers) {
 		struct ipc_peer *p = LIST_ENTRY(it, struct ipc_peer, link);

@@ -181,8 +181,7 @@ void stream_send(struct ipc_stream *st, struct ipc_frame *f)
 /* Claims the frame's descriptors and hands it over.  False: the stream is gone. */
 static bool deliver(struct ipc_stream *st, const char *text, size_t n)
 {
-	CLEANUP(js_unrefp)
-	struct json *msg = NULL;
+	CLEANUP(js_unrefp) struct json *msg = NULL;
 	struct ipc_fds fds = {.n = 0};
 	enum rc rc = js_parse(text, n, &msg, NULL);
 	int64_t want = js_get_int(msg, "fds", 0);

@@ -54,7 +54,8 @@ static void print_flags(const struct json *j, struct sbuf *out, size_t flags)
 {
 	if (!j)
 		sbuf_adds(out, "null");
-	else if (json_dump_callback(J(j), print_chunk, out, flags | JSON_ENCODE_ANY) < 0 && !out->rc)
+	else if (json_dump_callback(J(j), print_chunk, out, flags | JSON_ENCODE_ANY) < 0 &&
+		 !out->rc)
 		out->rc = RC_NOMEM;
 }
 
@@ -125,7 +126,7 @@ enum js_type js_type(const struct json *j)
 const char *js_type_name(enum js_type t)
 {
 	static const char *const names[] = {
-		[JS_NULL] = "null",	[JS_BOOL] = "boolean", [JS_INT] = "integer",
+		[JS_NULL] = "null",	[JS_BOOL] = "boolean",	[JS_INT] = "integer",
 		[JS_REAL] = "number",	[JS_STRING] = "string", [JS_ARRAY] = "array",
 		[JS_OBJECT] = "object",
 	};
@@ -370,7 +371,8 @@ enum rc js_pointer_get(const struct json *root, const char *pointer, struct json
 	struct str rest = str_of(pointer);
 
 	if (rest.n && *pointer != '/')
-		return err_set(err, RC_INVALID, "JSON pointer '%s' does not start with '/'", pointer);
+		return err_set(err, RC_INVALID, "JSON pointer '%s' does not start with '/'",
+			       pointer);
 	if (rest.n)
 		rest = (struct str){pointer + 1, rest.n - 1};
 	else
@@ -382,8 +384,9 @@ enum rc js_pointer_get(const struct json *root, const char *pointer, struct json
 		if (rc)
 			return rc;
 		if (js_is_array(at))
-			at = str_to_u64(sbuf_str(&token), SIZE_MAX, &i, NULL) ? NULL
-									      : js_item(at, (size_t)i);
+			at = str_to_u64(sbuf_str(&token), SIZE_MAX, &i, NULL)
+				     ? NULL
+				     : js_item(at, (size_t)i);
 		else
 			at = js_get(at, sbuf_str(&token));
 		if (!at)

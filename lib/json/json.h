@@ -26,29 +26,31 @@ void js_print_pretty(const struct json *j, struct sbuf *out, unsigned indent);
 /* Compact text, owned by the caller; NULL when out of memory. */
 char *js_to_text(const struct json *j);
 
-struct json *js_ref(const struct json *j); /* NULL in, NULL out; the result is still shared: do not change it */
-struct json *js_unref(struct json *j);     /* returns NULL */
+struct json *js_ref(
+	const struct json *j); /* NULL in, NULL out; the result is still shared: do not change it */
+struct json *js_unref(struct json *j); /* returns NULL */
 DEFINE_CLEANUP(struct json *, js_unref);
 struct json *js_copy(const struct json *j); /* deep; NULL when out of memory */
-bool js_equal(const struct json *a, const struct json *b); /* 1 and 1.0 differ; key order does not matter */
+bool js_equal(const struct json *a,
+	      const struct json *b); /* 1 and 1.0 differ; key order does not matter */
 
 /* Readers; the results are borrowed from j. */
 enum js_type js_type(const struct json *j); /* NULL pointer: JS_NULL */
-const char *js_type_name(enum js_type t);	/* "string", "integer", … */
+const char *js_type_name(enum js_type t);   /* "string", "integer", … */
 bool js_is_object(const struct json *j);
 bool js_is_array(const struct json *j);
 bool js_is_string(const struct json *j);
-bool js_is_null(const struct json *j); /* a JSON null or a NULL pointer */
-struct json *js_get(const struct json *obj, const char *key);	  /* NULL: absent or not an object */
+bool js_is_null(const struct json *j);			      /* a JSON null or a NULL pointer */
+struct json *js_get(const struct json *obj, const char *key); /* NULL: absent or not an object */
 /* Walks keys: js_at(j, "metadata", "name", NULL). */
 struct json *js_at(const struct json *obj, ...) __attribute__((sentinel));
-struct json *js_item(const struct json *arr, size_t i);	  /* NULL: out of range or not an array */
-size_t js_len(const struct json *j);				  /* items or keys; 0 for anything else */
-const char *js_str(const struct json *j);			  /* NULL unless a string */
+struct json *js_item(const struct json *arr, size_t i); /* NULL: out of range or not an array */
+size_t js_len(const struct json *j);			/* items or keys; 0 for anything else */
+const char *js_str(const struct json *j);		/* NULL unless a string */
 const char *js_get_str(const struct json *obj, const char *key); /* js_str(js_get()) */
-int64_t js_int(const struct json *j, int64_t fallback);	  /* integers only */
+int64_t js_int(const struct json *j, int64_t fallback);		 /* integers only */
 int64_t js_get_int(const struct json *obj, const char *key, int64_t fallback);
-double js_real(const struct json *j, double fallback);	  /* integers and reals */
+double js_real(const struct json *j, double fallback); /* integers and reals */
 bool js_bool(const struct json *j, bool fallback);
 bool js_get_bool(const struct json *obj, const char *key, bool fallback);
 
@@ -94,7 +96,7 @@ struct json *js_pack(const char *fmt, ...);
 
 /* RFC 6901 pointer lookup ("" is the root). RC_NOT_FOUND / RC_INVALID. */
 MUST_CHECK enum rc js_pointer_get(const struct json *root, const char *pointer, struct json **out,
-				    struct err *err);
+				  struct err *err);
 /* One reference token of a pointer, unescaped (~1 is '/', ~0 is '~'), into b, which is emptied first.
  * RC_INVALID: a bad escape. */
 MUST_CHECK enum rc js_pointer_token(struct str part, struct sbuf *b, struct err *err);

@@ -41,7 +41,8 @@ static char peek(const struct parser *ps)
 
 static void skip_space(struct parser *ps)
 {
-	while (ps->p < ps->end && (*ps->p == ' ' || *ps->p == '\n' || *ps->p == '\t' || *ps->p == '\r'))
+	while (ps->p < ps->end &&
+	       (*ps->p == ' ' || *ps->p == '\n' || *ps->p == '\t' || *ps->p == '\r'))
 		ps->p++;
 }
 
@@ -98,7 +99,8 @@ static bool unicode_escape(struct parser *ps, uint32_t *out)
 		return fail(ps, "\\u0000 is not allowed");
 	if (*out < 0xd800 || *out > 0xdfff)
 		return true;
-	if (*out > 0xdbff || !take(ps, '\\') || !take(ps, 'u') || !hex4(ps, &low) || low < 0xdc00 || low > 0xdfff)
+	if (*out > 0xdbff || !take(ps, '\\') || !take(ps, 'u') || !hex4(ps, &low) || low < 0xdc00 ||
+	    low > 0xdfff)
 		return fail(ps, "half of a surrogate pair");
 	*out = 0x10000 + ((*out - 0xd800) << 10) + (low - 0xdc00);
 	return true;
@@ -131,7 +133,9 @@ static bool plain_run(struct parser *ps)
 	while (ps->p < ps->end && *ps->p != '"' && *ps->p != '\\') {
 		if ((unsigned char)*ps->p < 0x20)
 			return fail(ps, "control character in a string");
-		size_t k = (unsigned char)*ps->p < 0x80 ? 1 : str_utf8_len(ps->p, (size_t)(ps->end - ps->p));
+		size_t k = (unsigned char)*ps->p < 0x80
+				   ? 1
+				   : str_utf8_len(ps->p, (size_t)(ps->end - ps->p));
 
 		if (!k)
 			return fail(ps, "invalid UTF-8");
@@ -349,8 +353,9 @@ static json_t *parse_value(struct parser *ps)
 	case 'n':
 		return parse_word(ps, "null", json_null());
 	default:
-		return *ps->p == '-' || (*ps->p >= '0' && *ps->p <= '9') ? parse_number(ps)
-									   : fail(ps, "invalid token");
+		return *ps->p == '-' || (*ps->p >= '0' && *ps->p <= '9')
+			       ? parse_number(ps)
+			       : fail(ps, "invalid token");
 	}
 }
 
@@ -366,7 +371,8 @@ static enum rc report(const struct parser *ps, struct err *err)
 		line += newline;
 		column = newline ? 1 : column + (((unsigned char)*p & 0xc0) != 0x80);
 	}
-	return err_set(err, RC_BAD_REQUEST, "invalid JSON at line %d, column %d: %s", line, column, ps->what);
+	return err_set(err, RC_BAD_REQUEST, "invalid JSON at line %d, column %d: %s", line, column,
+		       ps->what);
 }
 
 enum rc js_parse(const char *text, size_t n, struct json **out, struct err *err)

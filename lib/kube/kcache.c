@@ -327,8 +327,7 @@ static bool is_noted_gone(struct ksource *s, const char *key, const struct kobj 
 
 enum rc ksource_put(struct ksource *s, struct kobj *o, bool is_fed, bool force)
 {
-	CLEANUP(kobj_unrefp)
-	struct kobj *old = NULL;
+	CLEANUP(kobj_unrefp) struct kobj *old = NULL;
 	struct collect c;
 	char key[KEY_BYTES];
 	struct kentry *e;
@@ -369,8 +368,7 @@ enum rc ksource_put(struct ksource *s, struct kobj *o, bool is_fed, bool force)
 
 void ksource_remove(struct ksource *s, struct kentry *e)
 {
-	CLEANUP(kobj_unrefp)
-	struct kobj *old = kobj_ref(e->obj);
+	CLEANUP(kobj_unrefp) struct kobj *old = kobj_ref(e->obj);
 
 	assert(!s->cache->notifying);
 	map_take(&s->entries, e->key);
@@ -711,8 +709,7 @@ void kcache_feed_gone(struct kcache *c, const struct api_kind *kind, const char 
 
 enum rc kcache_put(struct kcache *c, struct kobj *o, struct err *err)
 {
-	CLEANUP(kobj_unrefp)
-	struct kobj *mine = o;
+	CLEANUP(kobj_unrefp) struct kobj *mine = o;
 	struct ksource *s;
 	enum rc rc;
 

@@ -179,8 +179,7 @@ static enum rc set_rv(struct ksource *s, const char *rv)
 
 static enum rc take_object(struct ksource *s, const struct json *j, bool force)
 {
-	CLEANUP(kobj_unrefp)
-	struct kobj *o = NULL;
+	CLEANUP(kobj_unrefp) struct kobj *o = NULL;
 	struct err err = {0};
 	enum rc rc = kobj_decode(&o, s->kind, j, &err);
 

@@ -163,8 +163,7 @@ void kube_decode_status(const struct kube_response *r, const struct json *body,
 
 static void call_deliver(struct kube_call *c, const struct kube_response *r)
 {
-	CLEANUP(js_unrefp)
-	struct json *body = NULL;
+	CLEANUP(js_unrefp) struct json *body = NULL;
 	struct kube_reply reply = {
 		.text = r->body ? r->body : "", .n_text = r->n_body, .reason = ""};
 	enum rc parsed = RC_OK;
@@ -292,10 +291,8 @@ struct typed {
 static enum rc typed_call(struct kube *k, struct kube_call **out, const struct typed *t,
 			  kube_reply_fn fn, void *arg, struct err *err)
 {
-	CLEANUP(sbuf_fini)
-	struct sbuf path = SBUF_INIT(LIMIT_URL_BYTES);
-	CLEANUP(sbuf_fini)
-	struct sbuf body = SBUF_INIT(LIMIT_BODY_BYTES);
+	CLEANUP(sbuf_fini) struct sbuf path = SBUF_INIT(LIMIT_URL_BYTES);
+	CLEANUP(sbuf_fini) struct sbuf body = SBUF_INIT(LIMIT_BODY_BYTES);
 	struct kube_request rq = {.method = t->method};
 	enum rc rc;
 
@@ -419,8 +416,7 @@ enum rc kube_delete(struct kube *k, struct kube_call **call, const struct api_ki
 		    const char *ns, const char *name, const struct kube_delete_opts *opts,
 		    kube_reply_fn fn, void *arg, struct err *err)
 {
-	CLEANUP(js_unrefp)
-	struct json *body = NULL;
+	CLEANUP(js_unrefp) struct json *body = NULL;
 	const struct kube_delete_opts none = KUBE_DELETE_OPTS_INIT;
 
 	body = delete_body(opts ? opts : &none);
@@ -438,8 +434,7 @@ enum rc kube_delete_collection(struct kube *k, struct kube_call **call, const st
 			       const struct kube_delete_opts *opts, kube_reply_fn fn, void *arg,
 			       struct err *err)
 {
-	CLEANUP(js_unrefp)
-	struct json *body = NULL;
+	CLEANUP(js_unrefp) struct json *body = NULL;
 	const struct kube_delete_opts none = KUBE_DELETE_OPTS_INIT;
 
 	body = delete_body(opts ? opts : &none);

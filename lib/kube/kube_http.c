@@ -77,8 +77,7 @@ static void on_http_data(const void *bytes, size_t n, void *arg)
 static enum rc start(struct http_ctx *ctx, const struct kube_request *rq, struct http_op proto,
 		     void **out, struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *url = mem_printf("%s%s", ctx->server, rq->path);
+	CLEANUP(mem_freep) char *url = mem_printf("%s%s", ctx->server, rq->path);
 	struct http_op *op = url ? mem_dup(&proto, sizeof(proto)) : NULL;
 	struct http_call call = {.method = rq->method,
 				 .url = url,

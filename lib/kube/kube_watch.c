@@ -121,8 +121,7 @@ static bool on_line(const char *line, size_t n, void *arg)
 		{"BOOKMARK", KUBE_BOOKMARK},
 	};
 	struct kube_watch *w = arg;
-	CLEANUP(js_unrefp)
-	struct json *j = NULL;
+	CLEANUP(js_unrefp) struct json *j = NULL;
 	enum rc rc = js_parse(line, n, &j, NULL);
 	const char *type = js_get_str(j, "type");
 	struct kube_event e = {.object = js_get(j, "object")};
@@ -166,8 +165,7 @@ static void on_data(const char *bytes, size_t n, void *arg)
 static void on_end(const struct kube_response *r, void *arg)
 {
 	struct kube_watch *w = arg;
-	CLEANUP(js_unrefp)
-	struct json *body = NULL;
+	CLEANUP(js_unrefp) struct json *body = NULL;
 	struct kube_reply reply = {0};
 	struct kube_event e = {.type = KUBE_END};
 
@@ -203,8 +201,7 @@ enum rc kube_watch(struct kube *k, struct kube_watch **out, const struct api_kin
 {
 	static const struct kube_stream_fns fns = {.on_data = on_data, .on_end = on_end};
 	static const struct kube_watch_opts none;
-	CLEANUP(sbuf_fini)
-	struct sbuf path = SBUF_INIT(LIMIT_URL_BYTES);
+	CLEANUP(sbuf_fini) struct sbuf path = SBUF_INIT(LIMIT_URL_BYTES);
 	struct kube_watch *w;
 	unsigned seconds;
 	char num[16];

@@ -76,10 +76,8 @@ static enum rc read_names(struct pki_info *i, gnutls_x509_crt_t crt)
 
 enum rc pki_inspect(struct pki_info *out, const char *cert_pem, struct err *err)
 {
-	CLEANUP(crt_deinitp)
-	gnutls_x509_crt_t crt = NULL;
-	CLEANUP(pki_info_fini)
-	struct pki_info i = {0};
+	CLEANUP(crt_deinitp) gnutls_x509_crt_t crt = NULL;
+	CLEANUP(pki_info_fini) struct pki_info i = {0};
 	unsigned char serial[32];
 	size_t n = sizeof(serial);
 	char cn[256];
@@ -129,8 +127,7 @@ static bool has_purpose(gnutls_x509_crt_t crt, const char *oid)
 enum rc pki_verify(const char *cert_pem, const char *ca_pem, unsigned use, usec_t now,
 		   struct err *err)
 {
-	CLEANUP(crt_deinitp)
-	gnutls_x509_crt_t crt = NULL, ca = NULL;
+	CLEANUP(crt_deinitp) gnutls_x509_crt_t crt = NULL, ca = NULL;
 	unsigned status = 0;
 	enum rc rc = read_crt(&crt, cert_pem, err);
 

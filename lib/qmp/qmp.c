@@ -325,8 +325,7 @@ static void on_deadline(void *arg)
 static enum rc cmd_text(struct qmp_slot *s, const struct qmp_call *call, struct json *args,
 			struct err *err)
 {
-	CLEANUP(js_unrefp)
-	struct json *j = NULL;
+	CLEANUP(js_unrefp) struct json *j = NULL;
 	struct sbuf b = SBUF_INIT(LIMIT_QMP_BYTES);
 	enum rc rc;
 
@@ -373,10 +372,8 @@ static enum rc cmd_new(struct qmp *q, struct qmp_slot **out, const struct qmp_ca
 enum rc qmp_invoke(struct qmp *q, struct qmp_slot **slot, const struct qmp_call *call,
 		   struct err *err)
 {
-	CLEANUP(js_unrefp)
-	struct json *args = call->args;
-	CLEANUP(fd_closep)
-	int fd = call->fd > 0 ? call->fd : -1;
+	CLEANUP(js_unrefp) struct json *args = call->args;
+	CLEANUP(fd_closep) int fd = call->fd > 0 ? call->fd : -1;
 	struct qmp_slot *s = NULL;
 	enum rc rc;
 
@@ -534,8 +531,7 @@ static void take_greeting(struct qmp *q, const struct json *msg)
 
 static void take_message(struct qmp *q, const char *text, size_t n)
 {
-	CLEANUP(js_unrefp)
-	struct json *msg = NULL;
+	CLEANUP(js_unrefp) struct json *msg = NULL;
 	struct err err = {0};
 	enum rc rc = js_parse(text, n, &msg, &err);
 
@@ -640,10 +636,8 @@ static void on_handshake_late(void *arg)
 enum rc qmp_new(struct qmp **out, struct loop *loop, int fd, usec_t handshake,
 		const struct qmp_ops *ops, void *arg, struct err *err)
 {
-	CLEANUP(fd_closep)
-	int own = fd;
-	CLEANUP(qmp_freep)
-	struct qmp *q = mem_alloc(sizeof(*q));
+	CLEANUP(fd_closep) int own = fd;
+	CLEANUP(qmp_freep) struct qmp *q = mem_alloc(sizeof(*q));
 	enum rc rc;
 
 	if (!q)
@@ -668,8 +662,7 @@ enum rc qmp_new(struct qmp **out, struct loop *loop, int fd, usec_t handshake,
 enum rc qmp_open(struct qmp **out, struct loop *loop, const char *path, usec_t handshake,
 		 const struct qmp_ops *ops, void *arg, struct err *err)
 {
-	CLEANUP(fd_closep)
-	int fd = -1;
+	CLEANUP(fd_closep) int fd = -1;
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 
 	if (strlen(path) >= sizeof(addr.sun_path))

@@ -44,8 +44,7 @@ static bool covers(const struct json *have, const struct json *want)
 static struct json *three_way(const struct json *last, const struct json *now,
 			      const struct json *want)
 {
-	CLEANUP(js_unrefp)
-	struct json *patch = js_new_object();
+	CLEANUP(js_unrefp) struct json *patch = js_new_object();
 
 	if (!patch)
 		return NULL;
@@ -76,12 +75,9 @@ static struct json *three_way(const struct json *last, const struct json *now,
 /* The manifest with the annotation that remembers it. */
 static enum rc with_memory(const struct json *obj, struct json **out, struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *text = NULL;
-	CLEANUP(sbuf_fini)
-	struct sbuf b = SBUF_INIT(LIMIT_OBJECT_BYTES);
-	CLEANUP(js_unrefp)
-	struct json *o = js_copy(obj);
+	CLEANUP(mem_freep) char *text = NULL;
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(LIMIT_OBJECT_BYTES);
+	CLEANUP(js_unrefp) struct json *o = js_copy(obj);
 	struct json *meta = js_get(o, "metadata");
 	struct json *notes = meta ? js_ensure_object(meta, "annotations") : NULL;
 
@@ -131,8 +127,7 @@ static enum rc create_object(struct client *c, const struct api_kind *k, const s
 {
 	CLEANUP(mem_freep)
 	char *base = resource_path(k, js_str(js_at(obj, "metadata", "namespace", NULL)), NULL);
-	CLEANUP(mem_freep)
-	char *path = base ? with_query(base, a) : NULL;
+	CLEANUP(mem_freep) char *path = base ? with_query(base, a) : NULL;
 
 	return path ? client_send(c, "POST", path, NULL, obj, out, err)
 		    : err_set(err, RC_NOMEM, "out of memory");
@@ -142,14 +137,12 @@ static enum rc patch_object(struct client *c, const char *path, const struct jso
 			    const struct json *want, const struct apply_args *a, const char **verb,
 			    struct err *err)
 {
-	CLEANUP(js_unrefp)
-	struct json *last = NULL;
+	CLEANUP(js_unrefp) struct json *last = NULL;
 	const char *memory = js_str(js_at(now, "metadata", "annotations", LAST_APPLIED, NULL));
 
 	if (memory && js_parse(memory, strlen(memory), &last, NULL))
 		last = NULL; /* somebody edited it: then nothing is removed */
-	CLEANUP(js_unrefp)
-	struct json *patch = three_way(last, now, want);
+	CLEANUP(js_unrefp) struct json *patch = three_way(last, now, want);
 
 	if (!patch)
 		return err_set(err, RC_NOMEM, "out of memory");
@@ -158,8 +151,7 @@ static enum rc patch_object(struct client *c, const char *path, const struct jso
 		*verb = "unchanged";
 		return RC_OK;
 	}
-	CLEANUP(mem_freep)
-	char *full = with_query(path, a);
+	CLEANUP(mem_freep) char *full = with_query(path, a);
 
 	*verb = "configured";
 	return full ? client_send(c, "PATCH", full, "application/merge-patch+json", patch, NULL,
@@ -171,12 +163,9 @@ static enum rc apply_object(struct client *c, const struct json *obj, const stru
 			    struct err *err)
 {
 	const struct api_kind *k = api_kind_of_json(obj);
-	CLEANUP(js_unrefp)
-	struct json *want = NULL;
-	CLEANUP(js_unrefp)
-	struct json *now = NULL;
-	CLEANUP(js_unrefp)
-	struct json *made = NULL;
+	CLEANUP(js_unrefp) struct json *want = NULL;
+	CLEANUP(js_unrefp) struct json *now = NULL;
+	CLEANUP(js_unrefp) struct json *made = NULL;
 	const char *name = js_str(js_at(obj, "metadata", "name", NULL));
 	const char *verb = "created";
 	enum rc rc;
@@ -227,10 +216,8 @@ static int apply_run(const struct cmd *c, int argc, char **argv)
 		{.name = "--dry-run", .value = &a.dry_run},
 		{0},
 	};
-	CLEANUP(client_freep)
-	struct client *client = NULL;
-	CLEANUP(js_unrefp)
-	struct json *objs = NULL;
+	CLEANUP(client_freep) struct client *client = NULL;
+	CLEANUP(js_unrefp) struct json *objs = NULL;
 	struct err err = {0};
 	int n, failed = 0;
 	bool help;
@@ -314,8 +301,7 @@ static bool goal_is_met(const struct goal *g, const struct json *o)
 				return true;
 	if (g->path) {
 		const struct json *v = at_path(o, g->path);
-		CLEANUP(mem_freep)
-		char *text = v ? js_to_text(v) : NULL;
+		CLEANUP(mem_freep) char *text = v ? js_to_text(v) : NULL;
 
 		return v && (str_eq(js_str(v), g->value) || str_eq(text, g->value));
 	}
@@ -337,12 +323,9 @@ static bool on_goal(const char *type, const struct json *o, void *arg)
 static enum rc wait_goal(struct client *c, const struct api_kind *k, const char *ns,
 			 const char *name, struct goal *g, usec_t timeout, struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *path = resource_path(k, ns, name);
-	CLEANUP(mem_freep)
-	char *all = resource_path(k, ns, NULL);
-	CLEANUP(js_unrefp)
-	struct json *now = NULL;
+	CLEANUP(mem_freep) char *path = resource_path(k, ns, name);
+	CLEANUP(mem_freep) char *all = resource_path(k, ns, NULL);
+	CLEANUP(js_unrefp) struct json *now = NULL;
 	enum rc rc = path && all ? client_get(c, path, &now, err)
 				 : err_set(err, RC_NOMEM, "out of memory");
 
@@ -437,10 +420,8 @@ static int wait_run(const struct cmd *c, int argc, char **argv)
 		{.name = "--timeout", .value = &timeout},
 		{0},
 	};
-	CLEANUP(client_freep)
-	struct client *client = NULL;
-	CLEANUP(mem_freep)
-	char *goal_text = NULL;
+	CLEANUP(client_freep) struct client *client = NULL;
+	CLEANUP(mem_freep) char *goal_text = NULL;
 	struct resource_args ra;
 	struct goal g = {0};
 	struct err err = {0};
@@ -465,8 +446,7 @@ static int wait_run(const struct cmd *c, int argc, char **argv)
 		return cmd_usage(c, "a name is needed");
 	rc = client_open(&client, &flags, &err);
 	for (size_t i = 0; i < ra.n_names && !rc; i++) {
-		CLEANUP(mem_freep)
-		char *title = resource_title(ra.kind, ra.names[i]);
+		CLEANUP(mem_freep) char *title = resource_title(ra.kind, ra.names[i]);
 
 		rc = wait_goal(client, ra.kind, client_ns(client), ra.names[i], &g, limit, &err);
 		if (!rc)
@@ -551,14 +531,11 @@ static enum rc doomed_wait(struct client *c, const struct delete_args *a, usec_t
 static enum rc delete_one(struct client *c, const struct api_kind *k, const char *ns,
 			  const char *name, struct delete_args *a, struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *path = resource_path(k, ns, name);
-	CLEANUP(mem_freep)
-	char *title = resource_title(k, name);
+	CLEANUP(mem_freep) char *path = resource_path(k, ns, name);
+	CLEANUP(mem_freep) char *title = resource_title(k, name);
 	CLEANUP(js_unrefp)
 	struct json *body = js_pack("{s:s,s:s}", "apiVersion", "v1", "kind", "DeleteOptions");
-	CLEANUP(js_unrefp)
-	struct json *got = NULL;
+	CLEANUP(js_unrefp) struct json *got = NULL;
 	int64_t grace = 0;
 	enum rc rc = body && path && title ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
 
@@ -584,8 +561,7 @@ static enum rc delete_one(struct client *c, const struct api_kind *k, const char
 
 static enum rc delete_files(struct client *c, struct delete_args *a, struct err *err)
 {
-	CLEANUP(js_unrefp)
-	struct json *objs = NULL;
+	CLEANUP(js_unrefp) struct json *objs = NULL;
 	enum rc rc = resource_load(a->file, &objs, err);
 
 	for (size_t i = 0; i < js_len(objs) && !rc; i++) {
@@ -606,10 +582,8 @@ static enum rc delete_files(struct client *c, struct delete_args *a, struct err 
 static enum rc delete_all(struct client *c, const struct api_kind *k, struct delete_args *a,
 			  struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *path = resource_path(k, client_ns(c), NULL);
-	CLEANUP(js_unrefp)
-	struct json *list = NULL;
+	CLEANUP(mem_freep) char *path = resource_path(k, client_ns(c), NULL);
+	CLEANUP(js_unrefp) struct json *list = NULL;
 	enum rc rc =
 		path ? client_get(c, path, &list, err) : err_set(err, RC_NOMEM, "out of memory");
 	const struct json *items = js_get(list, "items");
@@ -636,8 +610,7 @@ static int delete_run(const struct cmd *c, int argc, char **argv)
 		{.name = "--all", .is_flag = true, .flag = &a.all},
 		{0},
 	};
-	CLEANUP(client_freep)
-	struct client *client = NULL;
+	CLEANUP(client_freep) struct client *client = NULL;
 	struct resource_args ra = {0};
 	struct err err = {0};
 	int n;

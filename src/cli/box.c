@@ -78,7 +78,8 @@ static enum rc clone_trees(const struct box *b, struct trees *t, struct err *err
 	if (!rc && b->bin)
 		rc = clone_tree(b->bin, &t->bin, err);
 	if (!rc)
-		ignore_rc(clone_tree("/sys/fs/cgroup", &t->cgroup, NULL)); /* a machine may have none */
+		ignore_rc(clone_tree("/sys/fs/cgroup", &t->cgroup,
+				     NULL)); /* a machine may have none */
 	return rc;
 }
 
@@ -87,9 +88,12 @@ static enum rc make_read_only(const struct trees *t, struct err *err)
 	const struct attr read_only = {.attr_set = MOUNT_ATTR_RDONLY};
 	const int flags = AT_RECURSIVE | AT_EMPTY_PATH;
 
-	if (syscall(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &read_only, sizeof(read_only)) < 0 ||
-	    (t->bin >= 0 && syscall(SYS_mount_setattr, t->bin, "", flags, &read_only, sizeof(read_only)) < 0))
-		return err_set_sys(err, errno, "cannot make the machine's files read-only for the box");
+	if (syscall(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &read_only, sizeof(read_only)) <
+		    0 ||
+	    (t->bin >= 0 &&
+	     syscall(SYS_mount_setattr, t->bin, "", flags, &read_only, sizeof(read_only)) < 0))
+		return err_set_sys(err, errno,
+				   "cannot make the machine's files read-only for the box");
 	return RC_OK;
 }
 
@@ -97,17 +101,20 @@ static enum rc make_read_only(const struct trees *t, struct err *err)
 static enum rc mount_own(const struct box *b, struct err *err)
 {
 	static const char *const memory[] = {"/run", "/tmp", "/var/tmp", "/dev/shm"};
-	enum rc rc = do_mount("tmpfs", b->cover, "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, "size=4k", err);
+	enum rc rc = do_mount("tmpfs", b->cover, "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY,
+			      "size=4k", err);
 
 	for (size_t i = 0; i < ARRAY_SIZE(memory) && !rc; i++)
 		if (access(memory[i], F_OK) == 0)
-			rc = do_mount("tmpfs", memory[i], "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777", err);
+			rc = do_mount("tmpfs", memory[i], "tmpfs", MS_NOSUID | MS_NODEV,
+				      "mode=1777", err);
 	if (!rc && chmod("/run", 0755) < 0)
 		rc = err_set_sys(err, errno, "cannot set the mode of /run");
 	if (!rc)
 		rc = do_mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL, err);
 	if (!rc)
-		rc = do_mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL, err);
+		rc = do_mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL,
+			      err);
 	return rc;
 }
 
@@ -139,12 +146,9 @@ static enum rc make_mounts(const struct box *b, struct err *err)
 /* Called inside the new network namespace; `outside` is the machine's. */
 static enum rc plug_cable(const struct box *b, int outside, struct err *err)
 {
-	CLEANUP(net_freep)
-	struct net *out = NULL;
-	CLEANUP(net_freep)
-	struct net *in = NULL;
-	CLEANUP(fd_closep)
-	int here = -1;
+	CLEANUP(net_freep) struct net *out = NULL;
+	CLEANUP(net_freep) struct net *in = NULL;
+	CLEANUP(fd_closep) int here = -1;
 	struct in_addr a, gw;
 	unsigned prefix;
 	enum rc rc = net_ns_self(&here, err);
@@ -206,8 +210,7 @@ static NORETURN void wait_outside(const char *pidfile, int go)
 
 enum rc box_enter(const struct box *b, const char *pidfile, struct err *err)
 {
-	CLEANUP(fd_closep)
-	int outside = -1;
+	CLEANUP(fd_closep) int outside = -1;
 	int go[2];
 	char byte;
 	enum rc rc = net_ns_self(&outside, err);
@@ -245,10 +248,8 @@ enum rc box_enter(const struct box *b, const char *pidfile, struct err *err)
 
 static enum rc redirect_output(const char *log, struct err *err)
 {
-	CLEANUP(fd_closep)
-	int out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-	CLEANUP(fd_closep)
-	int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	CLEANUP(fd_closep) int out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+	CLEANUP(fd_closep) int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
 	if (out < 0 || in < 0)
 		return err_set_sys(err, errno, "cannot open '%s'", log);
@@ -285,8 +286,7 @@ static int box_run(const struct cmd *c, int argc, char **argv)
 	(void)setsid(); /* fails only when we lead a session already */
 	log_setup("ferry-up", LOG_LVL_INFO, false);
 	enum rc rc = redirect_output(log, &err);
-	CLEANUP(mem_freep)
-	char *bin = mem_strdup(argv[0]);
+	CLEANUP(mem_freep) char *bin = mem_strdup(argv[0]);
 	char *slash = bin ? strrchr(bin, '/') : NULL;
 
 	if (slash && slash > bin) {

@@ -11,9 +11,9 @@
 #include "base/err.h"
 
 /* Where things are inside every box. */
-#define BOX_STATE "/run/ferry/state"
+#define BOX_STATE  "/run/ferry/state"
 #define BOX_SHARED "/run/ferry/shared"
-#define BOX_RUN "/run/ferry/run"
+#define BOX_RUN	   "/run/ferry/run"
 
 #define BOX_BRIDGE "ferry0" /* the underlay, in the machine's own namespace */
 

@@ -26,7 +26,8 @@ struct client {
 
 static int base64_value(char c)
 {
-	static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	static const char alphabet[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 	const char *at = c ? strchr(alphabet, c) : NULL;
 
 	return at ? (int)(at - alphabet) : -1;
@@ -95,9 +96,10 @@ static enum rc find_kubeconfig(const char *flag, char **out, struct err *err)
 	}
 	if (*out)
 		return RC_OK;
-	return err_set(err, RC_NOT_FOUND,
-		       "no kubeconfig: give --kubeconfig FILE or set KUBECONFIG (looked also in $FERRY_STATE, "
-		       "/var/lib/ferry and ~/.kube/config; is a cluster up?)");
+	return err_set(
+		err, RC_NOT_FOUND,
+		"no kubeconfig: give --kubeconfig FILE or set KUBECONFIG (looked also in $FERRY_STATE, "
+		"/var/lib/ferry and ~/.kube/config; is a cluster up?)");
 }
 
 static enum rc load_config(const char *flag, struct json **out, char **dir, struct err *err)
@@ -127,8 +129,8 @@ static enum rc load_config(const char *flag, struct json **out, char **dir, stru
 }
 
 /* "<key>-data" inline, or "<key>" as a path relative to the kubeconfig. */
-static enum rc pem_path(const struct json *from, const char *key, const char *dir, int *fd, char path[64],
-			char **file, struct err *err)
+static enum rc pem_path(const struct json *from, const char *key, const char *dir, int *fd,
+			char path[64], char **file, struct err *err)
 {
 	char data_key[64];
 
@@ -162,10 +164,12 @@ static enum rc client_setup(struct client *c, const struct client_flags *flags, 
 	const struct json *context = named(js_get(config, "contexts"), current, "context");
 	const struct json *cluster =
 		named(js_get(config, "clusters"), js_get_str(context, "cluster"), "cluster");
-	const struct json *user = named(js_get(config, "users"), js_get_str(context, "user"), "user");
+	const struct json *user =
+		named(js_get(config, "users"), js_get_str(context, "user"), "user");
 
 	if (!js_get_str(cluster, "server"))
-		return err_set(err, RC_INVALID, "the kubeconfig's current context names no cluster with a server");
+		return err_set(err, RC_INVALID,
+			       "the kubeconfig's current context names no cluster with a server");
 	rc = pem_path(cluster, "certificate-authority", dir, &c->fds[0], paths[0], &ca, err);
 	if (!rc)
 		rc = pem_path(user, "client-certificate", dir, &c->fds[1], paths[1], &cert, err);
@@ -285,7 +289,8 @@ static void on_done(const struct http_result *r, void *arg)
 
 	w->done = true;
 	if (r->rc) {
-		w->rc = r->err ? err_copy(w->err, r->err) : err_set(w->err, r->rc, "the request failed");
+		w->rc = r->err ? err_copy(w->err, r->err)
+			       : err_set(w->err, r->rc, "the request failed");
 		return;
 	}
 	if (r->warning)
@@ -300,7 +305,10 @@ static void on_done(const struct http_result *r, void *arg)
 	if (w->rc) {
 		const char *message = w->answer ? js_get_str(w->answer->json, "message") : NULL;
 
-		err_set(w->err, w->rc, "%s", message ? message : r->n ? r->body : "the server refused the request");
+		err_set(w->err, w->rc, "%s",
+			message ? message
+			: r->n	? r->body
+				: "the server refused the request");
 	}
 }
 
@@ -342,8 +350,9 @@ enum rc client_call(struct client *c, const char *method, const char *path, cons
 	return rc ? rc : wait_for(c, &w, err);
 }
 
-enum rc client_send(struct client *c, const char *method, const char *path, const char *content_type,
-		    const struct json *body, struct json **out, struct err *err)
+enum rc client_send(struct client *c, const char *method, const char *path,
+		    const char *content_type, const struct json *body, struct json **out,
+		    struct err *err)
 {
 	CLEANUP(answer_fini) struct answer a = {0};
 	CLEANUP(mem_freep) char *text = body ? js_to_text(body) : NULL;
@@ -351,8 +360,10 @@ enum rc client_send(struct client *c, const char *method, const char *path, cons
 	if (body && !text)
 		return err_set(err, RC_NOMEM, "out of memory");
 	enum rc rc = client_call(c, method, path, "application/json",
-				 content_type ? content_type : body ? "application/json" : NULL, text, 0, &a,
-				 err);
+				 content_type ? content_type
+				 : body	      ? "application/json"
+					      : NULL,
+				 text, 0, &a, err);
 
 	if (!rc && out)
 		*out = STEAL(a.json);
@@ -387,8 +398,8 @@ static void on_bytes(const void *bytes, size_t n, void *arg)
 		ignore_rc(http_lines_feed(&w->lines, bytes, n, on_line, w));
 }
 
-enum rc client_watch(struct client *c, const char *path, usec_t timeout, client_watch_fn fn, void *arg,
-		     struct err *err)
+enum rc client_watch(struct client *c, const char *path, usec_t timeout, client_watch_fn fn,
+		     void *arg, struct err *err)
 {
 	CLEANUP(mem_freep) char *url = mem_printf("%s%s", c->server, path);
 	CLEANUP(http_slot_freep) struct http_slot *slot = NULL;

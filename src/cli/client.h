@@ -12,14 +12,16 @@ struct json;
 struct loop;
 
 struct client_flags {
-	const char *kubeconfig; /* --kubeconfig; NULL: $KUBECONFIG, then the places of client_open() */
-	const char *ns;		/* -n; NULL: the context's namespace, else "default" */
+	const char
+		*kubeconfig; /* --kubeconfig; NULL: $KUBECONFIG, then the places of client_open() */
+	const char *ns;	     /* -n; NULL: the context's namespace, else "default" */
 };
 
 /* Looks at flags->kubeconfig, $KUBECONFIG, $FERRY_STATE/control/pki/admin.kubeconfig,
  * /var/lib/ferry/control/pki/admin.kubeconfig and ~/.kube/config, in this order.
  * RC_NOT_FOUND names the places when there is none. */
-MUST_CHECK enum rc client_open(struct client **out, const struct client_flags *flags, struct err *err);
+MUST_CHECK enum rc client_open(struct client **out, const struct client_flags *flags,
+			       struct err *err);
 struct client *client_free(struct client *c);
 DEFINE_CLEANUP(struct client *, client_free);
 
@@ -37,11 +39,12 @@ void answer_fini(struct answer *a);
 
 /* Waits at most timeout.  RC_OK only for 2xx; otherwise err->msg is the Status' message (or the text, or
  * what went wrong on the way) and *out still holds the answer.  Warning headers go to standard error. */
-MUST_CHECK enum rc client_call(struct client *c, const char *method, const char *path, const char *accept,
-			       const char *content_type, const char *body, usec_t timeout,
-			       struct answer *out, struct err *err);
+MUST_CHECK enum rc client_call(struct client *c, const char *method, const char *path,
+			       const char *accept, const char *content_type, const char *body,
+			       usec_t timeout, struct answer *out, struct err *err);
 /* GET with JSON. */
-MUST_CHECK enum rc client_get(struct client *c, const char *path, struct json **out, struct err *err);
+MUST_CHECK enum rc client_get(struct client *c, const char *path, struct json **out,
+			      struct err *err);
 /* Body as JSON; *out may be NULL. */
 MUST_CHECK enum rc client_send(struct client *c, const char *method, const char *path,
 			       const char *content_type, const struct json *body, struct json **out,
@@ -50,7 +53,7 @@ MUST_CHECK enum rc client_send(struct client *c, const char *method, const char 
 /* Lines of a watch until fn returns false, the stream ends (RC_OK both), or the time is over
  * (RC_TIMEOUT).  The path has its query. */
 typedef bool (*client_watch_fn)(const char *type, const struct json *object, void *arg);
-MUST_CHECK enum rc client_watch(struct client *c, const char *path, usec_t timeout, client_watch_fn fn,
-				void *arg, struct err *err);
+MUST_CHECK enum rc client_watch(struct client *c, const char *path, usec_t timeout,
+				client_watch_fn fn, void *arg, struct err *err);
 
 #endif

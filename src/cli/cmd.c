@@ -14,7 +14,8 @@ int cmd_usage(const struct cmd *c, const char *fmt, ...)
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
-	fprintf(stderr, "\nUsage: ferry %s %s   ('ferry %s --help' tells more)\n", c->name, c->args, c->name);
+	fprintf(stderr, "\nUsage: ferry %s %s   ('ferry %s --help' tells more)\n", c->name, c->args,
+		c->name);
 	return EXIT_USAGE;
 }
 
@@ -24,7 +25,8 @@ int cmd_fail(const struct err *err)
 	return EXIT_FAIL;
 }
 
-static const struct opt *find_opt(const struct opt *opts, const char *arg, const char **inline_value)
+static const struct opt *find_opt(const struct opt *opts, const char *arg,
+				  const char **inline_value)
 {
 	for (const struct opt *o = opts; o->name; o++) {
 		size_t n = strlen(o->name);
@@ -51,7 +53,8 @@ static void print_help(const struct cmd *c)
 		printf("\n%s", c->help);
 }
 
-bool cmd_parse(const struct cmd *c, int argc, char **argv, const struct opt *opts, int *n_rest, bool *help)
+bool cmd_parse(const struct cmd *c, int argc, char **argv, const struct opt *opts, int *n_rest,
+	       bool *help)
 {
 	int rest = 0;
 	bool options = true;

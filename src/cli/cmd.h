@@ -42,7 +42,8 @@ struct opt {
 /* Options may stand anywhere; the rest moves to the front of argv and *n_rest tells how many.
  * "--name=value", "--name value", "-nvalue" and "-n value" are accepted; "--" ends options.
  * False (a message was printed): unknown option, missing value, or --help was asked for (then *help). */
-bool cmd_parse(const struct cmd *c, int argc, char **argv, const struct opt *opts, int *n_rest, bool *help);
+bool cmd_parse(const struct cmd *c, int argc, char **argv, const struct opt *opts, int *n_rest,
+	       bool *help);
 /* Prints "ferry NAME: text" and how to get help; returns EXIT_USAGE. */
 int cmd_usage(const struct cmd *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Prints "error: text"; returns EXIT_FAIL. */

@@ -49,7 +49,8 @@ static void on_input(uint32_t revents, void *arg)
 
 	(void)revents;
 	if (n <= 0) {
-		k->in = ev_src_free(k->in); /* the end of a pipe: keep showing what the guest says */
+		k->in = ev_src_free(
+			k->in); /* the end of a pipe: keep showing what the guest says */
 		return;
 	}
 	char *escape = memchr(b, ESCAPE, (size_t)n);
@@ -57,7 +58,8 @@ static void on_input(uint32_t revents, void *arg)
 	if (escape)
 		n = escape - b;
 	if (n && k->ws && http_ws_is_open(k->ws))
-		ignore_rc(http_ws_send(k->ws, false, b, (size_t)n)); /* typing faster than 256 KiB waits: dropped */
+		ignore_rc(http_ws_send(k->ws, false, b,
+				       (size_t)n)); /* typing faster than 256 KiB waits: dropped */
 	if (escape)
 		leave(k, EXIT_OK);
 }
@@ -70,14 +72,16 @@ static void on_open(struct http_ws *ws, const char *protocol, void *arg)
 	(void)ws;
 	(void)protocol;
 	k->opened = true;
-	fprintf(stderr, "Successfully connected to %s console. Press Ctrl+] or Ctrl+5 to exit console.\n",
+	fprintf(stderr,
+		"Successfully connected to %s console. Press Ctrl+] or Ctrl+5 to exit console.\n",
 		k->name);
 	if (isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &k->saved) == 0) {
 		t = k->saved;
 		cfmakeraw(&t);
 		k->raw = tcsetattr(STDIN_FILENO, TCSANOW, &t) == 0;
 	}
-	ignore_rc(ev_io(k->loop, &k->in, STDIN_FILENO, EPOLLIN, on_input, k, NULL)); /* a file has no epoll */
+	ignore_rc(ev_io(k->loop, &k->in, STDIN_FILENO, EPOLLIN, on_input, k,
+			NULL)); /* a file has no epoll */
 }
 
 static void on_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n, void *arg)
@@ -104,7 +108,8 @@ static void on_close(struct http_ws *ws, uint16_t code, const char *reason, int 
 		err_set(&k->err, why ? why->rc : RC_IO, "%s",
 			status == 400 ? "Timeout trying to connect to the virtual machine instance"
 			: why	      ? why->msg
-				      : reason ? reason : "Can't connect to websocket");
+			: reason      ? reason
+				      : "Can't connect to websocket");
 		leave(k, EXIT_FAIL);
 		return;
 	}
@@ -116,14 +121,15 @@ static void on_close(struct http_ws *ws, uint16_t code, const char *reason, int 
 	leave(k, code == HTTP_WS_ABNORMAL ? EXIT_FAIL : EXIT_OK);
 }
 
-static const struct http_ws_ops ops = {.on_open = on_open, .on_message = on_message, .on_close = on_close};
+static const struct http_ws_ops ops = {
+	.on_open = on_open, .on_message = on_message, .on_close = on_close};
 
 static void try_connect(void *arg)
 {
 	struct console *k = arg;
 
-	if (http_ws_connect(client_http(k->client), &k->ws, k->url, "plain.kubevirt.io", 10 * USEC_PER_SEC,
-			    &ops, k, &k->err))
+	if (http_ws_connect(client_http(k->client), &k->ws, k->url, "plain.kubevirt.io",
+			    10 * USEC_PER_SEC, &ops, k, &k->err))
 		leave(k, EXIT_FAIL);
 }
 
@@ -155,8 +161,9 @@ static int console_run(const struct cmd *c, int argc, char **argv)
 	k.loop = client_loop(k.client);
 	k.name = argv[0];
 	k.deadline = loop_now(k.loop) + minutes * 60 * USEC_PER_SEC;
-	k.url = mem_printf("%s/apis/subresources.kubevirt.io/v1/namespaces/%s/virtualmachineinstances/%s/console",
-			   client_server(k.client), client_ns(k.client), argv[0]);
+	k.url = mem_printf(
+		"%s/apis/subresources.kubevirt.io/v1/namespaces/%s/virtualmachineinstances/%s/console",
+		client_server(k.client), client_ns(k.client), argv[0]);
 	rc = k.url ? ev_timer_after(k.loop, &k.retry, 0, try_connect, &k, &k.err) : RC_NOMEM;
 	if (!rc)
 		rc = loop_run(k.loop, NULL, &k.err);

@@ -126,8 +126,7 @@ static void check_tools(struct report *r)
 
 static void check_kvm(struct report *r, const char *bin)
 {
-	CLEANUP(mem_freep)
-	char *launcher = mem_printf("%s/ferry-launcher", bin);
+	CLEANUP(mem_freep) char *launcher = mem_printf("%s/ferry-launcher", bin);
 	const char *const argv[] = {launcher, "--probe-kvm", NULL};
 	char line[256];
 
@@ -145,8 +144,7 @@ static void check_kvm(struct report *r, const char *bin)
 /* Runs in a child, in a network namespace of its own: nothing of it can stay. */
 static int try_network(int out)
 {
-	CLEANUP(net_freep)
-	struct net *n = NULL;
+	CLEANUP(net_freep) struct net *n = NULL;
 	struct net_mac mac = {{2, 0xfe, 0, 0, 0, 9}};
 	struct in_addr local = {htonl(0x0a000001)};
 	const struct net_vxlan vx = {.name = "t1",

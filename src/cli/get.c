@@ -114,7 +114,8 @@ static enum rc print_table(const struct json *table, const struct get_args *a, b
 		size_t col = 0;
 
 		if (with_ns) {
-			const char *ns = js_str(js_at(row, "object", "metadata", "namespace", NULL));
+			const char *ns =
+				js_str(js_at(row, "object", "metadata", "namespace", NULL));
 
 			sbuf_adds(&b, r ? ns ? ns : "" : "NAMESPACE");
 			rc = table_put(&t, r, col++, &b);
@@ -159,17 +160,18 @@ static void print_names(const struct api_kind *k, const struct json *value)
 
 	for (size_t i = 0; i < (items ? js_len(items) : 1); i++) {
 		const struct json *o = items ? js_item(items, i) : value;
-		CLEANUP(mem_freep) char *title =
-			resource_title(k, js_str(js_at(o, "metadata", "name", NULL)));
+		CLEANUP(mem_freep)
+		char *title = resource_title(k, js_str(js_at(o, "metadata", "name", NULL)));
 
 		printf("%s\n", title ? title : "");
 	}
 }
 
-static char *get_path(struct client *c, const struct api_kind *k, const struct get_args *a, const char *name,
-		      bool watch)
+static char *get_path(struct client *c, const struct api_kind *k, const struct get_args *a,
+		      const char *name, bool watch)
 {
-	CLEANUP(mem_freep) char *base = resource_path(k, a->all_namespaces ? NULL : client_ns(c), name);
+	CLEANUP(mem_freep)
+	char *base = resource_path(k, a->all_namespaces ? NULL : client_ns(c), name);
 	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(LIMIT_URL_BYTES);
 	char sep = '?';
 	char *out = NULL;
@@ -197,8 +199,8 @@ static bool is_structured(const char *output)
 	return str_eq(output, "json") || str_eq(output, "yaml") || str_eq(output, "name");
 }
 
-static enum rc get_one(struct client *c, const struct api_kind *k, const struct get_args *a, const char *name,
-		       struct json *into, struct err *err)
+static enum rc get_one(struct client *c, const struct api_kind *k, const struct get_args *a,
+		       const char *name, struct json *into, struct err *err)
 {
 	CLEANUP(mem_freep) char *path = get_path(c, k, a, name, false);
 	CLEANUP(answer_fini) struct answer ans = {0};
@@ -206,13 +208,14 @@ static enum rc get_one(struct client *c, const struct api_kind *k, const struct 
 
 	if (!path)
 		return err_set(err, RC_NOMEM, "out of memory");
-	enum rc rc = client_call(c, "GET", path, structured ? "application/json" : TABLE_ACCEPT, NULL, NULL, 0,
-				 &ans, err);
+	enum rc rc = client_call(c, "GET", path, structured ? "application/json" : TABLE_ACCEPT,
+				 NULL, NULL, 0, &ans, err);
 
 	if (rc)
 		return rc;
 	if (structured)
-		return js_append(into, js_ref(ans.json)) ? err_set(err, RC_NOMEM, "out of memory") : RC_OK;
+		return js_append(into, js_ref(ans.json)) ? err_set(err, RC_NOMEM, "out of memory")
+							 : RC_OK;
 	if (!js_len(js_get(ans.json, "rows"))) {
 		if (a->all_namespaces || !k->is_namespaced)
 			fprintf(stderr, "No resources found\n");
@@ -223,8 +226,8 @@ static enum rc get_one(struct client *c, const struct api_kind *k, const struct 
 	return print_table(ans.json, a, a->all_namespaces && k->is_namespaced);
 }
 
-static enum rc print_structured(const struct api_kind *k, const struct json *all, const char *output,
-				struct err *err)
+static enum rc print_structured(const struct api_kind *k, const struct json *all,
+				const char *output, struct err *err)
 {
 	if (str_eq(output, "name")) {
 		for (size_t i = 0; i < js_len(all); i++)
@@ -233,9 +236,9 @@ static enum rc print_structured(const struct api_kind *k, const struct json *all
 	}
 	if (js_len(all) == 1)
 		return print_value(js_item(all, 0), output, err);
-	CLEANUP(js_unrefp) struct json *list =
-		js_pack("{s:s,s:s,s:O,s:{s:s}}", "apiVersion", "v1", "kind", "List", "items", all, "metadata",
-			"resourceVersion", "");
+	CLEANUP(js_unrefp)
+	struct json *list = js_pack("{s:s,s:s,s:O,s:{s:s}}", "apiVersion", "v1", "kind", "List",
+				    "items", all, "metadata", "resourceVersion", "");
 
 	return list ? print_value(list, output, err) : err_set(err, RC_NOMEM, "out of memory");
 }
@@ -274,7 +277,10 @@ static int get_run(const struct cmd *c, int argc, char **argv)
 		{.name = "--namespace", .letter = 'n', .value = &a.flags.ns},
 		{.name = "--output", .letter = 'o', .value = &a.output},
 		{.name = "--selector", .letter = 'l', .value = &a.selector},
-		{.name = "--all-namespaces", .letter = 'A', .is_flag = true, .flag = &a.all_namespaces},
+		{.name = "--all-namespaces",
+		 .letter = 'A',
+		 .is_flag = true,
+		 .flag = &a.all_namespaces},
 		{.name = "--watch", .letter = 'w', .is_flag = true, .flag = &a.watch},
 		{.name = "--no-headers", .is_flag = true, .flag = &a.no_headers},
 		{0},
@@ -289,8 +295,11 @@ static int get_run(const struct cmd *c, int argc, char **argv)
 	if (!cmd_parse(c, argc, argv, opts, &n, &help))
 		return help ? EXIT_OK : EXIT_USAGE;
 	if (*a.output && !is_structured(a.output) && !str_eq(a.output, "wide"))
-		return cmd_usage(c, "unable to match a printer suitable for the output format \"%s\", allowed "
-				    "formats are: json,name,wide,yaml", a.output);
+		return cmd_usage(
+			c,
+			"unable to match a printer suitable for the output format \"%s\", allowed "
+			"formats are: json,name,wide,yaml",
+			a.output);
 	enum rc rc = resource_parse_args(&ra, n, argv, &err);
 
 	if (rc == RC_INVALID)
@@ -302,8 +311,8 @@ static int get_run(const struct cmd *c, int argc, char **argv)
 	if (!rc && is_structured(a.output))
 		rc = print_structured(ra.kind, all, a.output, &err);
 	if (!rc && a.watch) {
-		CLEANUP(mem_freep) char *path =
-			get_path(client, ra.kind, &a, ra.n_names ? ra.names[0] : NULL, true);
+		CLEANUP(mem_freep)
+		char *path = get_path(client, ra.kind, &a, ra.n_names ? ra.names[0] : NULL, true);
 		struct watch_print w = {&a, client, ra.kind};
 
 		rc = client_watch(client, path, USEC_INFINITY, on_change, &w, &err);
@@ -355,7 +364,9 @@ static void describe_value(const struct json *j, unsigned indent)
 					CLEANUP(mem_freep) char *text = js_to_text(item);
 
 					printf("%*s%s\n", (int)indent + 2, "",
-					       js_str(item) ? js_str(item) : text ? text : "");
+					       js_str(item) ? js_str(item)
+					       : text	    ? text
+							    : "");
 				}
 			}
 		} else {
@@ -392,17 +403,19 @@ static enum rc describe_events(struct client *c, const struct json *o, struct er
 
 		if (!when)
 			when = js_get_str(e, "eventTime");
-		printf("  %-8s %-28s %-21.20s %s\n", js_get_str(e, "type") ?: "", js_get_str(e, "reason") ?: "",
-		       when ?: "", js_get_str(e, "message") ?: "");
+		printf("  %-8s %-28s %-21.20s %s\n", js_get_str(e, "type") ?: "",
+		       js_get_str(e, "reason") ?: "", when ?: "", js_get_str(e, "message") ?: "");
 	}
 	return RC_OK;
 }
 
-static enum rc describe_one(struct client *c, const struct api_kind *k, const char *name, struct err *err)
+static enum rc describe_one(struct client *c, const struct api_kind *k, const char *name,
+			    struct err *err)
 {
 	CLEANUP(mem_freep) char *path = resource_path(k, client_ns(c), name);
 	CLEANUP(js_unrefp) struct json *got = NULL;
-	enum rc rc = path ? client_get(c, path, &got, err) : err_set(err, RC_NOMEM, "out of memory");
+	enum rc rc =
+		path ? client_get(c, path, &got, err) : err_set(err, RC_NOMEM, "out of memory");
 
 	if (rc)
 		return rc;

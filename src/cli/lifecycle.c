@@ -15,8 +15,10 @@ struct action {
 };
 
 static const struct action actions[] = {
-	{"start", "virtualmachines", "VM"},	    {"stop", "virtualmachines", "VM"},
-	{"restart", "virtualmachines", "VM"},	    {"pause", "virtualmachineinstances", "VMI"},
+	{"start", "virtualmachines", "VM"},
+	{"stop", "virtualmachines", "VM"},
+	{"restart", "virtualmachines", "VM"},
+	{"pause", "virtualmachineinstances", "VMI"},
 	{"unpause", "virtualmachineinstances", "VMI"},
 };
 
@@ -46,7 +48,8 @@ static enum rc build_body(const struct action *act, const struct life_args *a, s
 	if (!rc && a->grace)
 		rc = str_to_i64(a->grace, 0, 1000000, &grace, err);
 	if (!rc && a->force != (grace >= 0))
-		return err_set(err, RC_INVALID, "Must both use --force=true and set --grace-period.");
+		return err_set(err, RC_INVALID,
+			       "Must both use --force=true and set --grace-period.");
 	if (!rc && grace >= 0)
 		rc = js_set(body, str_eq(act->name, "stop") ? "gracePeriod" : "gracePeriodSeconds",
 			    js_new_int(grace));
@@ -68,10 +71,13 @@ static int lifecycle_run(const struct cmd *c, int argc, char **argv)
 		{.name = "--namespace", .letter = 'n', .value = &a.flags.ns},
 		{.name = "--dry-run", .is_flag = true, .flag = &a.dry_run},
 		/* of start, and of stop and restart */
-		{.name = act->subject[2] ? "--" : str_eq(c->name, "start") ? "--paused" : "--force",
+		{.name = act->subject[2]	    ? "--"
+			 : str_eq(c->name, "start") ? "--paused"
+						    : "--force",
 		 .is_flag = true,
 		 .flag = str_eq(c->name, "start") ? &a.paused : &a.force},
-		{.name = act->subject[2] || str_eq(c->name, "start") ? "--" : "--grace-period", .value = &a.grace},
+		{.name = act->subject[2] || str_eq(c->name, "start") ? "--" : "--grace-period",
+		 .value = &a.grace},
 		{0},
 	};
 	CLEANUP(client_freep) struct client *client = NULL;
@@ -94,16 +100,16 @@ static int lifecycle_run(const struct cmd *c, int argc, char **argv)
 	rc = client_open(&client, &a.flags, &err);
 	if (rc)
 		return cmd_fail(&err);
-	CLEANUP(mem_freep) char *path = mem_printf("/apis/subresources.kubevirt.io/v1/namespaces/%s/%s/%s/%s",
-						   client_ns(client), act->plural, name, act->name);
+	CLEANUP(mem_freep)
+	char *path = mem_printf("/apis/subresources.kubevirt.io/v1/namespaces/%s/%s/%s/%s",
+				client_ns(client), act->plural, name, act->name);
 
 	rc = path ? client_send(client, "PUT", path, NULL, body, NULL, &err)
 		  : err_set(&err, RC_NOMEM, "out of memory");
 	if (rc) {
 		fprintf(stderr, "Error %s%sing %s: %s\n", act->name,
-			str_eq(act->name, "stop") ? "p" : "", act->subject[2] ? "VirtualMachineInstance"
-									      : "VirtualMachine",
-			err.msg);
+			str_eq(act->name, "stop") ? "p" : "",
+			act->subject[2] ? "VirtualMachineInstance" : "VirtualMachine", err.msg);
 		return EXIT_FAIL;
 	}
 	printf("%s %s was scheduled to %s\n", act->subject, name, act->name);

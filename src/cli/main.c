@@ -8,21 +8,23 @@
 #include "json/json.h"
 
 static const struct cmd *const commands[] = {
-	&cmd_up,     &cmd_down,	   &cmd_doctor,	  &cmd_get,	&cmd_describe, &cmd_apply,
-	&cmd_create, &cmd_delete,  &cmd_wait,	  &cmd_start,	&cmd_stop,     &cmd_restart,
-	&cmd_pause,  &cmd_unpause, &cmd_migrate,  &cmd_console, &cmd_probe,    &cmd_completion,
-	&cmd_version, &cmd_box,
+	&cmd_up,      &cmd_down,    &cmd_doctor,     &cmd_get,	   &cmd_describe,
+	&cmd_apply,   &cmd_create,  &cmd_delete,     &cmd_wait,	   &cmd_start,
+	&cmd_stop,    &cmd_restart, &cmd_pause,	     &cmd_unpause, &cmd_migrate,
+	&cmd_console, &cmd_probe,   &cmd_completion, &cmd_version, &cmd_box,
 };
 
 static void print_usage(FILE *to)
 {
-	fprintf(to, "ferry runs virtual machines as declared objects and moves them while they run.\n\n"
-		    "Usage: ferry COMMAND [ARGUMENTS]\n\n");
+	fprintf(to,
+		"ferry runs virtual machines as declared objects and moves them while they run.\n\n"
+		"Usage: ferry COMMAND [ARGUMENTS]\n\n");
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
 		if (!commands[i]->hidden)
 			fprintf(to, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
-	fprintf(to, "\n'ferry COMMAND --help' tells more about each.\n"
-		    "The cluster is found by --kubeconfig, $KUBECONFIG, $FERRY_STATE or /var/lib/ferry.\n");
+	fprintf(to,
+		"\n'ferry COMMAND --help' tells more about each.\n"
+		"The cluster is found by --kubeconfig, $KUBECONFIG, $FERRY_STATE or /var/lib/ferry.\n");
 }
 
 size_t cmd_list(const struct cmd *const **out)
@@ -54,7 +56,7 @@ int main(int argc, char **argv)
 			best = str_distance(commands[i]->name, argv[1]);
 			near = commands[i]->name;
 		}
-	fprintf(stderr, "ferry: unknown command '%s'%s%s%s\n", argv[1], near ? ", did you mean '" : "",
-		near ? near : "", near ? "'?" : "");
+	fprintf(stderr, "ferry: unknown command '%s'%s%s%s\n", argv[1],
+		near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
 	return EXIT_USAGE;
 }

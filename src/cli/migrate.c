@@ -81,7 +81,8 @@ static void print_end(const struct move *m, const char *vm)
 	if (m->failed) {
 		const char *why = js_get_str(st, "failureReason");
 
-		fprintf(stderr, "VM %s did not move: %s\n", vm, why ? why : "the migration was deleted");
+		fprintf(stderr, "VM %s did not move: %s\n", vm,
+			why ? why : "the migration was deleted");
 		const struct json *nodes = js_get(f, "placement");
 
 		for (size_t i = 0; i < js_len(nodes); i++)
@@ -99,20 +100,22 @@ static void print_end(const struct move *m, const char *vm)
 }
 
 /* The seconds of user time that a look takes are bounded by the watch; Ctrl-C leaves the move going. */
-static enum rc follow(struct client *c, const char *name, const char *rv, const char *vm, usec_t timeout,
-		      struct err *err)
+static enum rc follow(struct client *c, const char *name, const char *rv, const char *vm,
+		      usec_t timeout, struct err *err)
 {
 	struct move m = {.tty = isatty(STDOUT_FILENO)};
-	CLEANUP(mem_freep) char *path =
-		mem_printf(VMIM_PATH "?watch=true&fieldSelector=metadata.name%%3D%s&resourceVersion=%s",
-			   client_ns(c), name, rv ? rv : "0");
+	CLEANUP(mem_freep)
+	char *path = mem_printf(VMIM_PATH
+				"?watch=true&fieldSelector=metadata.name%%3D%s&resourceVersion=%s",
+				client_ns(c), name, rv ? rv : "0");
 	enum rc rc = path ? client_watch(c, path, timeout, on_vmim, &m, err) : RC_NOMEM;
 
 	if (m.ended) {
 		print_end(&m, vm);
 		rc = m.failed ? err_set(err, RC_IO, "migration %s failed", name) : RC_OK;
 	} else if (!rc) {
-		rc = err_set(err, RC_CLOSED, "the watch of migration %s ended before the move", name);
+		rc = err_set(err, RC_CLOSED, "the watch of migration %s ended before the move",
+			     name);
 	}
 	js_unref(m.last);
 	return rc;
@@ -141,12 +144,12 @@ static enum rc parse_selector(const char *text, struct json *spec, struct err *e
 static enum rc create_move(struct client *c, const char *vm, const char *selector, const char *to,
 			   bool dry_run, struct json **out, struct err *err)
 {
-	CLEANUP(mem_freep) char *path =
-		mem_printf(VMIM_PATH "%s", client_ns(c), dry_run ? "?dryRun=All" : "");
-	CLEANUP(js_unrefp) struct json *body =
-		js_pack("{s:s,s:s,s:{s:s},s:{s:s}}", "apiVersion", "kubevirt.io/v1", "kind",
-			"VirtualMachineInstanceMigration", "metadata", "generateName", "kubevirt-migrate-vm-",
-			"spec", "vmiName", vm);
+	CLEANUP(mem_freep)
+	char *path = mem_printf(VMIM_PATH "%s", client_ns(c), dry_run ? "?dryRun=All" : "");
+	CLEANUP(js_unrefp)
+	struct json *body = js_pack("{s:s,s:s,s:{s:s},s:{s:s}}", "apiVersion", "kubevirt.io/v1",
+				    "kind", "VirtualMachineInstanceMigration", "metadata",
+				    "generateName", "kubevirt-migrate-vm-", "spec", "vmiName", vm);
 	enum rc rc = path && body ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
 
 	if (!rc && selector)
@@ -161,10 +164,12 @@ static enum rc create_move(struct client *c, const char *vm, const char *selecto
 
 static enum rc cancel_move(struct client *c, const char *vm, struct err *err)
 {
-	CLEANUP(mem_freep) char *path =
+	CLEANUP(mem_freep)
+	char *path =
 		mem_printf(VMIM_PATH "?labelSelector=kubevirt.io/vmi-name%%3D%s", client_ns(c), vm);
 	CLEANUP(js_unrefp) struct json *list = NULL;
-	enum rc rc = path ? client_get(c, path, &list, err) : err_set(err, RC_NOMEM, "out of memory");
+	enum rc rc =
+		path ? client_get(c, path, &list, err) : err_set(err, RC_NOMEM, "out of memory");
 	const struct json *items = js_get(list, "items");
 
 	for (size_t i = 0; i < js_len(items) && !rc; i++) {

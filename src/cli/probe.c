@@ -57,7 +57,8 @@ struct probe {
 	usec_t new_every, held_every, timeout, duration;
 	uint64_t udp_rate;
 	struct window w;
-	struct ev_src *new_timer, *held_timer, *udp_timer, *end_timer, *in_io, *held_io, *udp_io, *sig[2];
+	struct ev_src *new_timer, *held_timer, *udp_timer, *end_timer, *in_io, *held_io, *udp_io,
+		*sig[2];
 	struct attempt attempts[MAX_PENDING];
 	usec_t new_due, udp_due;
 	int held_fd;
@@ -85,7 +86,8 @@ static double ms(usec_t t)
 static void note_error(struct probe *p, const char *what, int error)
 {
 	if (!p->w.first_error[0])
-		(void)snprintf(p->w.first_error, sizeof(p->w.first_error), "%s: %s", what, strerror(error));
+		(void)snprintf(p->w.first_error, sizeof(p->w.first_error), "%s: %s", what,
+			       strerror(error));
 }
 
 static void window_reset(struct probe *p)
@@ -114,16 +116,18 @@ static void window_print(struct probe *p, const char *name)
 
 	if (p->new_every && now - w->new_last_ok > w->new_gap)
 		w->new_gap = now - w->new_last_ok;
-	CLEANUP(js_unrefp) struct json *j = js_pack(
+	CLEANUP(js_unrefp)
+	struct json *j = js_pack(
 		"{s:s, s:f, s:{s:I, s:I, s:f, s:f}, s:{s:I, s:f, s:b, s:s, s:I}, s:{s:I, s:I, s:I, s:I, s:f}, s:s}",
-		"window", name, "seconds", ms(now - w->start) / 1000, "new", "count", (int64_t)w->new_count,
-		"failed", (int64_t)w->new_failed, "slowestMs", ms(w->new_slowest), "longestGapMs", ms(w->new_gap),
-		"held", "rounds", (int64_t)w->held_rounds, "longestGapMs", ms(MAX(w->held_slowest, waiting)),
+		"window", name, "seconds", ms(now - w->start) / 1000, "new", "count",
+		(int64_t)w->new_count, "failed", (int64_t)w->new_failed, "slowestMs",
+		ms(w->new_slowest), "longestGapMs", ms(w->new_gap), "held", "rounds",
+		(int64_t)w->held_rounds, "longestGapMs", ms(MAX(w->held_slowest, waiting)),
 		"broken", p->held_broken, "error", p->held_error, "retransmits",
-		(int64_t)(retrans - p->held_retrans_base), "udp", "sent", (int64_t)w->udp_sent, "back",
-		(int64_t)w->udp_back, "duplicates", (int64_t)w->udp_dup, "lost",
-		(int64_t)(w->udp_sent > w->udp_back ? w->udp_sent - w->udp_back : 0), "longestGapMs",
-		ms(w->udp_gap), "firstError", w->first_error);
+		(int64_t)(retrans - p->held_retrans_base), "udp", "sent", (int64_t)w->udp_sent,
+		"back", (int64_t)w->udp_back, "duplicates", (int64_t)w->udp_dup, "lost",
+		(int64_t)(w->udp_sent > w->udp_back ? w->udp_sent - w->udp_back : 0),
+		"longestGapMs", ms(w->udp_gap), "firstError", w->first_error);
 	char *text = j ? js_to_text(j) : NULL;
 
 	printf("%s\n", text ? text : "{}");
@@ -256,7 +260,8 @@ static void held_send(void *arg)
 
 	if (p->held_broken)
 		return;
-	(void)snprintf(request, sizeof(request), "%08llu", (unsigned long long)(++p->held_n % 100000000));
+	(void)snprintf(request, sizeof(request), "%08llu",
+		       (unsigned long long)(++p->held_n % 100000000));
 	p->held_sent = loop_now(p->loop);
 	p->held_got = 0;
 	p->held_waiting = true;
@@ -349,7 +354,7 @@ static void on_udp_due(void *arg)
 	while (p->udp_due <= now) {
 		uint64_t n = ++p->udp_n;
 
-		p->udp_seen[(n % UDP_WINDOW) / 8] &= (uint8_t)~(1u << (n & 7));
+		p->udp_seen[(n % UDP_WINDOW) / 8] &= (uint8_t) ~(1u << (n & 7));
 		if (send(p->udp_fd, &n, sizeof(n), MSG_NOSIGNAL) != sizeof(n))
 			note_error(p, "send datagram", errno);
 		p->w.udp_sent++;
@@ -403,7 +408,8 @@ static enum rc parse_duration(const char *s, usec_t *out, struct err *err)
 	static const struct {
 		const char *suffix;
 		usec_t unit;
-	} units[] = {{"ms", USEC_PER_MSEC}, {"us", 1}, {"s", USEC_PER_SEC}, {"m", 60 * USEC_PER_SEC}};
+	} units[] = {
+		{"ms", USEC_PER_MSEC}, {"us", 1}, {"s", USEC_PER_SEC}, {"m", 60 * USEC_PER_SEC}};
 	char number[32];
 	uint64_t v;
 
@@ -434,7 +440,8 @@ static enum rc parse_target(const char *s, struct sockaddr_in *out, struct err *
 	struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *ai = NULL;
 	uint64_t port;
 
-	if (!colon || (size_t)(colon - s) >= sizeof(host) || str_to_u64(colon + 1, 65535, &port, NULL) || !port)
+	if (!colon || (size_t)(colon - s) >= sizeof(host) ||
+	    str_to_u64(colon + 1, 65535, &port, NULL) || !port)
 		return err_set(err, RC_INVALID, "'%s' is not ADDRESS:PORT", s);
 	memcpy(host, s, (size_t)(colon - s));
 	host[colon - s] = '\0';
@@ -505,11 +512,15 @@ static void probe_stop(struct probe *p)
 
 static int probe_run(const struct cmd *c, int argc, char **argv)
 {
-	const char *new_every = "20ms", *held_every = "2ms", *timeout = "1s", *duration = "0", *udp = "0";
+	const char *new_every = "20ms", *held_every = "2ms", *timeout = "1s", *duration = "0",
+		   *udp = "0";
 	const struct opt opts[] = {
-		{.name = "--new-every", .value = &new_every}, {.name = "--held-every", .value = &held_every},
-		{.name = "--timeout", .value = &timeout},     {.name = "--duration", .value = &duration},
-		{.name = "--udp-rate", .value = &udp},	      {0},
+		{.name = "--new-every", .value = &new_every},
+		{.name = "--held-every", .value = &held_every},
+		{.name = "--timeout", .value = &timeout},
+		{.name = "--duration", .value = &duration},
+		{.name = "--udp-rate", .value = &udp},
+		{0},
 	};
 	CLEANUP(mem_freep) struct probe *p = mem_alloc(sizeof(*p));
 	struct err err = {0};

@@ -47,8 +47,8 @@ enum rc resource_find(const char *word, const struct api_kind **out, struct err 
 			near = k->plural;
 		}
 	}
-	return err_set(err, RC_NOT_FOUND, "the server doesn't have a resource type \"%s\"%s%s%s", word,
-		       near ? " (did you mean \"" : "", near ? near : "", near ? "\"?)" : "");
+	return err_set(err, RC_NOT_FOUND, "the server doesn't have a resource type \"%s\"%s%s%s",
+		       word, near ? " (did you mean \"" : "", near ? near : "", near ? "\"?)" : "");
 }
 
 char *resource_path(const struct api_kind *k, const char *ns, const char *name)
@@ -90,7 +90,8 @@ enum rc resource_parse_args(struct resource_args *out, int n, char **argv, struc
 
 	*out = (struct resource_args){0};
 	if (n < 1)
-		return err_set(err, RC_INVALID, "a resource type is needed, such as 'vm' or 'vmi/NAME'");
+		return err_set(err, RC_INVALID,
+			       "a resource type is needed, such as 'vm' or 'vmi/NAME'");
 	for (int i = 0; i < n && !rc; i++) {
 		char *slash = strchr(argv[i], '/');
 		const char *name = slash ? slash + 1 : i ? argv[i] : NULL;
@@ -111,7 +112,8 @@ enum rc resource_parse_args(struct resource_args *out, int n, char **argv, struc
 			continue;
 		rc = check_name(name, err);
 		if (!rc && out->n_names == ARRAY_SIZE(out->names))
-			rc = err_set(err, RC_TOO_BIG, "more than %zu names", ARRAY_SIZE(out->names));
+			rc = err_set(err, RC_TOO_BIG, "more than %zu names",
+				     ARRAY_SIZE(out->names));
 		if (!rc)
 			out->names[out->n_names++] = name;
 	}
@@ -120,12 +122,14 @@ enum rc resource_parse_args(struct resource_args *out, int n, char **argv, struc
 
 /* Manifests */
 
-static enum rc add_object(struct json *to, const struct json *obj, const char *path, struct err *err)
+static enum rc add_object(struct json *to, const struct json *obj, const char *path,
+			  struct err *err)
 {
 	const char *kind = js_get_str(obj, "kind");
 
 	if (!js_is_object(obj) || !kind || !js_get_str(obj, "apiVersion"))
-		return err_set(err, RC_INVALID, "'%s': Object 'Kind' is missing or there is no apiVersion", path);
+		return err_set(err, RC_INVALID,
+			       "'%s': Object 'Kind' is missing or there is no apiVersion", path);
 	if (js_get(obj, "items") && str_has_suffix(kind, "List")) {
 		for (size_t i = 0; i < js_len(js_get(obj, "items")); i++) {
 			enum rc rc = add_object(to, js_item(js_get(obj, "items"), i), path, err);
@@ -135,7 +139,8 @@ static enum rc add_object(struct json *to, const struct json *obj, const char *p
 		}
 		return RC_OK;
 	}
-	if (!js_str(js_at(obj, "metadata", "name", NULL)) && !js_str(js_at(obj, "metadata", "generateName", NULL)))
+	if (!js_str(js_at(obj, "metadata", "name", NULL)) &&
+	    !js_str(js_at(obj, "metadata", "generateName", NULL)))
 		return err_set(err, RC_INVALID, "'%s': a %s has no metadata.name", path, kind);
 	return js_append(to, js_ref(obj)) ? err_set(err, RC_NOMEM, "out of memory") : RC_OK;
 }
@@ -150,7 +155,8 @@ static enum rc read_stdin(char **out, size_t *n, struct err *err)
 		sbuf_add(&b, chunk, (size_t)k);
 	if (k < 0)
 		return err_set_sys(err, errno, "cannot read standard input");
-	return sbuf_take(&b, out, n) ? err_set(err, RC_TOO_BIG, "standard input is too large") : RC_OK;
+	return sbuf_take(&b, out, n) ? err_set(err, RC_TOO_BIG, "standard input is too large")
+				     : RC_OK;
 }
 
 static enum rc load_file(struct json *to, const char *path, struct err *err)
@@ -197,7 +203,8 @@ enum rc resource_load(const char *path, struct json **out, struct err *err)
 			CLEANUP(mem_freep) char *file = mem_printf("%s/%s", path, names[i]->d_name);
 
 			if (!rc)
-				rc = file ? load_file(all, file, err) : err_set(err, RC_NOMEM, "out of memory");
+				rc = file ? load_file(all, file, err)
+					  : err_set(err, RC_NOMEM, "out of memory");
 			free(names[i]);
 		}
 		free(names);

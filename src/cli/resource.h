@@ -24,7 +24,8 @@ struct resource_args {
 	const char *names[64];
 	size_t n_names;
 };
-MUST_CHECK enum rc resource_parse_args(struct resource_args *out, int n, char **argv, struct err *err);
+MUST_CHECK enum rc resource_parse_args(struct resource_args *out, int n, char **argv,
+				       struct err *err);
 
 /* All objects of files (a list is taken apart, "-" is standard input, a folder gives its *.yaml, *.yml
  * and *.json).  A JSON array of objects with apiVersion, kind and metadata.name. */

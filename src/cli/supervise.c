@@ -133,7 +133,8 @@ int supervise(char *const argv[], usec_t grace)
 		due = now + delay;
 		pid = 0;
 		log_warn("'%s' ended (%s), starting it again in %llu ms", argv[0],
-			 how_it_ended(status, text, sizeof(text)), (unsigned long long)(delay / 1000));
+			 how_it_ended(status, text, sizeof(text)),
+			 (unsigned long long)(delay / 1000));
 	}
 }
 
@@ -182,7 +183,8 @@ pid_t pidfile_read(const char *path)
 	int pid = 0;
 	unsigned long long when = 0;
 
-	if (file_read(path, 64, &text, NULL, NULL) || sscanf(text, "%d %llu", &pid, &when) != 2 || pid <= 1)
+	if (file_read(path, 64, &text, NULL, NULL) || sscanf(text, "%d %llu", &pid, &when) != 2 ||
+	    pid <= 1)
 		return 0;
 	return start_time(pid) == when ? pid : 0;
 }

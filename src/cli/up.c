@@ -120,8 +120,7 @@ static enum rc make_dirs(const struct up *u, struct err *err)
 	enum rc rc = RC_OK;
 
 	for (size_t i = 0; i < ARRAY_SIZE(dirs) && !rc; i++) {
-		CLEANUP(mem_freep)
-		char *path = below(u, "%s", dirs[i]);
+		CLEANUP(mem_freep) char *path = below(u, "%s", dirs[i]);
 
 		rc = path ? file_mkdir_p(path, 0755, err) : err_set(err, RC_NOMEM, "out of memory");
 	}
@@ -131,8 +130,7 @@ static enum rc make_dirs(const struct up *u, struct err *err)
 /* One `up` or `down` at a time for a state folder. */
 static enum rc take_lock(const struct up *u, int *fd, struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *path = below(u, "lock");
+	CLEANUP(mem_freep) char *path = below(u, "lock");
 
 	*fd = open(path ? path : "", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (*fd < 0)
@@ -147,12 +145,9 @@ static enum rc take_lock(const struct up *u, int *fd, struct err *err)
 static enum rc start_box(const struct up *u, const char *name, const char *const *args,
 			 struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *self = mem_printf("%s/ferry", u->bin);
-	CLEANUP(mem_freep)
-	char *log = below(u, "logs/%s.log", name);
-	CLEANUP(mem_freep)
-	char *pidfile = below(u, "pids/%s", name);
+	CLEANUP(mem_freep) char *self = mem_printf("%s/ferry", u->bin);
+	CLEANUP(mem_freep) char *log = below(u, "logs/%s.log", name);
+	CLEANUP(mem_freep) char *pidfile = below(u, "pids/%s", name);
 	const char *argv[80] = {self, "_box", "--log", log};
 	size_t n = 4;
 
@@ -190,8 +185,7 @@ static enum rc run_wait(const char *const *argv, struct err *err)
 
 static enum rc make_underlay(struct err *err)
 {
-	CLEANUP(net_freep)
-	struct net *n = NULL;
+	CLEANUP(net_freep) struct net *n = NULL;
 	const struct net_link_set on = {.up = NET_ON};
 	struct net_mac mac;
 	struct in_addr a;
@@ -214,8 +208,7 @@ static enum rc make_underlay(struct err *err)
 static enum rc make_routes(struct err *err)
 {
 	static const char *const networks[] = {POD_CIDR, SERVICE_CIDR};
-	CLEANUP(net_freep)
-	struct net *n = NULL;
+	CLEANUP(net_freep) struct net *n = NULL;
 	struct net_route r = {.prefix = 16, .dev = BOX_BRIDGE};
 	enum rc rc = net_open(&n, -1, err);
 
@@ -231,10 +224,8 @@ static enum rc make_routes(struct err *err)
 
 static enum rc start_apiserver(const struct up *u, struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *prog = mem_printf("%s/ferry-apiserver", u->bin);
-	CLEANUP(mem_freep)
-	char *dir = below(u, "control");
+	CLEANUP(mem_freep) char *prog = mem_printf("%s/ferry-apiserver", u->bin);
+	CLEANUP(mem_freep) char *dir = below(u, "control");
 	const char *const args[] = {"--", prog, "--state", dir, "--listen", UNDERLAY ".1:6443",
 				    NULL};
 
@@ -243,10 +234,8 @@ static enum rc start_apiserver(const struct up *u, struct err *err)
 
 static enum rc start_controller(const struct up *u, struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *prog = mem_printf("%s/ferry-controller", u->bin);
-	CLEANUP(mem_freep)
-	char *pki = below(u, "control/pki");
+	CLEANUP(mem_freep) char *prog = mem_printf("%s/ferry-controller", u->bin);
+	CLEANUP(mem_freep) char *pki = below(u, "control/pki");
 	const char *const args[] = {"--",    prog, "--server", "https://" UNDERLAY ".1:6443",
 				    "--pki", pki,  NULL};
 
@@ -256,14 +245,10 @@ static enum rc start_controller(const struct up *u, struct err *err)
 static enum rc issue_node(const struct up *u, const char *name, const char *address,
 			  struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *prog = mem_printf("%s/ferry-apiserver", u->bin);
-	CLEANUP(mem_freep)
-	char *control = below(u, "control");
-	CLEANUP(mem_freep)
-	char *out = below(u, "nodes/%s/pki", name);
-	CLEANUP(mem_freep)
-	char *cn = mem_printf("system:node:%s", name);
+	CLEANUP(mem_freep) char *prog = mem_printf("%s/ferry-apiserver", u->bin);
+	CLEANUP(mem_freep) char *control = below(u, "control");
+	CLEANUP(mem_freep) char *out = below(u, "nodes/%s/pki", name);
+	CLEANUP(mem_freep) char *cn = mem_printf("system:node:%s", name);
 	const char *const argv[] = {prog,    "issue", "--state",      control, "--cn",
 				    cn,	     "--org", "system:nodes", "--san", address,
 				    "--san", name,    "--out",	      out,     NULL};
@@ -283,16 +268,11 @@ static enum rc start_node(const struct up *u, unsigned i, struct err *err)
 
 	if (rc)
 		return rc;
-	CLEANUP(mem_freep)
-	char *prog = mem_printf("%s/ferry-node", u->bin);
-	CLEANUP(mem_freep)
-	char *state = below(u, "nodes/%s", name);
-	CLEANUP(mem_freep)
-	char *shared = below(u, "shared");
-	CLEANUP(mem_freep)
-	char *inside = below(u, "pids/%s.inside", name);
-	CLEANUP(mem_freep)
-	char *extra = mem_strdup(u->node_args ? u->node_args : "");
+	CLEANUP(mem_freep) char *prog = mem_printf("%s/ferry-node", u->bin);
+	CLEANUP(mem_freep) char *state = below(u, "nodes/%s", name);
+	CLEANUP(mem_freep) char *shared = below(u, "shared");
+	CLEANUP(mem_freep) char *inside = below(u, "pids/%s.inside", name);
+	CLEANUP(mem_freep) char *extra = mem_strdup(u->node_args ? u->node_args : "");
 	const char *args[64] = {
 		"--name",    name,
 		"--state",   state,
@@ -329,8 +309,7 @@ static enum rc start_node(const struct up *u, unsigned i, struct err *err)
 
 static bool process_alive(const struct up *u, const char *name)
 {
-	CLEANUP(mem_freep)
-	char *pidfile = below(u, "pids/%s", name);
+	CLEANUP(mem_freep) char *pidfile = below(u, "pids/%s", name);
 
 	return pidfile && pidfile_read(pidfile) > 0;
 }
@@ -346,15 +325,12 @@ static void nap_ms(unsigned ms)
  * there is no event to wait for before the socket listens. */
 static enum rc wait_apiserver(const struct up *u, struct client **out, struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *config = below(u, "control/pki/admin.kubeconfig");
+	CLEANUP(mem_freep) char *config = below(u, "control/pki/admin.kubeconfig");
 	const struct client_flags flags = {.kubeconfig = config};
 
 	while (monotonic() - u->t0 < READY_TIMEOUT) {
-		CLEANUP(client_freep)
-		struct client *c = NULL;
-		CLEANUP(answer_fini)
-		struct answer a = {0};
+		CLEANUP(client_freep) struct client *c = NULL;
+		CLEANUP(answer_fini) struct answer a = {0};
 
 		if (!process_alive(u, "apiserver"))
 			return err_set(err, RC_CLOSED,
@@ -410,8 +386,7 @@ static bool on_node(const char *type, const struct json *node, void *arg)
 /* The last error in the log of the first node that did not come; "" when it said nothing. */
 static void last_error(const struct up *u, const struct ready *r, char *out, size_t size)
 {
-	CLEANUP(mem_freep)
-	char *text = NULL;
+	CLEANUP(mem_freep) char *text = NULL;
 	char name[32];
 	bool is_there = true;
 
@@ -422,8 +397,7 @@ static void last_error(const struct up *u, const struct ready *r, char *out, siz
 		for (uint64_t k = 0; k < r->n; k++)
 			is_there = is_there || str_eq(r->seen[k], name);
 	}
-	CLEANUP(mem_freep)
-	char *log = below(u, "logs/%s.log", name);
+	CLEANUP(mem_freep) char *log = below(u, "logs/%s.log", name);
 
 	if (is_there || !log || file_read(log, LIMIT_FILE_BYTES, &text, NULL, NULL))
 		return;
@@ -453,8 +427,7 @@ static enum rc wait_nodes(const struct up *u, struct client *c, struct err *err)
 static enum rc check_port(struct err *err)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(API_PORT)};
-	CLEANUP(fd_closep)
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	CLEANUP(fd_closep) int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	int on = 1;
 	enum rc rc = net_ip4_parse(UNDERLAY ".1", &a.sin_addr, err);
 
@@ -518,10 +491,8 @@ static enum rc check_qemu(const struct up *u, struct err *err)
 
 static enum rc cluster_up(struct up *u, struct err *err)
 {
-	CLEANUP(client_freep)
-	struct client *c = NULL;
-	CLEANUP(fd_closep)
-	int lock = -1;
+	CLEANUP(client_freep) struct client *c = NULL;
+	CLEANUP(fd_closep) int lock = -1;
 	enum rc rc = make_dirs(u, err);
 
 	if (!rc)
@@ -560,8 +531,7 @@ static enum rc cluster_up(struct up *u, struct err *err)
 
 static void stop_named(const struct up *u, const char *name, usec_t grace)
 {
-	CLEANUP(mem_freep)
-	char *pidfile = below(u, "pids/%s", name);
+	CLEANUP(mem_freep) char *pidfile = below(u, "pids/%s", name);
 
 	if (pidfile && !pidfile_stop(pidfile, grace))
 		fprintf(stderr, "warning: the supervisor of %s does not end\n", name);
@@ -570,10 +540,8 @@ static void stop_named(const struct up *u, const char *name, usec_t grace)
 static void stop_nodes(const struct up *u)
 {
 	for (unsigned i = 1; i <= MAX_NODES; i++) {
-		CLEANUP(mem_freep)
-		char *outside = below(u, "pids/node-%u", i);
-		CLEANUP(mem_freep)
-		char *inside = below(u, "pids/node-%u.inside", i);
+		CLEANUP(mem_freep) char *outside = below(u, "pids/node-%u", i);
+		CLEANUP(mem_freep) char *inside = below(u, "pids/node-%u.inside", i);
 
 		if (outside && !pidfile_stop(outside, 8 * USEC_PER_SEC))
 			fprintf(stderr, "warning: node-%u does not end\n", i);
@@ -585,8 +553,7 @@ static void stop_nodes(const struct up *u)
 
 static void remove_links(void)
 {
-	CLEANUP(net_freep)
-	struct net *n = NULL;
+	CLEANUP(net_freep) struct net *n = NULL;
 	struct err err;
 
 	if (net_open(&n, -1, &err))
@@ -619,13 +586,10 @@ static bool on_vmi(const char *type, const struct json *vmi, void *arg)
  * running runs again after the next `up`. */
 static enum rc stop_guests(const struct up *u, usec_t timeout, struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *config = below(u, "control/pki/admin.kubeconfig");
+	CLEANUP(mem_freep) char *config = below(u, "control/pki/admin.kubeconfig");
 	const struct client_flags flags = {.kubeconfig = config};
-	CLEANUP(client_freep)
-	struct client *c = NULL;
-	CLEANUP(js_unrefp)
-	struct json *list = NULL;
+	CLEANUP(client_freep) struct client *c = NULL;
+	CLEANUP(js_unrefp) struct json *list = NULL;
 	struct gone g = {0};
 	enum rc rc = client_open(&c, &flags, err);
 
@@ -689,8 +653,7 @@ static int down_run(const struct cmd *c, int argc, char **argv)
 		{.name = "--purge", .is_flag = true, .flag = &purge},
 		{0},
 	};
-	CLEANUP(fd_closep)
-	int lock = -1;
+	CLEANUP(fd_closep) int lock = -1;
 	struct err err = {0};
 	uint64_t seconds = 0;
 	int n;

@@ -113,7 +113,8 @@ static enum rc parse_listen(struct server *s, const char *text, struct err *err)
 	uint64_t port = 0;
 
 	if (!colon || str_to_u64(colon + 1, 65535, &port, NULL))
-		return err_set(err, RC_INVALID, "--listen '%s' is not of the form ADDRESS:PORT", text);
+		return err_set(err, RC_INVALID, "--listen '%s' is not of the form ADDRESS:PORT",
+			       text);
 	size_t n = (size_t)(colon - text);
 
 	if (n >= 2 && text[0] == '[' && colon[-1] == ']') {
@@ -141,18 +142,20 @@ static enum rc prepare_identity(struct server *s, struct err *err)
 
 	if (!list)
 		return err_set(err, RC_NOMEM, "out of memory");
-	for (char *w = strtok_r(list, ", ", &save); w && n < MAX_WORDS - 1; w = strtok_r(NULL, ", ", &save))
+	for (char *w = strtok_r(list, ", ", &save); w && n < MAX_WORDS - 1;
+	     w = strtok_r(NULL, ", ", &save))
 		names[n++] = w;
 	const char *first = n ? names[0] : is_wildcard(s->host) ? "127.0.0.1" : s->host;
-	CLEANUP(mem_freep) char *url = strchr(first, ':') ? mem_printf("https://[%s]:%u", first, s->port)
-							 : mem_printf("https://%s:%u", first, s->port);
+	CLEANUP(mem_freep)
+	char *url = strchr(first, ':') ? mem_printf("https://[%s]:%u", first, s->port)
+				       : mem_printf("https://%s:%u", first, s->port);
 
 	if (!is_wildcard(s->host))
 		names[n++] = s->host;
 	if (!url)
 		return err_set(err, RC_NOMEM, "out of memory");
-	const struct identity_config ic = {.dir = s->pki, .server = url, .names = names, .n_names = n,
-					   .now = realtime()};
+	const struct identity_config ic = {
+		.dir = s->pki, .server = url, .names = names, .n_names = n, .now = realtime()};
 
 	return identity_prepare(&ic, err);
 }
@@ -162,7 +165,10 @@ static enum rc listen_https(struct server *s, struct err *err)
 	CLEANUP(mem_freep) char *cert = mem_printf("%s/server.crt", s->pki);
 	CLEANUP(mem_freep) char *key = mem_printf("%s/server.key", s->pki);
 	CLEANUP(mem_freep) char *ca = mem_printf("%s/ca.crt", s->pki);
-	const struct front_config fc = {.address = s->host, .port = s->port, .cert_file = cert, .key_file = key,
+	const struct front_config fc = {.address = s->host,
+					.port = s->port,
+					.cert_file = cert,
+					.key_file = key,
 					.ca_file = ca};
 
 	if (!cert || !key || !ca)
@@ -271,7 +277,8 @@ static enum rc start(struct server *s, struct err *err)
 	if (!rc)
 		rc = set_hooks(s, err);
 	if (!rc) {
-		const struct apisrv_config config = {.store = s->store, .service_cidr = opt_service_cidr,
+		const struct apisrv_config config = {.store = s->store,
+						     .service_cidr = opt_service_cidr,
 						     .node_port_range = opt_node_ports,
 						     .hooks = &s->hooks};
 
@@ -296,19 +303,22 @@ int main(int argc, char **argv)
 	static const struct daemon_option options[] = {
 		{"state", "DIR", "folder of the store and of the certificates", .text = &opt_state,
 		 .is_required = true},
-		{"listen", "ADDRESS:PORT", "where to serve HTTPS (default 127.0.0.1:6443)", .text = &opt_listen},
+		{"listen", "ADDRESS:PORT", "where to serve HTTPS (default 127.0.0.1:6443)",
+		 .text = &opt_listen},
 		{"advertise", "NAME[,NAME…]",
 		 "further names and addresses of the server in its certificate; the first one goes into the "
 		 "kubeconfig",
 		 .text = &opt_advertise},
 		{"service-cidr", "CIDR", "addresses of Services (default 10.96.0.0/16)",
 		 .text = &opt_service_cidr},
-		{"node-ports", "FROM-TO", "ports for Services of type NodePort (default 30000-32767)",
+		{"node-ports", "FROM-TO",
+		 "ports for Services of type NodePort (default 30000-32767)",
 		 .text = &opt_node_ports},
 		{NULL},
 	};
 	static const struct daemon_def def = {
-		"ferry-apiserver", "serves the Kubernetes and KubeVirt API from a SQLite store", options,
+		"ferry-apiserver", "serves the Kubernetes and KubeVirt API from a SQLite store",
+		options,
 		.more = "ferry-apiserver issue --help tells how to make certificates for nodes.\n"};
 	struct server s = {0};
 	struct err err = {0};

@@ -59,12 +59,9 @@ static void choose(struct controller *c)
 
 static enum rc connect_api(struct controller *c, struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *ca = mem_printf("%s/ca.crt", opt_pki);
-	CLEANUP(mem_freep)
-	char *cert = mem_printf("%s/tls.crt", opt_pki);
-	CLEANUP(mem_freep)
-	char *key = mem_printf("%s/tls.key", opt_pki);
+	CLEANUP(mem_freep) char *ca = mem_printf("%s/ca.crt", opt_pki);
+	CLEANUP(mem_freep) char *cert = mem_printf("%s/tls.crt", opt_pki);
+	CLEANUP(mem_freep) char *key = mem_printf("%s/tls.key", opt_pki);
 	const struct kube_config config = {
 		.server = opt_server, .ca_file = ca, .cert_file = cert, .key_file = key};
 

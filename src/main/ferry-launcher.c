@@ -52,14 +52,10 @@ static int probe(void)
 
 static int run(const struct launcher_config *config)
 {
-	CLEANUP(loop_freep)
-	struct loop *loop = NULL;
-	CLEANUP(launcher_freep)
-	struct launcher *l = NULL;
-	CLEANUP(ev_src_freep)
-	struct ev_src *term = NULL;
-	CLEANUP(ev_src_freep)
-	struct ev_src *intr = NULL;
+	CLEANUP(loop_freep) struct loop *loop = NULL;
+	CLEANUP(launcher_freep) struct launcher *l = NULL;
+	CLEANUP(ev_src_freep) struct ev_src *term = NULL;
+	CLEANUP(ev_src_freep) struct ev_src *intr = NULL;
 	struct err err = {0};
 	int code = 1;
 	enum rc rc = loop_new(&loop, LOOP_REAL, &err);

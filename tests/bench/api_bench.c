@@ -65,8 +65,9 @@ static char *object(struct bench *b, unsigned i)
 
 	memset(pad, 'x', sizeof(pad) - 1);
 	pad[sizeof(pad) - 1] = '\0';
-	return mem_printf("{\"metadata\":{\"name\":\"b-%s-%u\",\"labels\":{\"bench\":\"%s\"}},\"data\":{\"a\":\"%s\"}}",
-			  b->run, i, b->run, pad);
+	return mem_printf(
+		"{\"metadata\":{\"name\":\"b-%s-%u\",\"labels\":{\"bench\":\"%s\"}},\"data\":{\"a\":\"%s\"}}",
+		b->run, i, b->run, pad);
 }
 
 static void add_sample(struct bench *b, usec_t since)
@@ -99,8 +100,13 @@ static void send_create(struct worker *w, http_done_fn done)
 
 	if (!body)
 		die("out of memory", NULL);
-	const struct http_call call = {.method = "POST", .url = url, .content_type = "application/json",
-				       .body = body, .n_body = strlen(body), .done = done, .arg = w};
+	const struct http_call call = {.method = "POST",
+				       .url = url,
+				       .content_type = "application/json",
+				       .body = body,
+				       .n_body = strlen(body),
+				       .done = done,
+				       .arg = w};
 
 	w->slot = http_slot_free(w->slot);
 	w->sent = loop_now(b->loop);
@@ -210,22 +216,27 @@ static void on_frames(const void *bytes, size_t n, void *arg)
 static void on_watch_end(const struct http_result *r, void *arg)
 {
 	(void)arg;
-	fprintf(stderr, "api_bench: a watch ended: %d %s\n", r->status, r->err ? r->err->msg : r->body);
+	fprintf(stderr, "api_bench: a watch ended: %d %s\n", r->status,
+		r->err ? r->err->msg : r->body);
 	exit(1);
 }
 
 static void bench_watch(struct bench *b)
 {
-	CLEANUP(mem_freep) char *more = mem_printf("?watch=1&allowWatchBookmarks=true&sendInitialEvents=true"
-						   "&resourceVersionMatch=NotOlderThan&labelSelector=bench%%3D%s",
-						   b->run);
+	CLEANUP(mem_freep)
+	char *more = mem_printf("?watch=1&allowWatchBookmarks=true&sendInitialEvents=true"
+				"&resourceVersionMatch=NotOlderThan&labelSelector=bench%%3D%s",
+				b->run);
 	CLEANUP(mem_freep) char *url = more ? target(b, more) : NULL;
 	struct err err = {0};
 
 	make_client(&workers[MAX_CLIENTS - 1], b);
 	for (unsigned i = 0; i < b->clients; i++) {
-		const struct http_call call = {.url = url, .timeout = USEC_INFINITY, .on_data = on_frames,
-					       .done = on_watch_end, .arg = &workers[i]};
+		const struct http_call call = {.url = url,
+					       .timeout = USEC_INFINITY,
+					       .on_data = on_frames,
+					       .done = on_watch_end,
+					       .arg = &workers[i]};
 
 		make_client(&workers[i], b);
 		if (http_call(workers[i].client, &workers[i].slot, &call, &err))
@@ -244,8 +255,8 @@ int main(int argc, char **argv)
 
 	js_use_mem();
 	if (argc != 8 || strcmp(argv[1], "--server") || strcmp(argv[3], "--pki") ||
-	    str_to_u64(argv[6], 10000000, &n, NULL) || str_to_u64(argv[7], MAX_CLIENTS - 1, &clients, NULL) ||
-	    !n || !clients) {
+	    str_to_u64(argv[6], 10000000, &n, NULL) ||
+	    str_to_u64(argv[7], MAX_CLIENTS - 1, &clients, NULL) || !n || !clients) {
 		fprintf(stderr, "usage: api_bench --server URL --pki DIR create|watch N CLIENTS\n");
 		return 2;
 	}
@@ -259,7 +270,8 @@ int main(int argc, char **argv)
 	b.ms = mem_calloc(strcmp(argv[5], "watch") ? n : n * clients, sizeof(double));
 	if (!b.ms || loop_new(&b.loop, LOOP_REAL, &err))
 		die("out of memory", &err);
-	snprintf(b.run, sizeof(b.run), "%llx", (unsigned long long)loop_realtime(b.loop) & 0xffffffffffULL);
+	snprintf(b.run, sizeof(b.run), "%llx",
+		 (unsigned long long)loop_realtime(b.loop) & 0xffffffffffULL);
 	if (strcmp(argv[5], "watch") == 0)
 		bench_watch(&b);
 	else

@@ -35,8 +35,11 @@ static void make_certificates(usec_t now)
 {
 	static const char *const sans[] = {"127.0.0.1"};
 	CLEANUP(pki_pair_fini) struct pki_pair root = {0}, p = {0}, u = {0};
-	struct pki_request req = {.cn = "bench", .sans = sans, .n_sans = 1,
-				  .use = PKI_SERVER | PKI_CLIENT, .validity = 3600 * USEC_PER_SEC};
+	struct pki_request req = {.cn = "bench",
+				  .sans = sans,
+				  .n_sans = 1,
+				  .use = PKI_SERVER | PKI_CLIENT,
+				  .validity = 3600 * USEC_PER_SEC};
 	struct err err = {0};
 
 	if (!mkdtemp(dir) || pki_ca_new(&root, "bench", now, 3600 * USEC_PER_SEC, &err) ||
@@ -83,8 +86,11 @@ static pid_t start_server(void)
 		exit(1);
 	pid = fork();
 	if (pid == 0) {
-		struct http_server_config config = {.address = "127.0.0.1", .cert_file = crt,
-						    .key_file = key, .ca_file = ca, .handler = serve};
+		struct http_server_config config = {.address = "127.0.0.1",
+						    .cert_file = crt,
+						    .key_file = key,
+						    .ca_file = ca,
+						    .handler = serve};
 		struct http_server *s = NULL;
 		struct loop *l = NULL;
 		struct err err = {0};
@@ -210,8 +216,8 @@ static void bench_watches(struct http_client *c)
 {
 	static struct http_slot *slots[WATCHERS];
 	char url[64];
-	struct http_call call = {.url = url, .timeout = USEC_INFINITY, .on_data = on_event,
-				 .done = on_watch_end};
+	struct http_call call = {
+		.url = url, .timeout = USEC_INFINITY, .on_data = on_event, .done = on_watch_end};
 	struct err err = {0};
 
 	snprintf(url, sizeof(url), "https://127.0.0.1:%u/watch", port);
@@ -247,7 +253,8 @@ static void bench_watches(struct http_client *c)
 int main(int argc, char **argv)
 {
 	double seconds = argc > 1 ? strtod(argv[1], NULL) : 2;
-	struct http_client_config config = {.ca_file = ca, .cert_file = user_crt, .key_file = user_key};
+	struct http_client_config config = {
+		.ca_file = ca, .cert_file = user_crt, .key_file = user_key};
 	struct http_client *c = NULL;
 	struct err err = {0};
 	pid_t pid;

@@ -119,8 +119,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	CLEANUP(mem_freep) char *text = mem_strndup((const char *)data + 1, size - 1);
 	CLEANUP(js_unrefp) struct json *doc = NULL, *patch = NULL;
 	size_t n = strlen(text);
-	CLEANUP(mem_freep) char *second =
-		n + 2 < size ? mem_strndup((const char *)data + n + 2, size - n - 2) : mem_strdup("");
+	CLEANUP(mem_freep)
+	char *second = n + 2 < size ? mem_strndup((const char *)data + n + 2, size - n - 2)
+				    : mem_strdup("");
 
 	try_texts(second);
 	if (js_parse(text, n, &doc, NULL))

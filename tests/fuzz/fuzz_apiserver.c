@@ -68,8 +68,10 @@ static void on_end(void *arg)
 	r->done = true;
 }
 
-static const struct apisrv_sink sink = {
-	.answer = on_answer, .stream_begin = on_begin, .stream_write = on_write, .stream_end = on_end};
+static const struct apisrv_sink sink = {.answer = on_answer,
+					.stream_begin = on_begin,
+					.stream_write = on_write,
+					.stream_end = on_end};
 
 static void settle(struct server *s)
 {
@@ -100,7 +102,8 @@ static void request(struct server *s, struct reply *r, char *block)
 {
 	static const char *const masters[] = {"system:masters"}, *const nodes[] = {"system:nodes"};
 	static const struct apisrv_user admin = {.name = "admin", .n_groups = 1, .groups = masters};
-	static const struct apisrv_user node = {.name = "system:node:n1", .n_groups = 1, .groups = nodes};
+	static const struct apisrv_user node = {
+		.name = "system:node:n1", .n_groups = 1, .groups = nodes};
 	char *head = cut(&block, "\n"), *type = cut(&block, "\n"), *accept = cut(&block, "\n");
 	char *target = head ? strchr(head, ' ') : NULL;
 
@@ -151,7 +154,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct reply replies[MAX_REQUESTS] = {0};
 	struct server s = {0};
 	char *text = mem_alloc(size + 1), *rest = text;
-	const struct apisrv_hooks hooks = {.n_admission = n_virt_admission, .admission = virt_admission};
+	const struct apisrv_hooks hooks = {.n_admission = n_virt_admission,
+					   .admission = virt_admission};
 
 	must(text != NULL);
 	memcpy(text, data, size);

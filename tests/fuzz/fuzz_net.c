@@ -8,8 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	CLEANUP(mem_freep)
-	char *text = mem_strndup((const char *)data, size);
+	CLEANUP(mem_freep) char *text = mem_strndup((const char *)data, size);
 	struct net_mac mac;
 	struct in_addr a;
 	unsigned prefix = 0;
@@ -17,8 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!text)
 		return 0;
 	for (enum vmnet_flow_set s = 0; s < VMNET_FLOW_SET__MAX; s++) {
-		CLEANUP(mem_freep)
-		struct net_nft_elem *e = NULL;
+		CLEANUP(mem_freep) struct net_nft_elem *e = NULL;
 		size_t n = 0;
 
 		if (vmnet_flows_parse(text, s, &e, &n, NULL))

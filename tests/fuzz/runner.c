@@ -96,9 +96,13 @@ static size_t insert(uint8_t *p, size_t n, size_t at, const void *what, size_t l
 static size_t change(uint8_t *p, size_t n)
 {
 	static const char *const words[] = {
-		"null", "true", "{}", "[]", "\"\"", "-1", "0", "9223372036854775808", "1e999", "\\u0000",
-		"\xff", "{\"a\":", "[[[[", "}}", "$patch", "/-", "~1", "4294967296", "\n", ",", "=",
-		"\r\n", ":", "%", "..", "--", "\t",
+		"null",	 "true",       "{}",	 "[]",
+		"\"\"",	 "-1",	       "0",	 "9223372036854775808",
+		"1e999", "\\u0000",    "\xff",	 "{\"a\":",
+		"[[[[",	 "}}",	       "$patch", "/-",
+		"~1",	 "4294967296", "\n",	 ",",
+		"=",	 "\r\n",       ":",	 "%",
+		"..",	 "--",	       "\t",
 	};
 	const struct input *other = &files[below(n_files)];
 	size_t at = below(n + 1), len;

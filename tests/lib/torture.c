@@ -25,7 +25,8 @@ void torture(enum rc (*body)(void))
 				 (ssize_t)(mem_live_blocks() - before));
 		if (!fired) {
 			if (rc != RC_OK)
-				fail_msg("no allocation failed, yet the body returned %s", rc_name(rc));
+				fail_msg("no allocation failed, yet the body returned %s",
+					 rc_name(rc));
 			return; /* fewer than nth allocations: all were tried */
 		}
 		if (rc != RC_NOMEM)

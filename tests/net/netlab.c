@@ -681,8 +681,7 @@ static void *stream_run(void *arg)
 static enum rc load_start(struct load *l, const char *name, const char *ns, void *(*fn)(void *),
 			  const char *addr, int port, struct err *err)
 {
-	CLEANUP(net_ns_leave)
-	int old = -1;
+	CLEANUP(net_ns_leave) int old = -1;
 	int ns_fd = open(ns, O_RDONLY | O_CLOEXEC), bytes = 4 << 20;
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
 	struct timeval tv = {.tv_usec = 100000};

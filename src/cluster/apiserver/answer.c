@@ -67,8 +67,8 @@ bool parse_accept(struct apisrv_call *c, const char *accept)
 		if (accept_one(c, str_split(&rest, ',')))
 			return true;
 	/* Protobuf is a choice, never a need: JSON is what every client of it reads too. */
-	if (strstr(accept, "application/vnd.kubernetes.protobuf") || strstr(accept, "application/cbor") ||
-	    c->res == NULL)
+	if (strstr(accept, "application/vnd.kubernetes.protobuf") ||
+	    strstr(accept, "application/cbor") || c->res == NULL)
 		return true;
 	call_fail(c, 406, "NotAcceptable", NULL,
 		  "only the following media types are accepted: application/json");
@@ -111,23 +111,27 @@ static void answer_full(struct apisrv_call *c, struct apisrv_answer *a)
 		c->sink->answer(c->arg, a);
 }
 
-void call_answer(struct apisrv_call *c, int status, const char *content_type, const char *body, size_t n)
+void call_answer(struct apisrv_call *c, int status, const char *content_type, const char *body,
+		 size_t n)
 {
-	struct apisrv_answer a = {.status = status, .content_type = content_type, .body = body, .n = n};
+	struct apisrv_answer a = {
+		.status = status, .content_type = content_type, .body = body, .n = n};
 
 	answer_full(c, &a);
 }
 
-void call_answer_take(struct apisrv_call *c, int status, const char *content_type, char *body, size_t n)
+void call_answer_take(struct apisrv_call *c, int status, const char *content_type, char *body,
+		      size_t n)
 {
 	CLEANUP(mem_freep) char *own = body;
-	struct apisrv_answer a = {.status = status, .content_type = content_type, .body = own, .owned = &own,
-				  .n = n};
+	struct apisrv_answer a = {
+		.status = status, .content_type = content_type, .body = own, .owned = &own, .n = n};
 
 	answer_full(c, &a);
 }
 
-static void answer_json_with(struct apisrv_call *c, struct apisrv_answer *a, const struct json *body)
+static void answer_json_with(struct apisrv_call *c, struct apisrv_answer *a,
+			     const struct json *body)
 {
 	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(LIMIT_RESPONSE_BYTES);
 
@@ -136,9 +140,10 @@ static void answer_json_with(struct apisrv_call *c, struct apisrv_answer *a, con
 	else
 		js_print(body, &b, false);
 	if (sbuf_rc(&b)) {
-		static const char text[] = "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},"
-					   "\"status\":\"Failure\",\"message\":\"out of memory\","
-					   "\"reason\":\"InternalError\",\"code\":500}";
+		static const char text[] =
+			"{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},"
+			"\"status\":\"Failure\",\"message\":\"out of memory\","
+			"\"reason\":\"InternalError\",\"code\":500}";
 
 		a->status = 500;
 		a->body = text;
@@ -195,9 +200,9 @@ void call_answer_success(struct apisrv_call *c, int status, const struct json *o
 	const char *group = c->res && *c->res->kind->group ? c->res->kind->group : NULL;
 
 	call_answer_json(c, status,
-			 js_pack("{s:s, s:s, s:{}, s:s, s:{s:s*, s:s*, s:s*, s:s*}}", "kind", "Status",
-				 "apiVersion", "v1", "metadata", "status", "Success", "details", "name",
-				 json_name(obj), "group", group, "kind",
+			 js_pack("{s:s, s:s, s:{}, s:s, s:{s:s*, s:s*, s:s*, s:s*}}", "kind",
+				 "Status", "apiVersion", "v1", "metadata", "status", "Success",
+				 "details", "name", json_name(obj), "group", group, "kind",
 				 c->res ? c->res->kind->plural : NULL, "uid", uid));
 }
 
@@ -205,9 +210,9 @@ void call_answer_success(struct apisrv_call *c, int status, const struct json *o
 
 struct json *status_new(int code, const char *reason, const char *message, struct json *details)
 {
-	return js_pack("{s:s, s:s, s:{}, s:s, s:s, s:s*, s:o*, s:i}", "kind", "Status", "apiVersion", "v1",
-		       "metadata", "status", "Failure", "message", message, "reason",
-		       *reason ? reason : NULL, "details", details, "code", code);
+	return js_pack("{s:s, s:s, s:{}, s:s, s:s, s:s*, s:o*, s:i}", "kind", "Status",
+		       "apiVersion", "v1", "metadata", "status", "Failure", "message", message,
+		       "reason", *reason ? reason : NULL, "details", details, "code", code);
 }
 
 void call_fail(struct apisrv_call *c, int code, const char *reason, struct json *details,
@@ -260,23 +265,24 @@ struct json *status_details(const struct resource *res, const char *name, bool b
 {
 	const char *group = *res->kind->group ? res->kind->group : NULL;
 
-	return js_pack("{s:s*, s:s*, s:s}", "name", str_is_empty(name) ? NULL : name, "group", group, "kind",
-		       by_kind ? res->kind->kind : res->kind->plural);
+	return js_pack("{s:s*, s:s*, s:s}", "name", str_is_empty(name) ? NULL : name, "group",
+		       group, "kind", by_kind ? res->kind->kind : res->kind->plural);
 }
 
 void call_not_found(struct apisrv_call *c, const struct resource *res, const char *name)
 {
-	call_fail(c, 404, "NotFound", status_details(res, name, false), "%s \"%s\" not found", res->table,
-		  name);
+	call_fail(c, 404, "NotFound", status_details(res, name, false), "%s \"%s\" not found",
+		  res->table, name);
 }
 
 void call_exists(struct apisrv_call *c, const struct resource *res, const char *name)
 {
-	call_fail(c, 409, "AlreadyExists", status_details(res, name, false), "%s \"%s\" already exists",
-		  res->table, name);
+	call_fail(c, 409, "AlreadyExists", status_details(res, name, false),
+		  "%s \"%s\" already exists", res->table, name);
 }
 
-void call_conflict(struct apisrv_call *c, const struct resource *res, const char *name, const char *why)
+void call_conflict(struct apisrv_call *c, const struct resource *res, const char *name,
+		   const char *why)
 {
 	call_fail(c, 409, "Conflict", status_details(res, name, false),
 		  "Operation cannot be fulfilled on %s \"%s\": %s", res->table, name, why);
@@ -294,7 +300,8 @@ void call_forbidden(struct apisrv_call *c, const struct resource *res, const cha
 	if (str_is_empty(name))
 		call_fail(c, 403, "Forbidden", details, "%s is forbidden: %s", res->table, why);
 	else
-		call_fail(c, 403, "Forbidden", details, "%s \"%s\" is forbidden: %s", res->table, name, why);
+		call_fail(c, 403, "Forbidden", details, "%s \"%s\" is forbidden: %s", res->table,
+			  name, why);
 }
 
 /* KubeVirt joins the causes' messages, at most ten of them. */
@@ -318,8 +325,8 @@ void call_invalid(struct apisrv_call *c, const struct resource *res, const char 
 	if (denied_by) {
 		denied_message(fe, denied_by, &b);
 	} else {
-		sbuf_addf(&b, "%s%s%s \"%s\" is invalid: ", res->kind->kind, *res->kind->group ? "." : "",
-			  res->kind->group, name);
+		sbuf_addf(&b, "%s%s%s \"%s\" is invalid: ", res->kind->kind,
+			  *res->kind->group ? "." : "", res->kind->group, name);
 		fe_summary(fe, FE__MAX, &b);
 	}
 	if (!details || sbuf_rc(&b) || js_set(details, "causes", fe_causes(fe))) {
@@ -335,8 +342,8 @@ void call_invalid(struct apisrv_call *c, const struct resource *res, const char 
 
 /* ---- tables and partial objects --------------------------------------------------------------- */
 
-static struct json *column_def(const char *name, const char *type, const char *format, const char *doc,
-			       int priority)
+static struct json *column_def(const char *name, const char *type, const char *format,
+			       const char *doc, int priority)
 {
 	return js_pack("{s:s, s:s, s:s, s:s, s:i}", "name", name, "type", type, "format",
 		       format ? format : "", "description", doc ? doc : "", "priority", priority);
@@ -352,8 +359,8 @@ static enum rc add_name_def(struct json *defs, const struct api_kind *k, bool la
 {
 	if (name_is_last(k) != last)
 		return RC_OK;
-	return js_append(defs, column_def("Name", "string", "name", "Name must be unique within a namespace.",
-					  last ? 1 : 0));
+	return js_append(defs, column_def("Name", "string", "name",
+					  "Name must be unique within a namespace.", last ? 1 : 0));
 }
 
 static struct json *column_defs(const struct api_kind *k)
@@ -365,7 +372,8 @@ static struct json *column_defs(const struct api_kind *k)
 	for (size_t i = 0; i < k->n_columns; i++) {
 		const struct api_column *col = &k->columns[i];
 
-		if (js_append(defs, column_def(col->name, col->type, col->format, col->doc, col->priority)))
+		if (js_append(defs, column_def(col->name, col->type, col->format, col->doc,
+					       col->priority)))
 			return NULL;
 	}
 	return add_name_def(defs, k, true) ? NULL : STEAL(defs);
@@ -373,8 +381,8 @@ static struct json *column_defs(const struct api_kind *k)
 
 struct json *render_partial(const struct json *obj, const char *meta_version)
 {
-	return js_pack("{s:s, s:s, s:O}", "kind", "PartialObjectMetadata", "apiVersion", meta_version,
-		       "metadata", js_get(obj, "metadata"));
+	return js_pack("{s:s, s:s, s:O}", "kind", "PartialObjectMetadata", "apiVersion",
+		       meta_version, "metadata", js_get(obj, "metadata"));
 }
 
 static struct json *render_row(const struct apisrv_call *c, const struct json *obj, usec_t now)
@@ -406,12 +414,13 @@ static struct json *render_row(const struct apisrv_call *c, const struct json *o
 
 static struct json *table_shell(const struct apisrv_call *c, struct json *meta, struct json *rows)
 {
-	return js_pack("{s:s, s:s, s:o, s:o, s:o}", "kind", "Table", "apiVersion", c->out.meta_version,
-		       "metadata", meta, "columnDefinitions", column_defs(c->res->kind), "rows", rows);
+	return js_pack("{s:s, s:s, s:o, s:o, s:o}", "kind", "Table", "apiVersion",
+		       c->out.meta_version, "metadata", meta, "columnDefinitions",
+		       column_defs(c->res->kind), "rows", rows);
 }
 
-struct json *render_table(const struct apisrv_call *c, struct json *list_meta, struct obj *const *objs,
-			  size_t n)
+struct json *render_table(const struct apisrv_call *c, struct json *list_meta,
+			  struct obj *const *objs, size_t n)
 {
 	CLEANUP(js_unrefp) struct json *rows = js_new_array();
 	CLEANUP(js_unrefp) struct json *meta = list_meta;

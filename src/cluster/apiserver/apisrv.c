@@ -15,8 +15,9 @@
 enum { TTL_INTERVAL = 60, BOOKMARK_INTERVAL = 60 };
 
 static const char *const verb_names[VERB__MAX] = {
-	[VERB_GET] = "get",	  [VERB_LIST] = "list",	    [VERB_WATCH] = "watch",
-	[VERB_CREATE] = "create", [VERB_UPDATE] = "update", [VERB_PATCH] = "patch",
+	[VERB_GET] = "get",	  [VERB_LIST] = "list",
+	[VERB_WATCH] = "watch",	  [VERB_CREATE] = "create",
+	[VERB_UPDATE] = "update", [VERB_PATCH] = "patch",
 	[VERB_DELETE] = "delete", [VERB_DELETECOLLECTION] = "deletecollection",
 };
 
@@ -98,8 +99,8 @@ void apisrv_uuid(struct apisrv *s, char out[37])
 	}
 	uint64_t a = seeded(s), b = seeded(s);
 
-	snprintf(out, 37, "%08x-%04x-4%03x-8%03x-%012llx", (unsigned)(a >> 32), (unsigned)(a >> 16) & 0xffff,
-		 (unsigned)a & 0xfff, (unsigned)(b >> 48) & 0xfff,
+	snprintf(out, 37, "%08x-%04x-4%03x-8%03x-%012llx", (unsigned)(a >> 32),
+		 (unsigned)(a >> 16) & 0xffff, (unsigned)a & 0xfff, (unsigned)(b >> 48) & 0xfff,
 		 (unsigned long long)(b & 0xffffffffffffu));
 }
 
@@ -155,8 +156,8 @@ static void account(struct apisrv_call *c)
 		s->requests[c->verb][class]++;
 	if (c->verb != VERB_WATCH)
 		s->latency_sum[c->verb] += took;
-	log_debug("request %s %s/%s/%s user=%s status=%d usec=%llu", c->method, c->plural, c->ns, c->name,
-		  c->user.name, c->status, (unsigned long long)took);
+	log_debug("request %s %s/%s/%s user=%s status=%d usec=%llu", c->method, c->plural, c->ns,
+		  c->name, c->user.name, c->status, (unsigned long long)took);
 }
 
 void call_leave(struct apisrv_call *c)
@@ -238,10 +239,12 @@ static enum rc call_new(struct apisrv_call **out, struct apisrv *s, const struct
 	list_init(&c->inner);
 	list_push_tail(&s->calls, &c->link);
 	if (r->user_agent) {
-		snprintf(c->agent, sizeof(c->agent), "%.*s", (int)strcspn(r->user_agent, "/"), r->user_agent);
+		snprintf(c->agent, sizeof(c->agent), "%.*s", (int)strcspn(r->user_agent, "/"),
+			 r->user_agent);
 		text_clean(c->agent);
 	}
-	snprintf(c->method, sizeof(c->method), "%s", strcmp(r->method, "HEAD") == 0 ? "GET" : r->method);
+	snprintf(c->method, sizeof(c->method), "%s",
+		 strcmp(r->method, "HEAD") == 0 ? "GET" : r->method);
 	if (copy_user(c, r->user ? r->user : &anonymous) || copy_content_type(c, r->content_type)) {
 		call_free(c);
 		return RC_NOMEM;
@@ -305,7 +308,8 @@ static void route_resource(struct apisrv_call *c, const char **seg, size_t n)
 	bool in_ns = n >= 3 && strcmp(seg[0], "namespaces") == 0;
 
 	/* namespaces/<name>/status and /finalize are the namespace's own. */
-	if (in_ns && n == 3 && !*c->group && (str_eq(seg[2], "status") || str_eq(seg[2], "finalize")))
+	if (in_ns && n == 3 && !*c->group &&
+	    (str_eq(seg[2], "status") || str_eq(seg[2], "finalize")))
 		in_ns = false;
 	if (in_ns) {
 		c->ns = seg[1];
@@ -330,8 +334,8 @@ static bool set_verb(struct apisrv_call *c)
 
 	if (strcmp(c->method, "GET") == 0)
 		c->verb = call_param_bool(c, "watch") && !*c->sub ? VERB_WATCH
-			  : has_name				     ? VERB_GET
-								     : VERB_LIST;
+			  : has_name				  ? VERB_GET
+								  : VERB_LIST;
 	else if (strcmp(c->method, "POST") == 0)
 		c->verb = VERB_CREATE;
 	else if (strcmp(c->method, "PUT") == 0)
@@ -363,7 +367,8 @@ bool parse_body(struct apisrv_call *c)
 
 	if (!c->n_body)
 		return true;
-	if (str_eq(c->content_type, "application/vnd.kubernetes.protobuf") && c->verb != VERB_PATCH) {
+	if (str_eq(c->content_type, "application/vnd.kubernetes.protobuf") &&
+	    c->verb != VERB_PATCH) {
 		enum rc rc = proto_decode(c->body, c->n_body, &c->json, &err);
 
 		if (rc)
@@ -371,10 +376,12 @@ bool parse_body(struct apisrv_call *c)
 		c->body = mem_free(c->body);
 		return rc == RC_OK;
 	}
-	if (c->content_type && !str_eq(c->content_type, "application/json") && c->verb != VERB_PATCH) {
-		call_fail(c, 415, "UnsupportedMediaType", NULL,
-			  "the body of the request was in an unknown format - accepted media types include: "
-			  "application/json");
+	if (c->content_type && !str_eq(c->content_type, "application/json") &&
+	    c->verb != VERB_PATCH) {
+		call_fail(
+			c, 415, "UnsupportedMediaType", NULL,
+			"the body of the request was in an unknown format - accepted media types include: "
+			"application/json");
 		return false;
 	}
 	enum rc rc = js_parse(c->body, c->n_body, &c->json, &err);
@@ -409,12 +416,13 @@ static void dispatch_sub(struct apisrv_call *c)
 		serve_binding(c);
 	} else if (pod && strcmp(c->sub, "eviction") == 0 && c->verb == VERB_CREATE) {
 		serve_eviction(c);
-	} else if (pod && (str_eq(c->sub, "log") || str_eq(c->sub, "exec") || str_eq(c->sub, "attach") ||
-			   str_eq(c->sub, "portforward"))) {
-		call_fail(c, 501, "NotImplemented", NULL,
-			  "pods of Ferry run a virtual machine, not containers: '%s' has nothing to act on; "
-			  "use the console of the virtual machine",
-			  c->sub);
+	} else if (pod && (str_eq(c->sub, "log") || str_eq(c->sub, "exec") ||
+			   str_eq(c->sub, "attach") || str_eq(c->sub, "portforward"))) {
+		call_fail(
+			c, 501, "NotImplemented", NULL,
+			"pods of Ferry run a virtual machine, not containers: '%s' has nothing to act on; "
+			"use the console of the virtual machine",
+			c->sub);
 	} else {
 		fail_no_resource(c);
 	}
@@ -434,7 +442,8 @@ static void dispatch(struct apisrv_call *c)
 		dispatch_sub(c);
 	else if ((needs_name && !*c->name) || (c->verb == VERB_CREATE && *c->name))
 		fail_method(c);
-	else if (c->res->kind->is_namespaced && !*c->ns && c->verb != VERB_LIST && c->verb != VERB_WATCH)
+	else if (c->res->kind->is_namespaced && !*c->ns && c->verb != VERB_LIST &&
+		 c->verb != VERB_WATCH)
 		fail_method(c);
 	else
 		serve[c->verb](c);
@@ -505,7 +514,9 @@ struct apisrv_call *apisrv_handle(struct apisrv *s, const struct apisrv_request 
 
 	if (call_new(&c, s, req, sink, arg)) {
 		static const char text[] = "out of memory";
-		struct apisrv_answer a = {.status = 500, .content_type = "text/plain", .body = text,
+		struct apisrv_answer a = {.status = 500,
+					  .content_type = "text/plain",
+					  .body = text,
 					  .n = sizeof(text) - 1};
 
 		sink->answer(arg, &a);
@@ -610,14 +621,16 @@ static enum rc parse_ranges(struct apisrv *s, const struct apisrv_config *config
 	unsigned a, b, c, d, bits;
 	char end;
 
-	if (sscanf(cidr, "%u.%u.%u.%u/%u%c", &a, &b, &c, &d, &bits, &end) != 5 || a > 255 || b > 255 ||
-	    c > 255 || d > 255 || bits < 8 || bits > 28)
-		return err_set(err, RC_INVALID, "service range '%s' is not an IPv4 CIDR of /8 to /28", cidr);
+	if (sscanf(cidr, "%u.%u.%u.%u/%u%c", &a, &b, &c, &d, &bits, &end) != 5 || a > 255 ||
+	    b > 255 || c > 255 || d > 255 || bits < 8 || bits > 28)
+		return err_set(err, RC_INVALID,
+			       "service range '%s' is not an IPv4 CIDR of /8 to /28", cidr);
 	s->service_mask = UINT32_MAX << (32 - bits);
 	s->service_net = (a << 24 | b << 16 | c << 8 | d) & s->service_mask;
 	if (sscanf(ports, "%d-%d%c", &s->port_min, &s->port_max, &end) != 2 || s->port_min < 1 ||
 	    s->port_max > 65535 || s->port_min > s->port_max)
-		return err_set(err, RC_INVALID, "node port range '%s' is not of the form 30000-32767", ports);
+		return err_set(err, RC_INVALID,
+			       "node port range '%s' is not of the form 30000-32767", ports);
 	return RC_OK;
 }
 
@@ -630,8 +643,8 @@ static void on_bootstrap(void *arg, int status, const struct json *obj)
 
 static enum rc bootstrap(struct apisrv *s, struct err *err)
 {
-	static const char *const names[] = {"default", "kube-system", "kube-public", "kube-node-lease",
-					    "kubevirt"};
+	static const char *const names[] = {"default", "kube-system", "kube-public",
+					    "kube-node-lease", "kubevirt"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		char key[64];
@@ -639,10 +652,10 @@ static enum rc bootstrap(struct apisrv *s, struct err *err)
 		snprintf(key, sizeof(key), "namespaces/%s", names[i]);
 		if (store_newest(s->store, key))
 			continue;
-		struct json *ns = js_pack("{s:s, s:s, s:{s:s}}", "kind", "Namespace", "apiVersion", "v1",
-					  "metadata", "name", names[i]);
-		enum rc rc = apisrv_inner(s, NULL, &apisrv_self, "POST", "/api/v1/namespaces", NULL, ns,
-					  on_bootstrap, NULL, err);
+		struct json *ns = js_pack("{s:s, s:s, s:{s:s}}", "kind", "Namespace", "apiVersion",
+					  "v1", "metadata", "name", names[i]);
+		enum rc rc = apisrv_inner(s, NULL, &apisrv_self, "POST", "/api/v1/namespaces", NULL,
+					  ns, on_bootstrap, NULL, err);
 
 		if (rc)
 			return rc;
@@ -652,7 +665,8 @@ static enum rc bootstrap(struct apisrv *s, struct err *err)
 
 static enum rc make_timers(struct apisrv *s, struct err *err)
 {
-	enum rc rc = ev_timer_after(s->loop, &s->bookmark_timer, USEC_INFINITY, on_bookmark, s, err);
+	enum rc rc =
+		ev_timer_after(s->loop, &s->bookmark_timer, USEC_INFINITY, on_bookmark, s, err);
 
 	if (!rc)
 		rc = ev_timer_after(s->loop, &s->ttl_timer, USEC_INFINITY, on_ttl, s, err);

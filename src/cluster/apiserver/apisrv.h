@@ -12,16 +12,16 @@ struct apisrv_call; /* a request that is not answered yet */
 struct store;
 
 struct apisrv_config {
-	struct store *store; /* stays the caller's; must outlive the server */
+	struct store *store;		  /* stays the caller's; must outlive the server */
 	const struct apisrv_hooks *hooks; /* NULL: none */
-	const char *node_port_range; /* NULL: "30000-32767" */
-	const char *service_cidr;    /* NULL: "10.96.0.0/16" */
-	bool no_bootstrap;	     /* do not make the standard namespaces */
-	uint64_t seed;		     /* uids and generated names follow from it; 0: random */
+	const char *node_port_range;	  /* NULL: "30000-32767" */
+	const char *service_cidr;	  /* NULL: "10.96.0.0/16" */
+	bool no_bootstrap;		  /* do not make the standard namespaces */
+	uint64_t seed;			  /* uids and generated names follow from it; 0: random */
 };
 
-MUST_CHECK enum rc apisrv_new(struct apisrv **out, struct loop *loop, const struct apisrv_config *config,
-			      struct err *err);
+MUST_CHECK enum rc apisrv_new(struct apisrv **out, struct loop *loop,
+			      const struct apisrv_config *config, struct err *err);
 /* Ends all watches and forgets all calls (no sink function runs any more). */
 struct apisrv *apisrv_free(struct apisrv *s);
 DEFINE_CLEANUP(struct apisrv *, apisrv_free);
@@ -50,7 +50,7 @@ struct apisrv_answer {
 	size_t n;
 	size_t n_warnings; /* values for Warning headers, whole: 299 - "…" */
 	const char *const *warnings;
-	int retry_after; /* seconds; 0: none */
+	int retry_after;   /* seconds; 0: none */
 	const char *allow; /* value of Allow for 405; NULL: none */
 };
 

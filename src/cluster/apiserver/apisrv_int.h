@@ -16,10 +16,10 @@
 #include "json/json.h"
 
 #define GROUP_CONTROLLERS "system:ferry:controllers"
-#define GROUP_NODES "system:nodes"
-#define GROUP_MASTERS "system:masters"
-#define NODE_USER_PREFIX "system:node:"
-#define SUBRES_GROUP "subresources.kubevirt.io"
+#define GROUP_NODES	  "system:nodes"
+#define GROUP_MASTERS	  "system:masters"
+#define NODE_USER_PREFIX  "system:node:"
+#define SUBRES_GROUP	  "subresources.kubevirt.io"
 
 enum verb {
 	VERB_GET,
@@ -115,9 +115,9 @@ struct apisrv_call {
 
 	char method[8];
 	struct http_uri uri;
-	struct apisrv_user user;   /* name and groups are owned */
-	char *content_type;	   /* without parameters; NULL: none */
-	char agent[64];		   /* the client's program, up to its version */
+	struct apisrv_user user; /* name and groups are owned */
+	char *content_type;	 /* without parameters; NULL: none */
+	char agent[64];		 /* the client's program, up to its version */
 	struct out_format out;
 	char **warnings;
 	size_t n_warnings, cap_warnings;
@@ -139,7 +139,7 @@ struct apisrv_call {
 	/* subresource of a hook */
 	struct http_req *http;
 	const struct subres_hook *subres;
-	const char *rest;	/* behind subres->path */
+	const char *rest; /* behind subres->path */
 	void *hook_data;
 	void (*hook_cancel)(struct hook_call *call);
 	struct list inner; /* struct inner_request */
@@ -165,15 +165,18 @@ void apisrv_rand_name(struct apisrv *s, char *out, size_t n);
 
 bool parse_accept(struct apisrv_call *c, const char *accept); /* false: answered 406 */
 void call_warn(struct apisrv_call *c, const char *text);
-void call_answer(struct apisrv_call *c, int status, const char *content_type, const char *body, size_t n);
+void call_answer(struct apisrv_call *c, int status, const char *content_type, const char *body,
+		 size_t n);
 /* body comes from mem_* and is consumed: large answers are not copied. */
-void call_answer_take(struct apisrv_call *c, int status, const char *content_type, char *body, size_t n);
+void call_answer_take(struct apisrv_call *c, int status, const char *content_type, char *body,
+		      size_t n);
 /* body is consumed. */
 void call_answer_json(struct apisrv_call *c, int status, struct json *body);
 /* An object in the form that the client asked for; borrowed. */
 void call_answer_object(struct apisrv_call *c, int status, const struct json *obj);
 void call_answer_stored(struct apisrv_call *c, int status, struct obj *o);
-void call_answer_success(struct apisrv_call *c, int status, const struct json *obj); /* Status Success */
+void call_answer_success(struct apisrv_call *c, int status,
+			 const struct json *obj); /* Status Success */
 
 struct json *status_new(int code, const char *reason, const char *message, struct json *details);
 /* details is consumed; NULL: none. */
@@ -184,7 +187,8 @@ void call_nomem(struct apisrv_call *c);
 void call_bad_request(struct apisrv_call *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void call_not_found(struct apisrv_call *c, const struct resource *res, const char *name);
 void call_exists(struct apisrv_call *c, const struct resource *res, const char *name);
-void call_conflict(struct apisrv_call *c, const struct resource *res, const char *name, const char *why);
+void call_conflict(struct apisrv_call *c, const struct resource *res, const char *name,
+		   const char *why);
 void call_forbidden(struct apisrv_call *c, const struct resource *res, const char *name,
 		    const char *why, struct json *causes);
 void call_invalid(struct apisrv_call *c, const struct resource *res, const char *name,
@@ -193,8 +197,8 @@ void call_invalid(struct apisrv_call *c, const struct resource *res, const char 
 struct json *status_details(const struct resource *res, const char *name, bool by_kind);
 
 /* Table and PartialObjectMetadata. */
-struct json *render_table(const struct apisrv_call *c, struct json *list_meta, struct obj *const *objs,
-			  size_t n);
+struct json *render_table(const struct apisrv_call *c, struct json *list_meta,
+			  struct obj *const *objs, size_t n);
 struct json *render_table_one(const struct apisrv_call *c, const struct json *obj);
 struct json *render_partial(const struct json *obj, const char *meta_version);
 
@@ -229,10 +233,10 @@ struct change {
 	const struct resource *res;
 	enum hook_op op;
 	const char *ns, *name;
-	bool status_only;    /* status subresource */
-	struct json *obj;    /* new version; owned, may be changed until validation */
-	struct json *old;    /* CREATE: NULL; a reference, never changed */
-	struct obj *cur;     /* what old was parsed from; borrowed */
+	bool status_only; /* status subresource */
+	struct json *obj; /* new version; owned, may be changed until validation */
+	struct json *old; /* CREATE: NULL; a reference, never changed */
+	struct obj *cur;  /* what old was parsed from; borrowed */
 	struct field_errs fe;
 	struct json *managed; /* new metadata.managedFields; owned; NULL: as before */
 };
@@ -249,7 +253,7 @@ void change_create(struct change *ch); /* ch->obj is decoded */
 void change_update(struct change *ch); /* ch->obj, ch->old, ch->cur are there */
 /* Finds the object (newest version) for a change; false: answered 404. */
 bool change_load(struct change *ch);
-bool change_admit(struct change *ch);	/* false: answered */
+bool change_admit(struct change *ch); /* false: answered */
 /* Stores ch->obj (consumed) and answers with status when it is durable. */
 void change_commit(struct change *ch, enum store_op op, int status, struct json *reply);
 /* Takes the difference of ch->obj and ch->old through admission into the store. */
@@ -274,17 +278,19 @@ void serve_delete_with(struct apisrv_call *c, const struct json *options, struct
 
 struct authz_ask {
 	enum verb verb;
-	const struct resource *res; /* NULL: not a stored one */
+	const struct resource *res;  /* NULL: not a stored one */
 	const char *sub, *ns, *name; /* "" when absent */
 };
 bool authz_allows(struct apisrv *s, const struct apisrv_user *u, const struct authz_ask *ask);
-bool authorize(struct apisrv_call *c);		 /* false: answered 403 */
+bool authorize(struct apisrv_call *c); /* false: answered 403 */
 /* SelfSubjectAccessReview, SelfSubjectReview: false when the address is neither. */
 bool serve_review(struct apisrv_call *c);
 /* Is this node (user) concerned by the object?  For writes; obj: the new version. */
 bool authorize_change(struct change *ch);
-void serve_discovery(struct apisrv_call *c, const char *accept); /* everything that is not a resource */
-void serve_openapi(struct apisrv_call *c, const char *what, const char *accept); /* what: "v2", "v3/…" */
+void serve_discovery(struct apisrv_call *c,
+		     const char *accept); /* everything that is not a resource */
+void serve_openapi(struct apisrv_call *c, const char *what,
+		   const char *accept); /* what: "v2", "v3/…" */
 bool is_public_path(const char *path);
 const struct subres_hook *subres_find(struct apisrv_call *c, bool *other_method);
 void serve_subres(struct apisrv_call *c);
@@ -296,9 +302,9 @@ void inner_cancel_all(struct list *inner);
 /* A request to ourselves; then runs once, from inside or later. */
 typedef void (*inner_fn)(void *arg, int status, const struct json *obj);
 MUST_CHECK enum rc apisrv_inner(struct apisrv *s, struct apisrv_call *owner,
-				const struct apisrv_user *user, const char *method, const char *target,
-				const char *content_type, struct json *body, inner_fn then, void *arg,
-				struct err *err);
+				const struct apisrv_user *user, const char *method,
+				const char *target, const char *content_type, struct json *body,
+				inner_fn then, void *arg, struct err *err);
 extern const struct apisrv_user apisrv_self; /* the server's own identity */
 
 /* A body of type application/vnd.kubernetes.protobuf as JSON (proto.c).  RC_MEDIA: a kind or field that

@@ -66,12 +66,13 @@ static enum rc managers_load(struct managers *m, const struct json *obj)
 static struct json *new_entry(const char *manager, const char *operation, const char *api_version,
 			      const char *sub)
 {
-	return js_pack("{s:s, s:s, s:s, s:s, s:s*}", "manager", manager, "operation", operation, "apiVersion",
-		       api_version, "fieldsType", "FieldsV1", "subresource", str_is_empty(sub) ? NULL : sub);
+	return js_pack("{s:s, s:s, s:s, s:s, s:s*}", "manager", manager, "operation", operation,
+		       "apiVersion", api_version, "fieldsType", "FieldsV1", "subresource",
+		       str_is_empty(sub) ? NULL : sub);
 }
 
-static bool entry_is(const struct manager *m, const char *manager, const char *operation, const char *version,
-		     const char *sub)
+static bool entry_is(const struct manager *m, const char *manager, const char *operation,
+		     const char *version, const char *sub)
 {
 	const char *have = js_get_str(m->entry, "subresource");
 
@@ -92,7 +93,8 @@ static enum rc find_manager(struct managers *m, const struct change *ch, const c
 			return RC_OK;
 		}
 	}
-	enum rc rc = add_manager(m, new_entry(name, operation, version, sub), js_new_object(), true);
+	enum rc rc =
+		add_manager(m, new_entry(name, operation, version, sub), js_new_object(), true);
 
 	if (!rc)
 		*out = &m->items[m->n - 1];
@@ -211,8 +213,8 @@ static void print_manager(const struct manager *m, char *out, size_t n)
 	if (sub && k > 0 && (size_t)k < n)
 		k += snprintf(out + k, n - (size_t)k, " with subresource \"%.32s\"", sub);
 	if (str_eq(js_get_str(m->entry, "operation"), "Update") && k > 0 && (size_t)k < n)
-		snprintf(out + k, n - (size_t)k, " using %.64s%s%.32s", js_get_str(m->entry, "apiVersion"),
-			 time ? " at " : "", time ? time : "");
+		snprintf(out + k, n - (size_t)k, " using %.64s%s%.32s",
+			 js_get_str(m->entry, "apiVersion"), time ? " at " : "", time ? time : "");
 }
 
 static void add_conflict(void *arg, const char *path)
@@ -224,8 +226,8 @@ static void add_conflict(void *arg, const char *path)
 	if (!x->n++)
 		snprintf(x->first, sizeof(x->first), "%s: %.100s", message, path);
 	sbuf_addf(&x->text, "\n- %s", path);
-	if (js_append(x->causes, js_pack("{s:s, s:s, s:s}", "reason", "FieldManagerConflict", "message",
-					 message, "field", path)))
+	if (js_append(x->causes, js_pack("{s:s, s:s, s:s}", "reason", "FieldManagerConflict",
+					 "message", message, "field", path)))
 		x->nomem = true;
 }
 
@@ -237,7 +239,8 @@ static void answer_conflicts(struct apisrv_call *c, struct conflicts *x)
 		js_unref(details);
 		call_nomem(c);
 	} else if (x->n == 1) {
-		call_fail(c, 409, "Conflict", details, "Apply failed with 1 conflict: %s", x->first);
+		call_fail(c, 409, "Conflict", details, "Apply failed with 1 conflict: %s",
+			  x->first);
 	} else {
 		call_fail(c, 409, "Conflict", details, "Apply failed with %zu conflicts: %s", x->n,
 			  sbuf_str(&x->text));
@@ -253,9 +256,10 @@ static bool resolve_conflicts(struct change *ch, struct managers *m, const struc
 
 	for (size_t i = 0; ok && i < m->n; i++) {
 		struct manager *g = &m->items[i];
-		CLEANUP(js_unrefp) struct json *both = g == own ? js_new_object()
-								: fieldset_intersect(set, g->set);
-		CLEANUP(js_unrefp) struct json *differing =
+		CLEANUP(js_unrefp)
+		struct json *both = g == own ? js_new_object() : fieldset_intersect(set, g->set);
+		CLEANUP(js_unrefp)
+		struct json *differing =
 			both ? fieldset_differing(ch->res->kind, ch->old, config, both) : NULL;
 
 		if (!differing) {
@@ -316,8 +320,9 @@ static enum rc load_managers(struct change *ch, struct managers *m)
 
 	if (rc || !ch->old || m->n)
 		return rc;
-	return add_manager(m, new_entry("before-first-apply", "Update", ch->res->kind->api_version, ""),
-			   fieldset_of(ch->res->kind, ch->old), true);
+	return add_manager(
+		m, new_entry("before-first-apply", "Update", ch->res->kind->api_version, ""),
+		fieldset_of(ch->res->kind, ch->old), true);
 }
 
 /* Without what is not this address' to set. */
@@ -333,7 +338,8 @@ static struct json *wanted_fields(struct change *ch, struct json *config)
 		return STEAL(set);
 	struct json *only = js_new_object();
 
-	if (only && js_get(set, "f:status") && js_set(only, "f:status", js_ref(js_get(set, "f:status"))))
+	if (only && js_get(set, "f:status") &&
+	    js_set(only, "f:status", js_ref(js_get(set, "f:status"))))
 		only = js_unref(only);
 	return only;
 }
@@ -376,9 +382,10 @@ static bool check_request(struct change *ch)
 	const char *name = js_get_str(meta, "name");
 
 	if (str_is_empty(call_param(c, "fieldManager"))) {
-		call_fail(c, 422, "Invalid", NULL,
-			  "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required "
-			  "for apply patch");
+		call_fail(
+			c, 422, "Invalid", NULL,
+			"PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required "
+			"for apply patch");
 		return false;
 	}
 	if (js_len(js_get(meta, "managedFields"))) {
@@ -386,8 +393,9 @@ static bool check_request(struct change *ch)
 		return false;
 	}
 	if (!str_eq(name, ch->name)) {
-		call_bad_request(c, "the name of the object (%s) does not match the name on the URL (%s)",
-				 name ? name : "", ch->name);
+		call_bad_request(
+			c, "the name of the object (%s) does not match the name on the URL (%s)",
+			name ? name : "", ch->name);
 		return false;
 	}
 	return true;
@@ -395,8 +403,13 @@ static bool check_request(struct change *ch)
 
 void serve_apply(struct apisrv_call *c)
 {
-	CLEANUP(change_fini) struct change ch = {.c = c, .res = c->res, .op = HOOK_UPDATE, .ns = c->ns,
-						 .name = c->name, .status_only = str_eq(c->sub, "status")};
+	CLEANUP(change_fini)
+	struct change ch = {.c = c,
+			    .res = c->res,
+			    .op = HOOK_UPDATE,
+			    .ns = c->ns,
+			    .name = c->name,
+			    .status_only = str_eq(c->sub, "status")};
 
 	if (!js_get_str(c->json, "apiVersion") || !js_get_str(c->json, "kind")) {
 		call_bad_request(c, "an applied object needs apiVersion and kind");

@@ -50,7 +50,8 @@ static bool runs_vmi(struct apisrv *s, const char *node, const struct json *vmi)
 	const struct json *st = js_get(vmi, "status"), *mig = js_get(st, "migrationState");
 
 	(void)s;
-	if (str_eq(js_get_str(st, "nodeName"), node) || str_eq(js_get_str(mig, "sourceNode"), node) ||
+	if (str_eq(js_get_str(st, "nodeName"), node) ||
+	    str_eq(js_get_str(mig, "sourceNode"), node) ||
 	    str_eq(js_get_str(mig, "targetNode"), node))
 		return true;
 	JS_FOREACH(it, js_get(st, "activePods"))
@@ -61,8 +62,8 @@ static bool runs_vmi(struct apisrv *s, const char *node, const struct json *vmi)
 
 static bool runs_vmi_named(struct apisrv *s, const char *node, const char *ns, const char *name)
 {
-	CLEANUP(mem_freep) char *key =
-		name ? mem_printf("virtualmachineinstances.kubevirt.io/%s/%s", ns, name) : NULL;
+	CLEANUP(mem_freep)
+	char *key = name ? mem_printf("virtualmachineinstances.kubevirt.io/%s/%s", ns, name) : NULL;
 	struct obj *o = key ? store_newest(s->store, key) : NULL;
 	CLEANUP(js_unrefp) struct json *vmi = o ? obj_json(o) : NULL;
 
@@ -129,13 +130,17 @@ static const struct node_rule node_rules[] = {
 	{"pods", "status", GET | MODIFY, runs_pod, OWN_PODS},
 	{"virtualmachineinstances.kubevirt.io", "", R | MODIFY, runs_vmi, OWN_VMIS},
 	{"virtualmachineinstancemigrations.kubevirt.io", "", R, NULL, NULL},
-	{"virtualmachineinstancemigrations.kubevirt.io", "status", GET | MODIFY, moves_vmi, OWN_VMIS},
+	{"virtualmachineinstancemigrations.kubevirt.io", "status", GET | MODIFY, moves_vmi,
+	 OWN_VMIS},
 	{"portbindings.ferry.dev", "", R | MODIFY, holds_port, "does not hold this port"},
 	{"portbindings.ferry.dev", "status", GET | MODIFY, holds_port, "does not hold this port"},
-	{"handovers.ferry.dev", "", R | CREATE | MODIFY | REMOVE, takes_part, "takes no part in this hand-over"},
-	{"handovers.ferry.dev", "status", GET | MODIFY, takes_part, "takes no part in this hand-over"},
+	{"handovers.ferry.dev", "", R | CREATE | MODIFY | REMOVE, takes_part,
+	 "takes no part in this hand-over"},
+	{"handovers.ferry.dev", "status", GET | MODIFY, takes_part,
+	 "takes no part in this hand-over"},
 	{"events", "", GET | CREATE | MODIFY, any_object, NULL},
-	{"persistentvolumes", "", R | MODIFY, releases_volume, "may only release deleted volumes that it holds"},
+	{"persistentvolumes", "", R | MODIFY, releases_volume,
+	 "may only release deleted volumes that it holds"},
 	{"persistentvolumeclaims", "", R, NULL, NULL},
 	{"storageclasses.storage.k8s.io", "", R, NULL, NULL},
 	{"services", "", R, NULL, NULL},
@@ -143,7 +148,8 @@ static const struct node_rule node_rules[] = {
 	{"namespaces", "", R, NULL, NULL},
 	{"kubevirts.kubevirt.io", "", R, NULL, NULL},
 	{"ferryconfigs.ferry.dev", "", R, NULL, NULL},
-	{"allocations.ferry.dev", "", R | CREATE | REMOVE, owns_allocation, "may only allocate for itself"},
+	{"allocations.ferry.dev", "", R | CREATE | REMOVE, owns_allocation,
+	 "may only allocate for itself"},
 	/* Only what a VM or pod of this node names: see is_referenced(). */
 	{"secrets", "", GET, NULL, NULL},
 	{"configmaps", "", GET, NULL, NULL},
@@ -237,8 +243,9 @@ static void refuse(struct apisrv_call *c)
 		snprintf(where, sizeof(where), "in the namespace \"%s\"", c->ns);
 	else
 		snprintf(where, sizeof(where), "at the cluster scope");
-	snprintf(why, sizeof(why), "User \"%s\" cannot %s resource \"%s%s%s\" in API group \"%s\" %s",
-		 c->user.name, verb_name(c->verb), c->plural, *c->sub ? "/" : "", c->sub, c->group, where);
+	snprintf(why, sizeof(why),
+		 "User \"%s\" cannot %s resource \"%s%s%s\" in API group \"%s\" %s", c->user.name,
+		 verb_name(c->verb), c->plural, *c->sub ? "/" : "", c->sub, c->group, where);
 	if (c->res) {
 		call_forbidden(c, c->res, c->name, why, NULL);
 		return;
@@ -251,7 +258,8 @@ static void refuse(struct apisrv_call *c)
 
 bool authorize(struct apisrv_call *c)
 {
-	const struct authz_ask ask = {.verb = c->verb, .res = c->res, .sub = c->sub, .ns = c->ns, .name = c->name};
+	const struct authz_ask ask = {
+		.verb = c->verb, .res = c->res, .sub = c->sub, .ns = c->ns, .name = c->name};
 
 	if ((c->subres && c->subres->is_public) || authz_allows(c->srv, &c->user, &ask))
 		return true;
@@ -279,7 +287,8 @@ bool authorize_change(struct change *ch)
 		snprintf(why, sizeof(why),
 			 "Node restriction, virt-handler is only allowed to modify VMIs it owns");
 	else
-		snprintf(why, sizeof(why), "node \"%s\" %s", node, r->why ? r->why : "may not do this");
+		snprintf(why, sizeof(why), "node \"%s\" %s", node,
+			 r->why ? r->why : "may not do this");
 	call_forbidden(c, ch->res, ch->name, why, NULL);
 	return false;
 }

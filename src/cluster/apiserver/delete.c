@@ -14,14 +14,15 @@
 #define EVENT_TTL (3600 * USEC_PER_SEC)
 
 struct delete_opts {
-	int64_t grace;	    /* seconds; -1: not said */
-	const char *policy; /* NULL: not said */
+	int64_t grace;	      /* seconds; -1: not said */
+	const char *policy;   /* NULL: not said */
 	const char *uid, *rv; /* preconditions; NULL: none */
 };
 
 static bool parse_opts(struct apisrv_call *c, const struct json *body, struct delete_opts *o)
 {
-	const char *grace = call_param(c, "gracePeriodSeconds"), *policy = call_param(c, "propagationPolicy");
+	const char *grace = call_param(c, "gracePeriodSeconds"),
+		   *policy = call_param(c, "propagationPolicy");
 	const struct json *pre = js_get(body, "preconditions");
 	int64_t v;
 
@@ -38,14 +39,16 @@ static bool parse_opts(struct apisrv_call *c, const struct json *body, struct de
 	}
 	if (!str_is_empty(policy))
 		o->policy = policy;
-	if (js_bool(js_get(body, "orphanDependents"), false) || call_param_bool(c, "orphanDependents"))
+	if (js_bool(js_get(body, "orphanDependents"), false) ||
+	    call_param_bool(c, "orphanDependents"))
 		o->policy = "Orphan";
-	if (o->policy && strcmp(o->policy, "Foreground") != 0 && strcmp(o->policy, "Background") != 0 &&
-	    strcmp(o->policy, "Orphan") != 0) {
-		call_fail(c, 422, "Invalid", NULL,
-			  "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: "
-			  "\"%s\": supported values: \"Background\", \"Foreground\", \"Orphan\"",
-			  o->policy);
+	if (o->policy && strcmp(o->policy, "Foreground") != 0 &&
+	    strcmp(o->policy, "Background") != 0 && strcmp(o->policy, "Orphan") != 0) {
+		call_fail(
+			c, 422, "Invalid", NULL,
+			"DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: "
+			"\"%s\": supported values: \"Background\", \"Foreground\", \"Orphan\"",
+			o->policy);
 		return false;
 	}
 	return true;
@@ -58,14 +61,16 @@ static bool check_preconditions(struct change *ch, const struct delete_opts *o)
 	char why[256];
 
 	if (o->uid && !str_eq(o->uid, uid))
-		snprintf(why, sizeof(why),
-			 "Precondition failed: UID in precondition: %.64s, UID in object meta: %.64s", o->uid,
-			 uid ? uid : "");
+		snprintf(
+			why, sizeof(why),
+			"Precondition failed: UID in precondition: %.64s, UID in object meta: %.64s",
+			o->uid, uid ? uid : "");
 	else if (o->rv && !str_eq(o->rv, rv))
-		snprintf(why, sizeof(why),
-			 "Precondition failed: ResourceVersion in precondition: %.64s, ResourceVersion in object "
-			 "meta: %.64s",
-			 o->rv, rv ? rv : "");
+		snprintf(
+			why, sizeof(why),
+			"Precondition failed: ResourceVersion in precondition: %.64s, ResourceVersion in object "
+			"meta: %.64s",
+			o->rv, rv ? rv : "");
 	else
 		return true;
 	call_conflict(ch->c, ch->res, ch->name, why);
@@ -132,9 +137,10 @@ static struct json *success(const struct change *ch)
 {
 	const char *group = *ch->res->kind->group ? ch->res->kind->group : NULL;
 
-	return js_pack("{s:s, s:s, s:{}, s:s, s:{s:s, s:s*, s:s, s:s*}}", "kind", "Status", "apiVersion", "v1",
-		       "metadata", "status", "Success", "details", "name", ch->name, "group", group, "kind",
-		       ch->res->kind->plural, "uid", js_str(js_at(ch->old, "metadata", "uid", NULL)));
+	return js_pack("{s:s, s:s, s:{}, s:s, s:{s:s, s:s*, s:s, s:s*}}", "kind", "Status",
+		       "apiVersion", "v1", "metadata", "status", "Success", "details", "name",
+		       ch->name, "group", group, "kind", ch->res->kind->plural, "uid",
+		       js_str(js_at(ch->old, "metadata", "uid", NULL)));
 }
 
 static void delete_loaded(struct change *ch, const struct delete_opts *o, struct json *reply)
@@ -151,7 +157,8 @@ static void delete_loaded(struct change *ch, const struct delete_opts *o, struct
 		call_nomem(c);
 		return;
 	}
-	bool gone = !has_finalizers(ch->obj) && js_get_int(meta, "deletionGracePeriodSeconds", 0) == 0;
+	bool gone =
+		!has_finalizers(ch->obj) && js_get_int(meta, "deletionGracePeriodSeconds", 0) == 0;
 
 	if (gone && !reply && !st->returns_deleted) {
 		reply = success(ch);
@@ -172,13 +179,14 @@ static void delete_loaded(struct change *ch, const struct delete_opts *o, struct
 
 void serve_delete_with(struct apisrv_call *c, const struct json *options, struct json *reply)
 {
-	CLEANUP(change_fini) struct change ch = {.c = c, .res = c->res, .op = HOOK_DELETE, .ns = c->ns,
-						 .name = c->name};
+	CLEANUP(change_fini)
+	struct change ch = {.c = c, .res = c->res, .op = HOOK_DELETE, .ns = c->ns, .name = c->name};
 	struct delete_opts o;
 	const struct strategy *st = c->res->strategy;
 
 	if (!parse_opts(c, options, &o) || !change_load(&ch) || !check_preconditions(&ch, &o) ||
-	    (st->may_delete && !st->may_delete(&ch)) || !authorize_change(&ch) || !change_admit(&ch)) {
+	    (st->may_delete && !st->may_delete(&ch)) || !authorize_change(&ch) ||
+	    !change_admit(&ch)) {
 		js_unref(reply);
 		return;
 	}
@@ -247,8 +255,9 @@ void serve_deletecollection(struct apisrv_call *c)
 	enum rc rc = store_list(c->srv->store, &page, &found, &more, NULL, &err);
 
 	snprintf(rv, sizeof(rv), "%lld", (long long)store_rev(c->srv->store));
-	c->reply = js_pack("{s:s, s:s, s:{s:s}, s:[]}", "kind", c->res->kind->list_kind, "apiVersion",
-			   c->res->kind->api_version, "metadata", "resourceVersion", rv, "items");
+	c->reply =
+		js_pack("{s:s, s:s, s:{s:s}, s:[]}", "kind", c->res->kind->list_kind, "apiVersion",
+			c->res->kind->api_version, "metadata", "resourceVersion", rv, "items");
 	ok = !rc && c->reply;
 	c->n_inner = 1; /* ourselves, until all are on their way */
 	for (size_t i = 0; ok && i < found.n; i++)
@@ -270,7 +279,8 @@ static void on_ns_step(void *arg, int status, const struct json *obj)
 {
 	(void)arg;
 	if (status >= 400 && status != 404 && status != 409)
-		log_warn("namespace deletion: %s; tried again on the next change", js_get_str(obj, "message"));
+		log_warn("namespace deletion: %s; tried again on the next change",
+			 js_get_str(obj, "message"));
 }
 
 static void ns_request(struct apisrv *s, const char *method, const char *type, char *target,
@@ -278,7 +288,8 @@ static void ns_request(struct apisrv *s, const char *method, const char *type, c
 {
 	struct err err = {0};
 
-	if (!target || apisrv_inner(s, NULL, &apisrv_self, method, target, type, body, on_ns_step, NULL, &err))
+	if (!target ||
+	    apisrv_inner(s, NULL, &apisrv_self, method, target, type, body, on_ns_step, NULL, &err))
 		log_warn("namespace deletion: %s; tried again on the next change",
 			 target ? err.msg : "out of memory");
 	mem_free(target);
@@ -306,8 +317,9 @@ static size_t empty_resource(struct apisrv *s, const struct resource *res, const
 
 		if (obj && !is_deleting(obj))
 			ns_request(s, "DELETE", NULL,
-				   mem_printf("%s%s/%s/namespaces/%s/%s/%s", *group ? "/apis/" : "/api", group,
-					      res->kind->version, ns, res->kind->plural, json_name(obj)),
+				   mem_printf("%s%s/%s/namespaces/%s/%s/%s",
+					      *group ? "/apis/" : "/api", group, res->kind->version,
+					      ns, res->kind->plural, json_name(obj)),
 				   NULL);
 	}
 	obj_list_fini(&left);
@@ -323,7 +335,8 @@ static void empty_namespace(struct apisrv *s, const char *ns)
 			left += empty_resource(s, &s->resources[i], ns);
 	if (!left)
 		ns_request(s, "PATCH", "application/merge-patch+json",
-			   mem_printf("/api/v1/namespaces/%s", ns), js_pack("{s:{s:n}}", "spec", "finalizers"));
+			   mem_printf("/api/v1/namespaces/%s", ns),
+			   js_pack("{s:{s:n}}", "spec", "finalizers"));
 }
 
 static void on_ns_defer(void *arg)

@@ -72,8 +72,8 @@ static void each_version(const struct apisrv *s, version_fn fn, void *arg)
 static struct json *verbs_of(const struct api_kind *k)
 {
 	(void)k;
-	return js_pack("[s, s, s, s, s, s, s, s]", "create", "delete", "deletecollection", "get", "list",
-		       "patch", "update", "watch");
+	return js_pack("[s, s, s, s, s, s, s, s]", "create", "delete", "deletecollection", "get",
+		       "list", "patch", "update", "watch");
 }
 
 static struct json *str_list(const char *const *names)
@@ -93,8 +93,9 @@ static enum rc add_if_any(struct json *obj, const char *key, const char *const *
 	return names && *names ? js_set(obj, key, str_list(names)) : RC_OK;
 }
 
-static enum rc list_sub(struct json *list, const struct api_kind *k, const char *sub, const char *kind,
-			const char *group, const char *version, const char *verbs_text)
+static enum rc list_sub(struct json *list, const struct api_kind *k, const char *sub,
+			const char *kind, const char *group, const char *version,
+			const char *verbs_text)
 {
 	char name[160];
 	struct json *verbs = js_new_array();
@@ -107,15 +108,16 @@ static enum rc list_sub(struct json *list, const struct api_kind *k, const char 
 		if (js_append(verbs, js_new_strn(v.p, v.n)))
 			verbs = js_unref(verbs);
 	}
-	return js_append(list, js_pack("{s:s, s:s, s:b, s:s*, s:s*, s:s, s:o}", "name", name, "singularName", "",
-				       "namespaced", k->is_namespaced, "group", group, "version", version,
-				       "kind", kind, "verbs", verbs));
+	return js_append(list, js_pack("{s:s, s:s, s:b, s:s*, s:s*, s:s, s:o}", "name", name,
+				       "singularName", "", "namespaced", k->is_namespaced, "group",
+				       group, "version", version, "kind", kind, "verbs", verbs));
 }
 
 static enum rc list_kind(struct json *list, const struct api_kind *k)
 {
-	struct json *r = js_pack("{s:s, s:s, s:b, s:s, s:o}", "name", k->plural, "singularName", k->singular,
-				 "namespaced", k->is_namespaced, "kind", k->kind, "verbs", verbs_of(k));
+	struct json *r =
+		js_pack("{s:s, s:s, s:b, s:s, s:o}", "name", k->plural, "singularName", k->singular,
+			"namespaced", k->is_namespaced, "kind", k->kind, "verbs", verbs_of(k));
 	enum rc rc = r ? add_if_any(r, "shortNames", k->short_names) : RC_NOMEM;
 
 	if (!rc)
@@ -137,7 +139,9 @@ static enum rc list_kind(struct json *list, const struct api_kind *k)
 
 static const char *hook_verb(const char *method)
 {
-	return strcmp(method, "GET") == 0 ? "get" : strcmp(method, "PUT") == 0 ? "update" : "create";
+	return strcmp(method, "GET") == 0   ? "get"
+	       : strcmp(method, "PUT") == 0 ? "update"
+					    : "create";
 }
 
 static enum rc list_hooks(const struct apisrv *s, struct json *list)
@@ -152,9 +156,10 @@ static enum rc list_hooks(const struct apisrv *s, struct json *list)
 			snprintf(name, sizeof(name), "%s/%s", h->resource, h->path);
 		else
 			snprintf(name, sizeof(name), "%s", h->path);
-		if (js_append(list, js_pack("{s:s, s:s, s:b, s:s, s:[s]}", "name", name, "singularName", "",
-					    "namespaced", h->scope != SUBRES_CLUSTER, "kind",
-					    h->kind ? h->kind : "", "verbs", hook_verb(h->method))))
+		if (js_append(list,
+			      js_pack("{s:s, s:s, s:b, s:s, s:[s]}", "name", name, "singularName",
+				      "", "namespaced", h->scope != SUBRES_CLUSTER, "kind",
+				      h->kind ? h->kind : "", "verbs", hook_verb(h->method))))
 			return RC_NOMEM;
 	}
 	return RC_OK;
@@ -168,9 +173,9 @@ static enum rc list_virtuals(struct json *list, const char *group, const char *v
 		if (strcmp(v->group, group) != 0 || strcmp(v->version, version) != 0)
 			continue;
 		*found = true;
-		if (v->name && js_append(list, js_pack("{s:s, s:s, s:b, s:s, s:[s]}", "name", v->name,
-						       "singularName", "", "namespaced", 0, "kind", v->kind,
-						       "verbs", "create")))
+		if (v->name && js_append(list, js_pack("{s:s, s:s, s:b, s:s, s:[s]}", "name",
+						       v->name, "singularName", "", "namespaced", 0,
+						       "kind", v->kind, "verbs", "create")))
 			return RC_NOMEM;
 	}
 	return RC_OK;
@@ -194,8 +199,8 @@ static struct json *resource_list(const struct apisrv *s, const char *group, con
 			return NULL;
 	}
 	snprintf(gv, sizeof(gv), "%s%s%s", group, *group ? "/" : "", version);
-	return js_pack("{s:s, s:s, s:s, s:o}", "kind", "APIResourceList", "apiVersion", "v1", "groupVersion",
-		       found ? gv : "", "resources", STEAL(list));
+	return js_pack("{s:s, s:s, s:s, s:o}", "kind", "APIResourceList", "apiVersion", "v1",
+		       "groupVersion", found ? gv : "", "resources", STEAL(list));
 }
 
 /* ---- APIGroupList ---------------------------------------------------------------------------------------- */
@@ -228,9 +233,10 @@ static bool add_version(void *arg, const char *group, const char *version)
 		rc = js_append(js_get(item, "versions"),
 			       js_pack("{s:s, s:s}", "groupVersion", gv, "version", version));
 	else
-		rc = js_append(g->list, js_pack("{s:s, s:[{s:s, s:s}], s:{s:s, s:s}}", "name", group, "versions",
-						"groupVersion", gv, "version", version, "preferredVersion",
-						"groupVersion", gv, "version", version));
+		rc = js_append(g->list,
+			       js_pack("{s:s, s:[{s:s, s:s}], s:{s:s, s:s}}", "name", group,
+				       "versions", "groupVersion", gv, "version", version,
+				       "preferredVersion", "groupVersion", gv, "version", version));
 	g->failed = rc != RC_OK;
 	return !g->failed;
 }
@@ -252,17 +258,19 @@ static struct json *agg_subresources(const struct api_kind *k)
 	enum rc rc = subs ? RC_OK : RC_NOMEM;
 
 	if (!rc && k->subresources & API_SUB_STATUS)
-		rc = js_append(subs, js_pack("{s:s, s:{s:s, s:s, s:s}, s:[s, s, s]}", "subresource", "status",
-					     "responseKind", "group", k->group, "version", k->version, "kind",
-					     k->kind, "verbs", "get", "patch", "update"));
+		rc = js_append(subs, js_pack("{s:s, s:{s:s, s:s, s:s}, s:[s, s, s]}", "subresource",
+					     "status", "responseKind", "group", k->group, "version",
+					     k->version, "kind", k->kind, "verbs", "get", "patch",
+					     "update"));
 	if (!rc && !*k->group && strcmp(k->plural, "pods") == 0) {
-		rc = js_append(subs, js_pack("{s:s, s:{s:s, s:s, s:s}, s:[s]}", "subresource", "binding",
-					     "responseKind", "group", "", "version", "v1", "kind", "Binding",
-					     "verbs", "create"));
+		rc = js_append(subs, js_pack("{s:s, s:{s:s, s:s, s:s}, s:[s]}", "subresource",
+					     "binding", "responseKind", "group", "", "version",
+					     "v1", "kind", "Binding", "verbs", "create"));
 		if (!rc)
-			rc = js_append(subs, js_pack("{s:s, s:{s:s, s:s, s:s}, s:[s]}", "subresource",
-						     "eviction", "responseKind", "group", "policy", "version",
-						     "v1", "kind", "Eviction", "verbs", "create"));
+			rc = js_append(subs, js_pack("{s:s, s:{s:s, s:s, s:s}, s:[s]}",
+						     "subresource", "eviction", "responseKind",
+						     "group", "policy", "version", "v1", "kind",
+						     "Eviction", "verbs", "create"));
 	}
 	return rc ? js_unref(subs) : subs;
 }
@@ -270,9 +278,9 @@ static struct json *agg_subresources(const struct api_kind *k)
 static struct json *agg_resource(const struct api_kind *k)
 {
 	struct json *r = js_pack("{s:s, s:{s:s, s:s, s:s}, s:s, s:s, s:o}", "resource", k->plural,
-				 "responseKind", "group", k->group, "version", k->version, "kind", k->kind,
-				 "scope", k->is_namespaced ? "Namespaced" : "Cluster", "singularResource",
-				 k->singular, "verbs", verbs_of(k));
+				 "responseKind", "group", k->group, "version", k->version, "kind",
+				 k->kind, "scope", k->is_namespaced ? "Namespaced" : "Cluster",
+				 "singularResource", k->singular, "verbs", verbs_of(k));
 	struct json *subs = r ? agg_subresources(k) : NULL;
 	enum rc rc = subs ? RC_OK : RC_NOMEM;
 
@@ -301,12 +309,14 @@ static struct json *agg_version(const struct apisrv *s, const char *group, const
 		const struct virtual_resource *v = &virtuals[i];
 
 		if (v->name && strcmp(v->group, group) == 0 && strcmp(v->version, version) == 0 &&
-		    js_append(list, js_pack("{s:s, s:{s:s, s:s, s:s}, s:s, s:s, s:[s]}", "resource", v->name,
-					    "responseKind", "group", group, "version", version, "kind", v->kind,
-					    "scope", "Cluster", "singularResource", "", "verbs", "create")))
+		    js_append(list, js_pack("{s:s, s:{s:s, s:s, s:s}, s:s, s:s, s:[s]}", "resource",
+					    v->name, "responseKind", "group", group, "version",
+					    version, "kind", v->kind, "scope", "Cluster",
+					    "singularResource", "", "verbs", "create")))
 			return NULL;
 	}
-	return js_pack("{s:s, s:O, s:s}", "version", version, "resources", list, "freshness", "Current");
+	return js_pack("{s:s, s:O, s:s}", "version", version, "resources", list, "freshness",
+		       "Current");
 }
 
 struct agg {
@@ -339,8 +349,8 @@ static bool add_agg(void *arg, const char *group, const char *version)
 		rc = js_append(js_get(item, "versions"), agg_version(a->s, group, version));
 	else
 		rc = js_append(a->items, js_pack("{s:{s:s*, s:n}, s:[o]}", "metadata", "name",
-						 *group ? group : NULL, "creationTimestamp", "versions",
-						 agg_version(a->s, group, version)));
+						 *group ? group : NULL, "creationTimestamp",
+						 "versions", agg_version(a->s, group, version)));
 	a->failed = rc != RC_OK;
 	return !a->failed;
 }
@@ -354,9 +364,9 @@ static void serve_aggregated(struct apisrv_call *c, bool core, const char *versi
 	if (a.items)
 		each_version(c->srv, add_agg, &a);
 	snprintf(api_version, sizeof(api_version), "apidiscovery.k8s.io/%s", version);
-	CLEANUP(js_unrefp) struct json *doc =
-		js_pack("{s:s, s:s, s:{}, s:o*}", "kind", "APIGroupDiscoveryList", "apiVersion", api_version,
-			"metadata", "items", a.items);
+	CLEANUP(js_unrefp)
+	struct json *doc = js_pack("{s:s, s:s, s:{}, s:o*}", "kind", "APIGroupDiscoveryList",
+				   "apiVersion", api_version, "metadata", "items", a.items);
 
 	if (doc && !a.failed)
 		text = js_to_text(doc);
@@ -364,8 +374,8 @@ static void serve_aggregated(struct apisrv_call *c, bool core, const char *versi
 		call_nomem(c);
 		return;
 	}
-	snprintf(type, sizeof(type), "application/json;g=apidiscovery.k8s.io;v=%s;as=APIGroupDiscoveryList",
-		 version);
+	snprintf(type, sizeof(type),
+		 "application/json;g=apidiscovery.k8s.io;v=%s;as=APIGroupDiscoveryList", version);
 	call_answer(c, 200, type, text, strlen(text));
 }
 
@@ -401,10 +411,11 @@ static void serve_version(struct apisrv_call *c)
 		snprintf(platform, sizeof(platform), "linux/%s",
 			 strcmp(u.machine, "aarch64") == 0 ? "arm64" : u.machine);
 	call_answer_json(c, 200,
-			 js_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "major", "1", "minor", "33",
-				 "gitVersion", "v1.33.0-ferry-" FERRY_VERSION, "gitCommit", "", "gitTreeState",
-				 "clean", "buildDate", "1970-01-01T00:00:00Z", "goVersion", "none", "compiler",
-				 "gcc", "platform", platform));
+			 js_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "major", "1",
+				 "minor", "33", "gitVersion", "v1.33.0-ferry-" FERRY_VERSION,
+				 "gitCommit", "", "gitTreeState", "clean", "buildDate",
+				 "1970-01-01T00:00:00Z", "goVersion", "none", "compiler", "gcc",
+				 "platform", platform));
 }
 
 static void serve_health(struct apisrv_call *c)
@@ -425,9 +436,9 @@ static void serve_api(struct apisrv_call *c, const char *accept)
 		serve_aggregated(c, true, v);
 	else
 		call_answer_json(c, 200,
-				 js_pack("{s:s, s:[s], s:[{s:s, s:s}]}", "kind", "APIVersions", "versions",
-					 "v1", "serverAddressByClientCIDRs", "clientCIDR", "0.0.0.0/0",
-					 "serverAddress", ""));
+				 js_pack("{s:s, s:[s], s:[{s:s, s:s}]}", "kind", "APIVersions",
+					 "versions", "v1", "serverAddressByClientCIDRs",
+					 "clientCIDR", "0.0.0.0/0", "serverAddress", ""));
 }
 
 static void serve_apis(struct apisrv_call *c, const char *accept)
@@ -438,8 +449,8 @@ static void serve_apis(struct apisrv_call *c, const char *accept)
 		serve_aggregated(c, false, v);
 	else
 		call_answer_json(c, 200,
-				 js_pack("{s:s, s:s, s:o}", "kind", "APIGroupList", "apiVersion", "v1", "groups",
-					 group_list(c->srv)));
+				 js_pack("{s:s, s:s, s:o}", "kind", "APIGroupList", "apiVersion",
+					 "v1", "groups", group_list(c->srv)));
 }
 
 static void not_a_page(struct apisrv_call *c)
@@ -458,7 +469,8 @@ static void serve_group(struct apisrv_call *c, const char *group)
 		call_nomem(c);
 	else if (!one)
 		not_a_page(c);
-	else if (js_set(one, "kind", js_new_str("APIGroup")) || js_set(one, "apiVersion", js_new_str("v1")))
+	else if (js_set(one, "kind", js_new_str("APIGroup")) ||
+		 js_set(one, "apiVersion", js_new_str("v1")))
 		call_nomem(c);
 	else
 		call_answer_json(c, 200, js_ref(one));
@@ -489,9 +501,10 @@ static void serve_metrics(struct apisrv_call *c)
 
 static void serve_root(struct apisrv_call *c)
 {
-	call_answer_json(c, 200, js_pack("{s:[s, s, s, s, s, s, s, s, s]}", "paths", "/api", "/api/v1", "/apis",
-					 "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3",
-					 "/version"));
+	call_answer_json(c, 200,
+			 js_pack("{s:[s, s, s, s, s, s, s, s, s]}", "paths", "/api", "/api/v1",
+				 "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2",
+				 "/openapi/v3", "/version"));
 }
 
 bool is_public_path(const char *path)
@@ -572,16 +585,19 @@ static void request_metrics(const struct apisrv *s, struct sbuf *out)
 	for (int v = 0; v < VERB__MAX; v++)
 		for (int k = 1; k < 6; k++)
 			if (s->requests[v][k])
-				sbuf_addf(out, "apiserver_request_total{verb=\"%s\",code=\"%dxx\"} %llu\n",
-					  verb_name(v), k, (unsigned long long)s->requests[v][k]);
+				sbuf_addf(
+					out,
+					"apiserver_request_total{verb=\"%s\",code=\"%dxx\"} %llu\n",
+					verb_name(v), k, (unsigned long long)s->requests[v][k]);
 	sbuf_adds(out, "# HELP apiserver_request_duration_seconds_sum Time to answer, summed.\n"
 		       "# TYPE apiserver_request_duration_seconds_sum counter\n");
 	for (int v = 0; v < VERB__MAX; v++)
-		sbuf_addf(out, "apiserver_request_duration_seconds_sum{verb=\"%s\"} %.6f\n", verb_name(v),
-			  (double)s->latency_sum[v] / 1e6);
+		sbuf_addf(out, "apiserver_request_duration_seconds_sum{verb=\"%s\"} %.6f\n",
+			  verb_name(v), (double)s->latency_sum[v] / 1e6);
 }
 
-static void one_metric(struct sbuf *out, const char *name, const char *type, const char *help, double v)
+static void one_metric(struct sbuf *out, const char *name, const char *type, const char *help,
+		       double v)
 {
 	sbuf_addf(out, "# HELP %s %s\n# TYPE %s %s\n%s %.15g\n", name, help, name, type, name, v);
 }
@@ -595,23 +611,27 @@ void apisrv_metrics(struct apisrv *s, struct sbuf *out)
 	sbuf_adds(out, "# HELP apiserver_storage_objects Stored objects by resource.\n"
 		       "# TYPE apiserver_storage_objects gauge\n");
 	for (size_t i = 0; i < s->n_resources; i++)
-		sbuf_addf(out, "apiserver_storage_objects{resource=\"%s\"} %zu\n", s->resources[i].table,
-			  store_count(s->store, s->resources[i].table));
-	one_metric(out, "apiserver_registered_watchers", "gauge", "Open watches.", (double)s->n_watchers);
+		sbuf_addf(out, "apiserver_storage_objects{resource=\"%s\"} %zu\n",
+			  s->resources[i].table, store_count(s->store, s->resources[i].table));
+	one_metric(out, "apiserver_registered_watchers", "gauge", "Open watches.",
+		   (double)s->n_watchers);
 	one_metric(out, "apiserver_watch_events_total", "counter", "Events sent to watchers.",
 		   (double)s->watch_events);
 	one_metric(out, "apiserver_terminated_watchers_total", "counter",
 		   "Watches ended because the reader was too slow.", (double)s->watch_closed);
 	one_metric(out, "ferry_store_commits_total", "counter", "Commits.", (double)st.commits);
-	one_metric(out, "ferry_store_writes_total", "counter", "Objects written.", (double)st.writes);
-	one_metric(out, "ferry_store_write_failures_total", "counter", "Writes refused by the disk.",
-		   (double)st.failed);
+	one_metric(out, "ferry_store_writes_total", "counter", "Objects written.",
+		   (double)st.writes);
+	one_metric(out, "ferry_store_write_failures_total", "counter",
+		   "Writes refused by the disk.", (double)st.failed);
 	one_metric(out, "ferry_store_commit_seconds_sum", "counter", "Time in commits, summed.",
 		   (double)st.commit_usec / 1e6);
 	one_metric(out, "ferry_store_commit_seconds_max", "gauge", "Longest commit.",
 		   (double)st.commit_max / 1e6);
-	one_metric(out, "ferry_store_checkpoints_total", "counter", "Checkpoints.", (double)st.checkpoints);
-	one_metric(out, "ferry_store_log_rows", "gauge", "Rows of the revision log.", (double)st.log_rows);
+	one_metric(out, "ferry_store_checkpoints_total", "counter", "Checkpoints.",
+		   (double)st.checkpoints);
+	one_metric(out, "ferry_store_log_rows", "gauge", "Rows of the revision log.",
+		   (double)st.log_rows);
 	one_metric(out, "ferry_store_revision", "gauge", "Newest resourceVersion.",
 		   (double)store_rev(s->store));
 }

@@ -12,8 +12,8 @@ enum shape { LEAF, FIELDS, ITEMS, VALUES };
 
 /* A value's place in the schema.  type NULL: free-form, where objects go by key and lists are whole. */
 struct place {
-	const struct api_type *type;   /* of the value, or of its items, when they are structs */
-	const struct api_rule *rule;   /* of a list */
+	const struct api_type *type; /* of the value, or of its items, when they are structs */
+	const struct api_rule *rule; /* of a list */
 	bool is_list;
 };
 
@@ -24,7 +24,8 @@ static struct place place_of(const struct place *parent, const char *key)
 	if (!f)
 		return (struct place){0};
 	return (struct place){
-		.type = f->base == API_STRUCT || (f->base == API_JSON && f->is_json_map) ? f->type : NULL,
+		.type = f->base == API_STRUCT || (f->base == API_JSON && f->is_json_map) ? f->type
+											 : NULL,
 		.rule = f->rule,
 		.is_list = f->is_list,
 	};
@@ -82,7 +83,8 @@ static char *value_key(const struct json *v)
 }
 
 /* The item of a list that has this key; *i is its index. */
-static struct json *find_item(const struct place *list, const struct json *arr, const char *key, size_t *i)
+static struct json *find_item(const struct place *list, const struct json *arr, const char *key,
+			      size_t *i)
 {
 	bool by_value = key[0] == 'v';
 
@@ -107,7 +109,8 @@ static enum rc add_child(struct json *set, const char *key, struct json *child)
 	return key ? js_set(set, key, child) : (js_unref(child), RC_NOMEM);
 }
 
-static enum rc add_field(struct json *set, const struct place *p, const char *name, const struct json *v)
+static enum rc add_field(struct json *set, const struct place *p, const char *name,
+			 const struct json *v)
 {
 	struct place child = place_of(p, name);
 	CLEANUP(mem_freep) char *key = mem_printf("f:%s", name);
@@ -151,10 +154,11 @@ static struct json *set_of(const struct place *p, const struct json *v)
 
 struct json *fieldset_of(const struct api_kind *k, const struct json *obj)
 {
-	static const char *const given[] = {"f:name",	     "f:namespace",	    "f:uid",
-					    "f:generation",  "f:resourceVersion",   "f:creationTimestamp",
-					    "f:selfLink",    "f:deletionTimestamp", "f:deletionGracePeriodSeconds",
-					    "f:managedFields"};
+	static const char *const given[] = {
+		"f:name",	  "f:namespace",	 "f:uid",
+		"f:generation",	  "f:resourceVersion",	 "f:creationTimestamp",
+		"f:selfLink",	  "f:deletionTimestamp", "f:deletionGracePeriodSeconds",
+		"f:managedFields"};
 	struct place p = {.type = k->type};
 	struct json *set = set_of(&p, obj);
 	struct json *meta = js_get(set, "f:metadata");
@@ -197,7 +201,8 @@ static struct json *node_union(const struct json *a, const struct json *b)
 		const struct json *other = js_get(b, it.key);
 
 		if (!rc && strcmp(it.key, ".") != 0)
-			rc = js_set(out, it.key, other ? node_union(it.value, other) : js_copy(it.value));
+			rc = js_set(out, it.key,
+				    other ? node_union(it.value, other) : js_copy(it.value));
 	}
 	JS_FOREACH(it, b)
 		if (!rc && strcmp(it.key, ".") != 0 && !js_get(a, it.key))
@@ -268,8 +273,8 @@ struct json *fieldset_intersect(const struct json *a, const struct json *b)
 /* ---- sets and objects ----------------------------------------------------------------------------------- */
 
 /* The value that a set's key names inside v, and its place. */
-static struct json *step(const struct place *p, const struct json *v, const char *key, struct place *child,
-			 size_t *index)
+static struct json *step(const struct place *p, const struct json *v, const char *key,
+			 struct place *child, size_t *index)
 {
 	if (str_has_prefix(key, "f:")) {
 		*child = place_of(p, key + 2);
@@ -294,7 +299,8 @@ static enum rc node_differing(const struct place *p, const struct json *a, const
 
 		if (rc || strcmp(it.key, ".") == 0)
 			continue;
-		const struct json *x = step(p, a, it.key, &child, &i), *y = step(p, b, it.key, &child, &i);
+		const struct json *x = step(p, a, it.key, &child, &i),
+				  *y = step(p, b, it.key, &child, &i);
 
 		if (js_len(it.value))
 			rc = node_differing(&child, x, y, it.value, &sub);
@@ -308,8 +314,8 @@ static enum rc node_differing(const struct place *p, const struct json *a, const
 	return rc;
 }
 
-struct json *fieldset_differing(const struct api_kind *k, const struct json *a, const struct json *b,
-				const struct json *set)
+struct json *fieldset_differing(const struct api_kind *k, const struct json *a,
+				const struct json *b, const struct json *set)
 {
 	struct place p = {.type = k->type};
 	struct json *out = NULL;
@@ -319,9 +325,11 @@ struct json *fieldset_differing(const struct api_kind *k, const struct json *a, 
 	return out ? out : js_new_object();
 }
 
-static struct json *merge(const struct place *p, const struct json *live, const struct json *config);
+static struct json *merge(const struct place *p, const struct json *live,
+			  const struct json *config);
 
-static struct json *merge_fields(const struct place *p, const struct json *live, const struct json *config)
+static struct json *merge_fields(const struct place *p, const struct json *live,
+				 const struct json *config)
 {
 	CLEANUP(js_unrefp) struct json *out = js_is_object(live) ? js_copy(live) : js_new_object();
 	enum rc rc = out ? RC_OK : RC_NOMEM;
@@ -371,7 +379,8 @@ static struct json *merge(const struct place *p, const struct json *live, const 
 	return merge_list(p, shape, live, config);
 }
 
-struct json *fieldset_merge(const struct api_kind *k, const struct json *live, const struct json *config)
+struct json *fieldset_merge(const struct api_kind *k, const struct json *live,
+			    const struct json *config)
 {
 	struct place p = {.type = k->type};
 
@@ -408,7 +417,8 @@ static enum rc node_remove(const struct place *p, struct json *v, const struct j
 		}
 		rc = node_remove(&child, sub, it.value, kept);
 		/* An object that became empty and that nobody owns goes with its last field. */
-		if (!rc && !kept && js_is_object(sub) && !js_len(sub) && str_has_prefix(it.key, "f:"))
+		if (!rc && !kept && js_is_object(sub) && !js_len(sub) &&
+		    str_has_prefix(it.key, "f:"))
 			remove_at(v, it.key, i);
 	}
 	return rc;

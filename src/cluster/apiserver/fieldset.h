@@ -22,13 +22,14 @@ struct json *fieldset_intersect(const struct json *a, const struct json *b);
 bool fieldset_is_empty(const struct json *a);
 
 /* The members of set whose values differ between the two objects. */
-struct json *fieldset_differing(const struct api_kind *k, const struct json *a, const struct json *b,
-				const struct json *set);
+struct json *fieldset_differing(const struct api_kind *k, const struct json *a,
+				const struct json *b, const struct json *set);
 /* live with the fields of config written over it: structs and maps by key, map lists by item. */
-struct json *fieldset_merge(const struct api_kind *k, const struct json *live, const struct json *config);
+struct json *fieldset_merge(const struct api_kind *k, const struct json *live,
+			    const struct json *config);
 /* Takes the members of set out of obj (changed in place), but no item of which keep has a part. */
-MUST_CHECK enum rc fieldset_remove(const struct api_kind *k, struct json *obj, const struct json *set,
-				   const struct json *keep);
+MUST_CHECK enum rc fieldset_remove(const struct api_kind *k, struct json *obj,
+				   const struct json *set, const struct json *keep);
 /* Calls fn with each member as text: ".spec.ports[port=80,protocol=\"TCP\"].nodePort". */
 typedef void (*fieldset_fn)(void *arg, const char *path);
 void fieldset_each(const struct json *set, fieldset_fn fn, void *arg);

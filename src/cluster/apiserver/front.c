@@ -50,7 +50,8 @@ static void on_answer(void *arg, const struct apisrv_answer *a)
 		extra[n++] = (struct http_header){"Allow", a->allow};
 	exchange_end(x);
 	if (a->owned)
-		http_respond_take(req, a->status, a->content_type, STEAL(*a->owned), a->n, extra, n);
+		http_respond_take(req, a->status, a->content_type, STEAL(*a->owned), a->n, extra,
+				  n);
 	else
 		http_respond(req, a->status, a->content_type, a->body, a->n, extra, n);
 }
@@ -120,7 +121,8 @@ static void refuse_credentials(struct http_req *req)
 }
 
 /* The groups of a certificate's subject and the standard one. */
-static void identify(const struct http_peer *peer, struct apisrv_user *u, const char *groups[MAX_GROUPS])
+static void identify(const struct http_peer *peer, struct apisrv_user *u,
+		     const char *groups[MAX_GROUPS])
 {
 	size_t n = 0;
 
@@ -145,7 +147,8 @@ static void on_request(struct http_req *req, void *arg)
 	struct apisrv_user user;
 
 	if (!peer->has_cert && http_req_header(req, "Authorization")) {
-		refuse_credentials(req); /* no bearer tokens yet: a wrong one must not pass for nobody */
+		refuse_credentials(
+			req); /* no bearer tokens yet: a wrong one must not pass for nobody */
 		return;
 	}
 	struct exchange *x = mem_alloc(sizeof(*x));

@@ -48,7 +48,8 @@ static const struct json *lend(struct apisrv *s, struct json *j)
 {
 	if (!j)
 		return NULL;
-	if (!mem_grow((void **)&s->borrowed, &s->cap_borrowed, s->n_borrowed, sizeof(*s->borrowed))) {
+	if (!mem_grow((void **)&s->borrowed, &s->cap_borrowed, s->n_borrowed,
+		      sizeof(*s->borrowed))) {
 		js_unref(j);
 		return NULL;
 	}
@@ -66,16 +67,19 @@ void hook_borrow_fini(struct apisrv *s)
 	s->cap_borrowed = 0;
 }
 
-const struct json *hook_get(struct hook_env *env, const char *resource, const char *ns, const char *name)
+const struct json *hook_get(struct hook_env *env, const char *resource, const char *ns,
+			    const char *name)
 {
-	CLEANUP(mem_freep) char *key = str_is_empty(ns) ? mem_printf("%s/%s", resource, name)
-							: mem_printf("%s/%s/%s", resource, ns, name);
+	CLEANUP(mem_freep)
+	char *key = str_is_empty(ns) ? mem_printf("%s/%s", resource, name)
+				     : mem_printf("%s/%s/%s", resource, ns, name);
 	struct obj *o = key ? store_newest(S(env)->store, key) : NULL;
 
 	return o ? lend(S(env), obj_json(o)) : NULL;
 }
 
-void hook_each(struct hook_env *env, const char *resource, const char *ns, hook_each_fn fn, void *arg)
+void hook_each(struct hook_env *env, const char *resource, const char *ns, hook_each_fn fn,
+	       void *arg)
 {
 	char prefix[LIMIT_NAME_BYTES + 2] = "";
 	struct store_iter it;
@@ -143,7 +147,7 @@ void hook_warn(struct hook_ctx *ctx, const char *fmt, ...)
 struct inner {
 	struct list link;
 	struct apisrv *srv;
-	struct apisrv_call *call; /* NULL: answered */
+	struct apisrv_call *call;  /* NULL: answered */
 	struct apisrv_call *owner; /* NULL: nobody's */
 	inner_fn then;
 	void *arg;
@@ -210,7 +214,8 @@ static struct inner *inner_new(struct apisrv *s, struct apisrv_call *owner)
 }
 
 static enum rc inner_start(struct inner *in, const struct apisrv_user *user, const char *method,
-			   const char *target, const char *content_type, struct json *body, struct err *err)
+			   const char *target, const char *content_type, struct json *body,
+			   struct err *err)
 {
 	CLEANUP(mem_freep) char *text = body ? js_to_text(body) : NULL;
 
@@ -241,8 +246,8 @@ static enum rc inner_start(struct inner *in, const struct apisrv_user *user, con
 }
 
 enum rc apisrv_inner(struct apisrv *s, struct apisrv_call *owner, const struct apisrv_user *user,
-		     const char *method, const char *target, const char *content_type, struct json *body,
-		     inner_fn then, void *arg, struct err *err)
+		     const char *method, const char *target, const char *content_type,
+		     struct json *body, inner_fn then, void *arg, struct err *err)
 {
 	struct inner *in = inner_new(s, owner);
 
@@ -361,8 +366,8 @@ void hook_call_reply(struct hook_call *call, int status, struct json *body)
 	call_leave(c);
 }
 
-void hook_call_reply_bytes(struct hook_call *call, int status, const char *content_type, const void *bytes,
-			   size_t n)
+void hook_call_reply_bytes(struct hook_call *call, int status, const char *content_type,
+			   const void *bytes, size_t n)
 {
 	struct apisrv_call *c = C(call);
 
@@ -392,8 +397,8 @@ void hook_call_fail_details(struct hook_call *call, enum rc rc, const char *grou
 
 	call_enter(c);
 	call_fail(c, rc_http(rc), rc_reason(rc),
-		  js_pack("{s:s*, s:s*, s:s*}", "name", name, "group", str_is_empty(group) ? NULL : group, "kind",
-			  kind),
+		  js_pack("{s:s*, s:s*, s:s*}", "name", name, "group",
+			  str_is_empty(group) ? NULL : group, "kind", kind),
 		  "%s", message);
 	call_leave(c);
 }
@@ -411,8 +416,9 @@ void hook_call_upgraded(struct hook_call *call)
 	call_leave(c);
 }
 
-enum rc hook_call_request(struct hook_call *call, enum hook_as as, const char *method, const char *target,
-			  const char *content_type, struct json *body, hook_then_fn then, struct err *err)
+enum rc hook_call_request(struct hook_call *call, enum hook_as as, const char *method,
+			  const char *target, const char *content_type, struct json *body,
+			  hook_then_fn then, struct err *err)
 {
 	struct apisrv_call *c = C(call);
 	struct inner *in = inner_new(c->srv, c);
@@ -422,8 +428,8 @@ enum rc hook_call_request(struct hook_call *call, enum hook_as as, const char *m
 		return err_set(err, RC_NOMEM, "out of memory");
 	}
 	in->hook_then = then;
-	return inner_start(in, as == HOOK_AS_COMPONENT ? &apisrv_self : &c->user, method, target, content_type,
-			   body, err);
+	return inner_start(in, as == HOOK_AS_COMPONENT ? &apisrv_self : &c->user, method, target,
+			   content_type, body, err);
 }
 
 void hook_call_reply_status(struct hook_call *call, int status, const struct json *obj)
@@ -453,7 +459,9 @@ static const char *match(const struct subres_hook *h, const struct apisrv_call *
 		return NULL;
 	switch (h->scope) {
 	case SUBRES_OBJECT:
-		return strcmp(h->resource, c->plural) == 0 && *c->name && *c->sub ? match_path(h, c->sub) : NULL;
+		return strcmp(h->resource, c->plural) == 0 && *c->name && *c->sub
+			       ? match_path(h, c->sub)
+			       : NULL;
 	case SUBRES_NAMESPACE:
 		return *c->ns && !*c->name ? match_path(h, c->plural) : NULL;
 	case SUBRES_CLUSTER:
@@ -498,6 +506,6 @@ void serve_eviction(struct apisrv_call *c)
 	const struct json *options = js_get(c->json, "deleteOptions");
 
 	serve_delete_with(c, options,
-			  js_pack("{s:s, s:s, s:{}, s:s, s:i}", "kind", "Status", "apiVersion", "v1",
-				  "metadata", "status", "Success", "code", 201));
+			  js_pack("{s:s, s:s, s:{}, s:s, s:i}", "kind", "Status", "apiVersion",
+				  "v1", "metadata", "status", "Success", "code", 201));
 }

@@ -13,8 +13,8 @@
 #include "cluster/apiserver/apisrv_int.h"
 #include "pki/pki.h"
 
-#define DAYS(n) ((usec_t)(n) * 86400 * USEC_PER_SEC)
-#define CA_LIFE DAYS(3650)
+#define DAYS(n)	  ((usec_t)(n)*86400 * USEC_PER_SEC)
+#define CA_LIFE	  DAYS(3650)
 #define CERT_LIFE DAYS(365)
 
 enum { MAX_NAMES = 64 };
@@ -129,14 +129,20 @@ static bool kubeconfig_is_current(const struct identity_config *config)
 	CLEANUP(mem_freep) char *line = mem_printf("    server: %s\n", config->server);
 	size_t n;
 
-	return path && line && file_read(path, LIMIT_FILE_BYTES, &text, &n, NULL) == RC_OK && strstr(text, line);
+	return path && line && file_read(path, LIMIT_FILE_BYTES, &text, &n, NULL) == RC_OK &&
+	       strstr(text, line);
 }
 
-static enum rc prepare_server(const struct identity_config *config, const struct pki_pair *ca, struct err *err)
+static enum rc prepare_server(const struct identity_config *config, const struct pki_pair *ca,
+			      struct err *err)
 {
-	static const char *const always[] = {
-		"localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
-		"kubernetes.default.svc.cluster.local", "10.96.0.1"};
+	static const char *const always[] = {"localhost",
+					     "127.0.0.1",
+					     "kubernetes",
+					     "kubernetes.default",
+					     "kubernetes.default.svc",
+					     "kubernetes.default.svc.cluster.local",
+					     "10.96.0.1"};
 	static const char *const orgs[] = {GROUP_MASTERS};
 	const char *names[MAX_NAMES];
 	char host[256] = "";
@@ -164,11 +170,18 @@ static enum rc prepare_server(const struct identity_config *config, const struct
 
 enum rc identity_prepare(const struct identity_config *config, struct err *err)
 {
-	static const char *const masters[] = {GROUP_MASTERS}, *const controllers[] = {GROUP_CONTROLLERS};
-	static const struct pki_request admin = {.cn = "kubernetes-admin", .orgs = masters, .n_orgs = 1,
-						 .use = PKI_CLIENT, .validity = CERT_LIFE};
-	static const struct pki_request controller = {.cn = "system:ferry-controller", .orgs = controllers,
-						      .n_orgs = 1, .use = PKI_CLIENT, .validity = CERT_LIFE};
+	static const char *const masters[] = {GROUP_MASTERS}, *const controllers[] = {
+								      GROUP_CONTROLLERS};
+	static const struct pki_request admin = {.cn = "kubernetes-admin",
+						 .orgs = masters,
+						 .n_orgs = 1,
+						 .use = PKI_CLIENT,
+						 .validity = CERT_LIFE};
+	static const struct pki_request controller = {.cn = "system:ferry-controller",
+						      .orgs = controllers,
+						      .n_orgs = 1,
+						      .use = PKI_CLIENT,
+						      .validity = CERT_LIFE};
 	CLEANUP(pki_pair_fini) struct pki_pair ca = {0};
 	bool new_admin = false, new_controller = false;
 	enum rc rc = load_ca(config->dir, config->now, &ca, err);
@@ -176,7 +189,8 @@ enum rc identity_prepare(const struct identity_config *config, struct err *err)
 	if (!rc)
 		rc = prepare_server(config, &ca, err);
 	if (!rc)
-		rc = ensure_pair(config->dir, "tls", &ca, &controller, config->now, &new_controller, err);
+		rc = ensure_pair(config->dir, "tls", &ca, &controller, config->now, &new_controller,
+				 err);
 	if (!rc)
 		rc = ensure_pair(config->dir, "admin", &ca, &admin, config->now, &new_admin, err);
 	if (!rc && (new_admin || !kubeconfig_is_current(config)))
@@ -198,7 +212,8 @@ enum rc identity_issue(const struct identity_issue *what, struct err *err)
 		.use = PKI_CLIENT | PKI_SERVER,
 		.validity = CERT_LIFE,
 	};
-	enum rc rc = path ? load_ca(what->dir, what->now, &ca, err) : err_set(err, RC_NOMEM, "out of memory");
+	enum rc rc = path ? load_ca(what->dir, what->now, &ca, err)
+			  : err_set(err, RC_NOMEM, "out of memory");
 
 	if (!rc)
 		rc = pki_issue(&p, &ca, &req, what->now, err);

@@ -14,8 +14,8 @@
 #include "base/err.h"
 
 struct identity_config {
-	const char *dir;       /* <state>/pki; made when missing */
-	const char *server;    /* URL for the kubeconfig */
+	const char *dir;	  /* <state>/pki; made when missing */
+	const char *server;	  /* URL for the kubeconfig */
 	const char *const *names; /* the server's further names and addresses */
 	size_t n_names;
 	usec_t now; /* realtime */

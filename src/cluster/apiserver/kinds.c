@@ -39,7 +39,8 @@ static enum rc namespace_create(struct change *ch, struct err *err)
 	if (!rc)
 		rc = initial_phase(ch, "Active");
 	if (!rc)
-		rc = labels ? js_set(labels, "kubernetes.io/metadata.name", js_new_str(ch->name)) : RC_NOMEM;
+		rc = labels ? js_set(labels, "kubernetes.io/metadata.name", js_new_str(ch->name))
+			    : RC_NOMEM;
 	return rc;
 }
 
@@ -56,11 +57,13 @@ static enum rc namespace_update(struct change *ch, struct err *err)
 
 static bool namespace_may_delete(struct change *ch)
 {
-	static const char *const kept[] = {"default", "kube-system", "kube-public", "kube-node-lease"};
+	static const char *const kept[] = {"default", "kube-system", "kube-public",
+					   "kube-node-lease"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
 		if (strcmp(ch->name, kept[i]) == 0) {
-			call_forbidden(ch->c, ch->res, ch->name, "this namespace may not be deleted", NULL);
+			call_forbidden(ch->c, ch->res, ch->name,
+				       "this namespace may not be deleted", NULL);
 			return false;
 		}
 	}
@@ -117,8 +120,9 @@ static enum rc pod_create(struct change *ch, struct err *err)
 	if (!rc)
 		rc = set_default(spec, "schedulerName", js_new_str("default-scheduler"));
 	if (!rc)
-		rc = js_set(ch->obj, "status",
-			    js_pack("{s:s, s:s}", "phase", "Pending", "qosClass", pod_qos(ch->obj)));
+		rc = js_set(
+			ch->obj, "status",
+			js_pack("{s:s, s:s}", "phase", "Pending", "qosClass", pod_qos(ch->obj)));
 	return rc;
 }
 
@@ -126,7 +130,8 @@ static enum rc pod_create(struct change *ch, struct err *err)
 static struct json *frozen_pod_spec(const struct json *pod)
 {
 	static const char *const free_fields[] = {"tolerations", "activeDeadlineSeconds",
-						  "terminationGracePeriodSeconds", "schedulingGates"};
+						  "terminationGracePeriodSeconds",
+						  "schedulingGates"};
 	struct json *spec = js_copy(js_get(pod, "spec"));
 
 	for (size_t i = 0; i < ARRAY_SIZE(free_fields); i++)
@@ -148,11 +153,12 @@ static void pod_validate(struct change *ch)
 	if (!was || !is)
 		ch->fe.rc = RC_NOMEM;
 	else if (!js_equal(was, is))
-		fe_forbidden(&ch->fe, "spec",
-			     "pod updates may not change fields other than `spec.containers[*].image`,"
-			     "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only "
-			     "additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to "
-			     "be set to 1 if it was previously negative)");
+		fe_forbidden(
+			&ch->fe, "spec",
+			"pod updates may not change fields other than `spec.containers[*].image`,"
+			"`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only "
+			"additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to "
+			"be set to 1 if it was previously negative)");
 }
 
 static int64_t pod_grace(const struct json *pod, int64_t request)
@@ -162,8 +168,8 @@ static int64_t pod_grace(const struct json *pod, int64_t request)
 	if (request == 0)
 		return 0;
 	/* Nobody runs it, or it runs no more: there is nothing to wait for. */
-	if (str_is_empty(js_str(js_at(pod, "spec", "nodeName", NULL))) || str_eq(phase, "Succeeded") ||
-	    str_eq(phase, "Failed"))
+	if (str_is_empty(js_str(js_at(pod, "spec", "nodeName", NULL))) ||
+	    str_eq(phase, "Succeeded") || str_eq(phase, "Failed"))
 		return 0;
 	if (request > 0)
 		return request;
@@ -256,13 +262,17 @@ static enum rc service_ip(struct change *ch, struct json *spec, struct err *err)
 			return RC_NOMEM;
 	} else if (strcmp(want, "None") != 0) {
 		if (!parse_ip(want, &ip))
-			fe_invalid(&ch->fe, "spec.clusterIPs[0]", want, "must be empty, 'None', or a valid IP address");
+			fe_invalid(&ch->fe, "spec.clusterIPs[0]", want,
+				   "must be empty, 'None', or a valid IP address");
 		else if ((ip & s->service_mask) != s->service_net || ip == s->service_net)
-			fe_invalid(&ch->fe, "spec.clusterIPs", want,
-				   "failed to allocate IP %s: the provided IP is not in the valid range", want);
+			fe_invalid(
+				&ch->fe, "spec.clusterIPs", want,
+				"failed to allocate IP %s: the provided IP is not in the valid range",
+				want);
 		else if (ip_is_taken(ch, ip))
 			fe_invalid(&ch->fe, "spec.clusterIPs", want,
-				   "failed to allocate IP %s: provided IP is already allocated", want);
+				   "failed to allocate IP %s: provided IP is already allocated",
+				   want);
 	}
 	return js_set(spec, "clusterIPs", js_pack("[s]", js_get_str(spec, "clusterIP")));
 }
@@ -305,7 +315,8 @@ static enum rc node_port(struct change *ch, struct json *ports, size_t i, struct
 		       "Invalid value: %s: provided port is not in the valid range. The range of valid ports is %d-%d",
 		       text, s->port_min, s->port_max);
 	else if (port_is_taken(ch, ports, i, want))
-		fe_add(&ch->fe, FE_INVALID, field, "Invalid value: %s: provided port is already allocated", text);
+		fe_add(&ch->fe, FE_INVALID, field,
+		       "Invalid value: %s: provided port is already allocated", text);
 	return RC_OK;
 }
 
@@ -337,7 +348,8 @@ static enum rc service_common(struct change *ch, struct err *err)
 	const char *type = js_get_str(spec, "type");
 
 	if (str_eq(type, "LoadBalancer") || str_eq(type, "ExternalName"))
-		fe_invalid(&ch->fe, "spec.type", type, "not supported by Ferry yet: use ClusterIP or NodePort");
+		fe_invalid(&ch->fe, "spec.type", type,
+			   "not supported by Ferry yet: use ClusterIP or NodePort");
 	rc = service_ip(ch, spec, err);
 	if (!rc)
 		rc = service_ports(ch, spec, err);
@@ -374,7 +386,8 @@ static enum rc keep_ports(struct json *spec, const struct json *old)
 			const struct json *h = js_item(had, k);
 
 			if (js_get_int(h, "port", 0) == js_get_int(p, "port", -1) &&
-			    str_eq(js_get_str(h, "protocol"), proto ? proto : "TCP") && js_get(h, "nodePort") &&
+			    str_eq(js_get_str(h, "protocol"), proto ? proto : "TCP") &&
+			    js_get(h, "nodePort") &&
 			    js_set(p, "nodePort", js_ref(js_get(h, "nodePort"))))
 				return RC_NOMEM;
 		}
@@ -495,7 +508,8 @@ static void vmi_validate(struct change *ch)
 	if (ch->op != HOOK_UPDATE || ch->res->hook || apisrv_user_is_component(&ch->c->user))
 		return;
 	if (!js_equal(js_get(ch->old, "spec"), js_get(ch->obj, "spec")))
-		fe_cause(&ch->fe, "FieldValueNotSupported", "spec", "update of VMI object is restricted");
+		fe_cause(&ch->fe, "FieldValueNotSupported", "spec",
+			 "update of VMI object is restricted");
 }
 
 /* ---- the table -------------------------------------------------------------------------------------- */
@@ -522,7 +536,9 @@ static const struct strategy strategies[] = {
 	 .validate = secret_validate,
 	 .canonical = secret_canonical},
 	{.table = "configmaps", .validate = data_validate},
-	{.table = "persistentvolumeclaims", .prepare_create = volume_create, .returns_deleted = true},
+	{.table = "persistentvolumeclaims",
+	 .prepare_create = volume_create,
+	 .returns_deleted = true},
 	{.table = "persistentvolumes", .prepare_create = volume_create, .returns_deleted = true},
 	{.table = "virtualmachineinstances.kubevirt.io",
 	 .prepare_create = vmi_create,

@@ -21,7 +21,8 @@ static void serve_v2(struct apisrv_call *c, const char *accept)
 {
 	/* Asked for with '@', answered with '.': Go refuses '@' in a Content-Type. */
 	if (accept && strstr(accept, "com.github.proto-openapi.spec.v2"))
-		answer_blob(c, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", api_openapi_v2_pb());
+		answer_blob(c, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+			    api_openapi_v2_pb());
 	else
 		answer_blob(c, "application/json", api_openapi_v2_json());
 }
@@ -52,7 +53,8 @@ static void serve_v3(struct apisrv_call *c, const char *path, const char *accept
 	while (row->path && strcmp(row->path, path) != 0)
 		row++;
 	if (!row->path)
-		call_fail(c, 404, "NotFound", js_new_object(), "the server could not find the requested resource");
+		call_fail(c, 404, "NotFound", js_new_object(),
+			  "the server could not find the requested resource");
 	else if (wants_protobuf(accept))
 		call_fail(c, 406, "NotAcceptable", NULL,
 			  "only the following media types are accepted: application/json");
@@ -69,5 +71,6 @@ void serve_openapi(struct apisrv_call *c, const char *what, const char *accept)
 	else if (str_has_prefix(what, "v3/"))
 		serve_v3(c, what + 3, accept);
 	else
-		call_fail(c, 404, "NotFound", js_new_object(), "the server could not find the requested resource");
+		call_fail(c, 404, "NotFound", js_new_object(),
+			  "the server could not find the requested resource");
 }

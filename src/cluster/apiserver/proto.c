@@ -42,9 +42,12 @@ struct pb_msg {
 };
 
 static const struct pb_field owner_fields[] = {
-	{1, "kind", PB_STR, NULL, false, false},     {3, "name", PB_STR, NULL, false, false},
-	{4, "uid", PB_STR, NULL, false, false},	     {5, "apiVersion", PB_STR, NULL, false, false},
-	{6, "controller", PB_BOOL, NULL, false, true}, {7, "blockOwnerDeletion", PB_BOOL, NULL, false, true},
+	{1, "kind", PB_STR, NULL, false, false},
+	{3, "name", PB_STR, NULL, false, false},
+	{4, "uid", PB_STR, NULL, false, false},
+	{5, "apiVersion", PB_STR, NULL, false, false},
+	{6, "controller", PB_BOOL, NULL, false, true},
+	{7, "blockOwnerDeletion", PB_BOOL, NULL, false, true},
 	{0},
 };
 static const struct pb_msg owner_msg = {"OwnerReference", owner_fields};
@@ -96,9 +99,12 @@ static const struct pb_field secret_fields[] = {
 };
 
 static const struct pb_field port_fields[] = {
-	{1, "name", PB_STR, NULL, false, false},	       {2, "protocol", PB_STR, NULL, false, false},
-	{3, "port", PB_INT, NULL, false, false},	       {4, "targetPort", PB_INT_OR_STRING, NULL, false, false},
-	{5, "nodePort", PB_INT, NULL, false, false},	       {6, "appProtocol", PB_STR, NULL, false, true},
+	{1, "name", PB_STR, NULL, false, false},
+	{2, "protocol", PB_STR, NULL, false, false},
+	{3, "port", PB_INT, NULL, false, false},
+	{4, "targetPort", PB_INT_OR_STRING, NULL, false, false},
+	{5, "nodePort", PB_INT, NULL, false, false},
+	{6, "appProtocol", PB_STR, NULL, false, true},
 	{0},
 };
 static const struct pb_msg port_msg = {"ServicePort", port_fields};
@@ -151,10 +157,14 @@ static const struct pb_field eviction_fields[] = {
 };
 
 static const struct pb_field attributes_fields[] = {
-	{1, "namespace", PB_STR, NULL, false, false}, {2, "verb", PB_STR, NULL, false, false},
-	{3, "group", PB_STR, NULL, false, false},     {4, "version", PB_STR, NULL, false, false},
-	{5, "resource", PB_STR, NULL, false, false},  {6, "subresource", PB_STR, NULL, false, false},
-	{7, "name", PB_STR, NULL, false, false},      {0},
+	{1, "namespace", PB_STR, NULL, false, false},
+	{2, "verb", PB_STR, NULL, false, false},
+	{3, "group", PB_STR, NULL, false, false},
+	{4, "version", PB_STR, NULL, false, false},
+	{5, "resource", PB_STR, NULL, false, false},
+	{6, "subresource", PB_STR, NULL, false, false},
+	{7, "name", PB_STR, NULL, false, false},
+	{0},
 };
 static const struct pb_msg attributes_msg = {"ResourceAttributes", attributes_fields};
 static const struct pb_field path_fields[] = {
@@ -172,7 +182,8 @@ static const struct pb_field review_fields[] = {
 	{3, "status", PB_SKIP, NULL, false, false},
 	{0},
 };
-static const struct pb_field rules_spec_fields[] = {{1, "namespace", PB_STR, NULL, false, false}, {0}};
+static const struct pb_field rules_spec_fields[] = {{1, "namespace", PB_STR, NULL, false, false},
+						    {0}};
 static const struct pb_msg rules_spec_msg = {"SelfSubjectRulesReviewSpec", rules_spec_fields};
 static const struct pb_field rules_fields[] = {
 	{1, "metadata", PB_MSG, &meta_msg, false, false},
@@ -187,10 +198,14 @@ static const struct pb_field self_fields[] = {
 };
 
 static const struct pb_msg kinds[] = {
-	{"Namespace", ns_fields},     {"ConfigMap", configmap_fields},
-	{"Secret", secret_fields},    {"Service", service_fields},
-	{"DeleteOptions", delete_fields}, {"Eviction", eviction_fields},
-	{"SelfSubjectAccessReview", review_fields}, {"SelfSubjectReview", self_fields},
+	{"Namespace", ns_fields},
+	{"ConfigMap", configmap_fields},
+	{"Secret", secret_fields},
+	{"Service", service_fields},
+	{"DeleteOptions", delete_fields},
+	{"Eviction", eviction_fields},
+	{"SelfSubjectAccessReview", review_fields},
+	{"SelfSubjectReview", self_fields},
 	{"SelfSubjectRulesReview", rules_fields},
 };
 
@@ -248,7 +263,8 @@ static bool get_item(struct wire *w, struct item *it)
 
 /* ---- values ----------------------------------------------------------------------------------------------- */
 
-static enum rc decode_msg(const struct pb_msg *m, struct wire w, struct json **out, struct err *err);
+static enum rc decode_msg(const struct pb_msg *m, struct wire w, struct json **out,
+			  struct err *err);
 
 static enum rc broken(struct err *err)
 {
@@ -262,7 +278,8 @@ static struct json *bytes_json(struct wire w)
 	return text ? js_new_str(text) : NULL;
 }
 
-static enum rc decode_map(struct json *obj, const struct pb_field *f, struct wire w, struct err *err)
+static enum rc decode_map(struct json *obj, const struct pb_field *f, struct wire w,
+			  struct err *err)
 {
 	struct wire value = {0};
 	CLEANUP(mem_freep) char *key = NULL;
@@ -279,7 +296,8 @@ static enum rc decode_map(struct json *obj, const struct pb_field *f, struct wir
 		}
 	}
 	struct json *map = js_ensure_object(obj, f->name);
-	struct json *v = f->type == PB_MAP ? js_new_strn((const char *)value.p, value.n) : bytes_json(value);
+	struct json *v =
+		f->type == PB_MAP ? js_new_strn((const char *)value.p, value.n) : bytes_json(value);
 
 	if (!map || js_set(map, key ? key : "", v))
 		return err_set(err, RC_NOMEM, "out of memory");
@@ -329,7 +347,8 @@ static enum rc decode_int_or_string(struct wire w, struct json **out, struct err
 }
 
 /* *out stays NULL for a value that means "absent". */
-static enum rc decode_value(const struct pb_field *f, const struct item *it, struct json **out, struct err *err)
+static enum rc decode_value(const struct pb_field *f, const struct item *it, struct json **out,
+			    struct err *err)
 {
 	bool is_number = f->type == PB_BOOL || f->type == PB_INT;
 
@@ -359,7 +378,8 @@ static enum rc decode_value(const struct pb_field *f, const struct item *it, str
 	default:
 		return RC_OK;
 	}
-	return *out ? RC_OK : err_set(err, RC_BAD_REQUEST, "text in the protobuf body is not UTF-8");
+	return *out ? RC_OK
+		    : err_set(err, RC_BAD_REQUEST, "text in the protobuf body is not UTF-8");
 }
 
 static const struct pb_field *find_field(const struct pb_msg *m, unsigned num)
@@ -370,15 +390,17 @@ static const struct pb_field *find_field(const struct pb_msg *m, unsigned num)
 	return NULL;
 }
 
-static enum rc decode_field(const struct pb_msg *m, const struct item *it, struct json *obj, struct err *err)
+static enum rc decode_field(const struct pb_msg *m, const struct item *it, struct json *obj,
+			    struct err *err)
 {
 	const struct pb_field *f = find_field(m, it->num);
 	struct json *v = NULL;
 
 	if (!f)
-		return err_set(err, RC_MEDIA,
-			       "field %u of %s is not known in protobuf here: send application/json", it->num,
-			       m->name);
+		return err_set(
+			err, RC_MEDIA,
+			"field %u of %s is not known in protobuf here: send application/json",
+			it->num, m->name);
 	if (f->type == PB_SKIP)
 		return RC_OK;
 	if (f->type == PB_MAP || f->type == PB_BYTES_MAP)
@@ -470,7 +492,8 @@ enum rc proto_decode(const char *body, size_t n, struct json **out, struct err *
 		if (rc)
 			return rc;
 		if (js_set(obj, "kind", js_new_str(kind)) ||
-		    (!str_is_empty(api_version) && js_set(obj, "apiVersion", js_new_str(api_version)))) {
+		    (!str_is_empty(api_version) &&
+		     js_set(obj, "apiVersion", js_new_str(api_version)))) {
 			js_unref(obj);
 			return err_set(err, RC_NOMEM, "out of memory");
 		}

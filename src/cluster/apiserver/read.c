@@ -19,14 +19,15 @@ static bool parse_fields(struct apisrv_call *c, const char *text, struct filter 
 	if (!rc)
 		rc = api_fields_check(f->fields, c->res->kind, &err);
 	if (rc)
-		call_fail(c, rc == RC_NOMEM ? 500 : 400, rc == RC_NOMEM ? "InternalError" : "BadRequest", NULL,
-			  "%s", err.msg);
+		call_fail(c, rc == RC_NOMEM ? 500 : 400,
+			  rc == RC_NOMEM ? "InternalError" : "BadRequest", NULL, "%s", err.msg);
 	return rc == RC_OK;
 }
 
 bool filter_parse(struct apisrv_call *c, struct filter *f)
 {
-	const char *labels = call_param(c, "labelSelector"), *fields = call_param(c, "fieldSelector");
+	const char *labels = call_param(c, "labelSelector"),
+		   *fields = call_param(c, "fieldSelector");
 	struct err err = {0};
 
 	memset(f, 0, sizeof(*f));
@@ -45,7 +46,9 @@ bool filter_parse(struct apisrv_call *c, struct filter *f)
 		return false;
 	}
 	const char *name = f->fields ? api_fields_required(f->fields, "metadata.name") : NULL;
-	const char *ns = *c->ns ? c->ns : f->fields ? api_fields_required(f->fields, "metadata.namespace") : NULL;
+	const char *ns = *c->ns	     ? c->ns
+			 : f->fields ? api_fields_required(f->fields, "metadata.namespace")
+				     : NULL;
 
 	/* A fixed namespace or name narrows the range of keys. */
 	f->is_exact = name && (ns || !c->res->kind->is_namespaced);
@@ -79,7 +82,8 @@ static bool labels_match(struct filter *f, struct obj *o)
 
 	text = obj_text(o, &n);
 	if (text_member(text, n, "metadata", &meta, &n_meta) &&
-	    text_member(meta, n_meta, "labels", &part, &n_part) && js_parse(part, n_part, &labels, NULL)) {
+	    text_member(meta, n_meta, "labels", &part, &n_part) &&
+	    js_parse(part, n_part, &labels, NULL)) {
 		f->nomem = true;
 		return false;
 	}
@@ -88,7 +92,8 @@ static bool labels_match(struct filter *f, struct obj *o)
 
 bool filter_matches(struct filter *f, struct obj *o)
 {
-	if (f->is_exact ? strcmp(obj_rest(o), f->prefix) != 0 : !str_has_prefix(obj_rest(o), f->prefix))
+	if (f->is_exact ? strcmp(obj_rest(o), f->prefix) != 0
+			: !str_has_prefix(obj_rest(o), f->prefix))
 		return false;
 	if (!f->labels && !f->fields)
 		return true;
@@ -98,7 +103,9 @@ bool filter_matches(struct filter *f, struct obj *o)
 
 	if (!j)
 		f->nomem = true;
-	return j && (!f->labels || api_selector_matches_json(f->labels, js_at(j, "metadata", "labels", NULL))) &&
+	return j &&
+	       (!f->labels ||
+		api_selector_matches_json(f->labels, js_at(j, "metadata", "labels", NULL))) &&
 	       (!f->fields || api_fields_matches(f->fields, j));
 }
 
@@ -164,8 +171,9 @@ static bool parse_continue(struct apisrv_call *c, const char *token, struct list
 
 static char *make_continue(int64_t rev, const char *start)
 {
-	CLEANUP(js_unrefp) struct json *j = js_pack("{s:s, s:I, s:s}", "v", "meta.k8s.io/v1", "rv",
-						    (long long)rev, "start", start);
+	CLEANUP(js_unrefp)
+	struct json *j = js_pack("{s:s, s:I, s:s}", "v", "meta.k8s.io/v1", "rv", (long long)rev,
+				 "start", start);
 	CLEANUP(mem_freep) char *text = j ? js_to_text(j) : NULL;
 
 	return text ? b64_encode(text, strlen(text), true) : NULL;
@@ -178,15 +186,16 @@ static bool parse_rev(struct apisrv_call *c, const char *text, int64_t *out)
 	*out = 0;
 	if (str_is_empty(text) || str_to_i64(text, 0, INT64_MAX, out, &err) == RC_OK)
 		return true;
-	call_bad_request(c, "Invalid value: \"%s\": resourceVersion must be a non-negative number", text);
+	call_bad_request(c, "Invalid value: \"%s\": resourceVersion must be a non-negative number",
+			 text);
 	return false;
 }
 
 void call_too_large_rev(struct apisrv_call *c, int64_t rev)
 {
 	call_fail(c, 504, "Timeout",
-		  js_pack("{s:[{s:s, s:s}], s:i}", "causes", "reason", "ResourceVersionTooLarge", "message",
-			  "Too large resource version", "retryAfterSeconds", 1),
+		  js_pack("{s:[{s:s, s:s}], s:i}", "causes", "reason", "ResourceVersionTooLarge",
+			  "message", "Too large resource version", "retryAfterSeconds", 1),
 		  "Timeout: Too large resource version: %lld, current: %lld", (long long)rev,
 		  (long long)store_rev(c->srv->store));
 }
@@ -194,31 +203,40 @@ void call_too_large_rev(struct apisrv_call *c, int64_t rev)
 /* What resourceVersion and resourceVersionMatch ask for. */
 static bool parse_version(struct apisrv_call *c, struct listing *l)
 {
-	const char *text = call_param(c, "resourceVersion"), *match = call_param(c, "resourceVersionMatch");
+	const char *text = call_param(c, "resourceVersion"),
+		   *match = call_param(c, "resourceVersionMatch");
 	int64_t rev, now = store_rev(c->srv->store);
 
 	if (!parse_rev(c, text, &rev))
 		return false;
 	if (!str_is_empty(match)) {
 		if (l->after || str_is_empty(text)) {
-			call_bad_request(c, "resourceVersionMatch is forbidden unless resourceVersion is provided, "
-					    "and with continue");
+			call_bad_request(
+				c,
+				"resourceVersionMatch is forbidden unless resourceVersion is provided, "
+				"and with continue");
 			return false;
 		}
 		if (!str_eq(match, "Exact") && !str_eq(match, "NotOlderThan")) {
-			call_bad_request(c, "resourceVersionMatch: Unsupported value: \"%s\": supported values: "
-					    "\"Exact\", \"NotOlderThan\"", match);
+			call_bad_request(
+				c,
+				"resourceVersionMatch: Unsupported value: \"%s\": supported values: "
+				"\"Exact\", \"NotOlderThan\"",
+				match);
 			return false;
 		}
 		if (str_eq(match, "Exact") && rev == 0) {
-			call_bad_request(c, "resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"");
+			call_bad_request(
+				c,
+				"resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"");
 			return false;
 		}
 	}
 	if (l->after) {
 		if (rev == 0)
 			return true;
-		call_bad_request(c, "specifying resource version is not allowed when using continue");
+		call_bad_request(c,
+				 "specifying resource version is not allowed when using continue");
 		return false;
 	}
 	bool exact = str_eq(match, "Exact") || (str_is_empty(match) && rev > 0 && l->page.limit);
@@ -240,7 +258,8 @@ static bool listing_parse(struct apisrv_call *c, struct listing *l)
 	if (!filter_parse(c, &l->filter))
 		return false;
 	if (!str_is_empty(limit) && str_to_u64(limit, INT32_MAX, &n, NULL)) {
-		call_bad_request(c, "limit: Invalid value: \"%s\": must be a non-negative number", limit);
+		call_bad_request(c, "limit: Invalid value: \"%s\": must be a non-negative number",
+				 limit);
 		return false;
 	}
 	l->page.table = c->res->table;
@@ -279,11 +298,12 @@ static struct json *list_meta(const struct listing *l, const struct obj_list *fo
 static void answer_items(struct apisrv_call *c, struct json *meta, const struct obj_list *found)
 {
 	CLEANUP(mem_freep) char *meta_text = js_to_text(meta);
-	CLEANUP(mem_freep) char *head = !meta_text ? NULL
-						  : mem_printf("{\"kind\":\"%s\",\"apiVersion\":\"%s\","
-							       "\"metadata\":%s,\"items\":[",
-							       c->res->kind->list_kind,
-							       c->res->kind->api_version, meta_text);
+	CLEANUP(mem_freep)
+	char *head = !meta_text ? NULL
+				: mem_printf("{\"kind\":\"%s\",\"apiVersion\":\"%s\","
+					     "\"metadata\":%s,\"items\":[",
+					     c->res->kind->list_kind, c->res->kind->api_version,
+					     meta_text);
 	static const char tail[] = "]}\n";
 	size_t total = head ? strlen(head) + sizeof(tail) : 0, n;
 
@@ -292,8 +312,8 @@ static void answer_items(struct apisrv_call *c, struct json *meta, const struct 
 		total += n + 1;
 	}
 	if (total > LIMIT_RESPONSE_BYTES) {
-		call_fail(c, 413, "RequestEntityTooLarge", NULL, "the list is larger than %u bytes: use limit",
-			  LIMIT_RESPONSE_BYTES);
+		call_fail(c, 413, "RequestEntityTooLarge", NULL,
+			  "the list is larger than %u bytes: use limit", LIMIT_RESPONSE_BYTES);
 		return;
 	}
 	char *buf = head ? mem_realloc(NULL, total) : NULL, *p = buf;
@@ -317,7 +337,8 @@ static void answer_items(struct apisrv_call *c, struct json *meta, const struct 
 	call_answer_take(c, 200, "application/json", buf, (size_t)(p - buf) + sizeof(tail) - 1);
 }
 
-static void answer_partial_list(struct apisrv_call *c, struct json *meta, const struct obj_list *found)
+static void answer_partial_list(struct apisrv_call *c, struct json *meta,
+				const struct obj_list *found)
 {
 	CLEANUP(js_unrefp) struct json *items = js_new_array();
 	CLEANUP(js_unrefp) struct json *own = meta;
@@ -333,29 +354,32 @@ static void answer_partial_list(struct apisrv_call *c, struct json *meta, const 
 		return;
 	}
 	call_answer_json(c, 200,
-			 js_pack("{s:s, s:s, s:O, s:O}", "kind", "PartialObjectMetadataList", "apiVersion",
-				 c->out.meta_version, "metadata", own, "items", items));
+			 js_pack("{s:s, s:s, s:O, s:O}", "kind", "PartialObjectMetadataList",
+				 "apiVersion", c->out.meta_version, "metadata", own, "items",
+				 items));
 }
 
 static void answer_expired(struct apisrv_call *c, const struct listing *l, const struct err *err)
 {
 	if (!l->after) {
-		call_fail(c, 410, "Expired", NULL, "The resourceVersion for the provided list is too old: %s",
-			  err->msg);
+		call_fail(c, 410, "Expired", NULL,
+			  "The resourceVersion for the provided list is too old: %s", err->msg);
 		return;
 	}
 	/* With this token the client may go on, at the price of an inconsistent list. */
 	CLEANUP(mem_freep) char *token = make_continue(-1, l->after);
-	struct json *st = status_new(410, "Expired",
-				     "The provided continue parameter is too old to display a consistent list "
-				     "result. You can start a new list without the continue parameter, or use the "
-				     "continue token in this response to retrieve the remainder of the results. "
-				     "Continuing with the provided token results in an inconsistent list - objects "
-				     "that were created, modified, or deleted between the time the first chunk was "
-				     "returned and now may show up in the list.",
-				     NULL);
+	struct json *st = status_new(
+		410, "Expired",
+		"The provided continue parameter is too old to display a consistent list "
+		"result. You can start a new list without the continue parameter, or use the "
+		"continue token in this response to retrieve the remainder of the results. "
+		"Continuing with the provided token results in an inconsistent list - objects "
+		"that were created, modified, or deleted between the time the first chunk was "
+		"returned and now may show up in the list.",
+		NULL);
 
-	if (!st || !token || js_set(js_ensure_object(st, "metadata"), "continue", js_new_str(token))) {
+	if (!st || !token ||
+	    js_set(js_ensure_object(st, "metadata"), "continue", js_new_str(token))) {
 		js_unref(st);
 		call_nomem(c);
 		return;

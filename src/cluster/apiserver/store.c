@@ -398,7 +398,8 @@ static void backup_after(void *arg)
 	mem_free(b);
 }
 
-enum rc store_backup(struct store *s, const char *path, store_done_fn done, void *arg, struct err *err)
+enum rc store_backup(struct store *s, const char *path, store_done_fn done, void *arg,
+		     struct err *err)
 {
 	if (!s->db)
 		return err_set(err, RC_UNSUPPORTED, "a store in memory has no file to copy");
@@ -446,7 +447,8 @@ static enum rc load_row(void *arg, const struct db_row *row, struct err *err)
 	struct store_event ev;
 
 	if (row->rev <= s->rev)
-		return err_set(err, RC_IO, "revision %lld of the store is damaged", (long long)row->rev);
+		return err_set(err, RC_IO, "revision %lld of the store is damaged",
+			       (long long)row->rev);
 	enum rc rc = store_entry(s, row->key, &e, err);
 
 	if (rc)
@@ -460,8 +462,10 @@ static enum rc load_row(void *arg, const struct db_row *row, struct err *err)
 	o->written = row->written;
 	e->tail_rev = row->rev;
 	if (row->prev != e->last_rev && row->prev != 0 && e->last_rev != 0)
-		log_warn("store: revision %lld of '%s' follows %lld, but the log has %lld before it",
-			 (long long)row->rev, row->key, (long long)row->prev, (long long)e->last_rev);
+		log_warn(
+			"store: revision %lld of '%s' follows %lld, but the log has %lld before it",
+			(long long)row->rev, row->key, (long long)row->prev,
+			(long long)e->last_rev);
 	store_apply(s, o, &ev);
 	s->stats.log_rows++;
 	return RC_OK;
@@ -484,16 +488,16 @@ static enum rc load(struct store *s, int64_t compact_rev, struct err *err)
 static enum rc alloc_parts(struct store *s, const struct store_opts *o, struct err *err)
 {
 	s->batch = mem_alloc(sizeof(*s->batch));
-	if (!s->batch ||
-	    ring_init(&s->ring, o->ring_events ? o->ring_events : 4096,
-		      o->ring_bytes ? o->ring_bytes : 8 * MIB))
+	if (!s->batch || ring_init(&s->ring, o->ring_events ? o->ring_events : 4096,
+				   o->ring_bytes ? o->ring_bytes : 8 * MIB))
 		return err_set(err, RC_NOMEM, "out of memory");
 	enum rc rc = ev_timer_after(s->loop, &s->timer, USEC_INFINITY, on_timer, s, err);
 
 	return rc;
 }
 
-enum rc store_open(struct store **out, struct loop *loop, const struct store_opts *opts, struct err *err)
+enum rc store_open(struct store **out, struct loop *loop, const struct store_opts *opts,
+		   struct err *err)
 {
 	static const struct store_opts none = {0};
 	const struct store_opts *o = opts ? opts : &none;

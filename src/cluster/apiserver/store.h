@@ -25,11 +25,11 @@ struct store_write; /* a write that is not durable yet */
 struct obj *obj_ref(struct obj *o);
 struct obj *obj_unref(struct obj *o); /* NULL is fine; returns NULL */
 DEFINE_CLEANUP(struct obj *, obj_unref);
-const char *obj_key(const struct obj *o);	  /* "<table>/<rest>" */
-const char *obj_rest(const struct obj *o);	  /* behind the table */
+const char *obj_key(const struct obj *o);  /* "<table>/<rest>" */
+const char *obj_rest(const struct obj *o); /* behind the table */
 const char *obj_table(const struct obj *o);
 int64_t obj_rev(const struct obj *o);
-usec_t obj_written(const struct obj *o);	  /* wall clock of the write */
+usec_t obj_written(const struct obj *o);	      /* wall clock of the write */
 const char *obj_text(const struct obj *o, size_t *n); /* serialised; n may be NULL */
 /* A new reference to the parsed form (js_unref it; never change it); NULL: out of memory.
  * Parsed when needed; the store keeps the most recently used ones. */
@@ -38,10 +38,10 @@ struct json *obj_json(struct obj *o);
 /* ---- store ---------------------------------------------------------------------------------- */
 
 struct store_opts {
-	const char *path;   /* NULL: memory only; commits still complete from the loop, not at once */
-	size_t ring_events; /* history kept for watches; 0: 4096 */
-	size_t ring_bytes;  /* ceiling of superseded text kept for it; 0: 8 MiB */
-	size_t json_cache;  /* parsed objects kept; 0: 256 */
+	const char *path; /* NULL: memory only; commits still complete from the loop, not at once */
+	size_t ring_events;	      /* history kept for watches; 0: 4096 */
+	size_t ring_bytes;	      /* ceiling of superseded text kept for it; 0: 8 MiB */
+	size_t json_cache;	      /* parsed objects kept; 0: 256 */
 	void (*on_broken)(void *arg); /* once, from the loop, when store_is_healthy() turns false */
 	void *arg;
 };
@@ -54,9 +54,10 @@ MUST_CHECK enum rc store_open(struct store **out, struct loop *loop, const struc
 struct store *store_close(struct store *s);
 DEFINE_CLEANUP(struct store *, store_close);
 
-int64_t store_rev(const struct store *s);     /* newest visible revision; 0: nothing was ever written */
-int64_t store_oldest(const struct store *s);  /* watches and lists may start at this revision or later */
-bool store_is_idle(const struct store *s);    /* no write waits or runs */
+int64_t store_rev(const struct store *s); /* newest visible revision; 0: nothing was ever written */
+int64_t store_oldest(
+	const struct store *s); /* watches and lists may start at this revision or later */
+bool store_is_idle(const struct store *s); /* no write waits or runs */
 /* False after a commit failed in a way that leaves the file's state unknown: every write is refused
  * with RC_CLOSED, and the process should end and start again from the file. */
 bool store_is_healthy(const struct store *s);
@@ -75,7 +76,7 @@ struct store_iter {
 };
 /* prefix: of the rest ("default/", "" or NULL for all); borrowed. */
 void store_iter_init(struct store_iter *it, struct store *s, const char *table, const char *prefix);
-struct obj *store_iter_next(struct store_iter *it);	   /* visible version; borrowed; NULL: end */
+struct obj *store_iter_next(struct store_iter *it); /* visible version; borrowed; NULL: end */
 struct obj *store_iter_next_newest(struct store_iter *it); /* as store_newest() */
 
 struct obj_list {
@@ -139,10 +140,10 @@ MUST_CHECK enum rc store_replay(struct store *s, const char *table, int64_t rev,
 
 struct store_stats {
 	uint64_t commits, writes, failed, checkpoints;
-	uint64_t commit_usec;	  /* sum of commit durations, queue to done */
-	usec_t commit_max;	  /* longest */
+	uint64_t commit_usec; /* sum of commit durations, queue to done */
+	usec_t commit_max;    /* longest */
 	size_t objects, waiting, ring, log_rows;
-	uint64_t text_bytes;	  /* of visible objects and history */
+	uint64_t text_bytes; /* of visible objects and history */
 };
 void store_get_stats(const struct store *s, struct store_stats *out);
 

@@ -29,7 +29,8 @@ static enum rc db_fail(struct db *d, int code, const char *what, struct err *err
 	default:
 		break;
 	}
-	return err_set(err, rc, "%s: %s", what, d->sql ? sqlite3_errmsg(d->sql) : sqlite3_errstr(code));
+	return err_set(err, rc, "%s: %s", what,
+		       d->sql ? sqlite3_errmsg(d->sql) : sqlite3_errstr(code));
 }
 
 static enum rc db_exec(struct db *d, const char *sql, struct err *err)
@@ -79,9 +80,10 @@ static enum rc db_schema(struct db *d, int64_t *compact_rev, struct err *err)
 	if (rc)
 		return rc;
 	if (format > DB_FORMAT)
-		return err_set(err, RC_UNSUPPORTED,
-			       "the store has format %lld and this Ferry knows %d: it was made by a newer one",
-			       (long long)format, DB_FORMAT);
+		return err_set(
+			err, RC_UNSUPPORTED,
+			"the store has format %lld and this Ferry knows %d: it was made by a newer one",
+			(long long)format, DB_FORMAT);
 	if (format == 0)
 		rc = db_exec(d,
 			     "BEGIN IMMEDIATE;"
@@ -123,7 +125,8 @@ enum rc db_open(struct db **out, const char *path, int64_t *compact_rev, struct 
 	if (!rc)
 		rc = db_prepare(d, &d->del, "DELETE FROM log WHERE rev=?", err);
 	if (!rc)
-		rc = db_prepare(d, &d->compact, "UPDATE meta SET value=? WHERE name='compact_rev'", err);
+		rc = db_prepare(d, &d->compact, "UPDATE meta SET value=? WHERE name='compact_rev'",
+				err);
 	if (rc) {
 		db_close(d);
 		return err ? err_prepend(err, "store '%s'", path) : rc;
@@ -147,8 +150,8 @@ struct db *db_close(struct db *d)
 enum rc db_load(struct db *d, db_row_fn fn, void *arg, struct err *err)
 {
 	sqlite3_stmt *st = NULL;
-	enum rc rc = db_prepare(d, &st, "SELECT rev, key, prev, deleted, written, body FROM log ORDER BY rev",
-				err);
+	enum rc rc = db_prepare(
+		d, &st, "SELECT rev, key, prev, deleted, written, body FROM log ORDER BY rev", err);
 	int r = SQLITE_DONE;
 
 	while (!rc && (r = sqlite3_step(st)) == SQLITE_ROW) {
@@ -163,7 +166,8 @@ enum rc db_load(struct db *d, db_row_fn fn, void *arg, struct err *err)
 		};
 
 		if (!row.key || !row.text)
-			rc = err_set(err, RC_IO, "revision %lld of the store is damaged", (long long)row.rev);
+			rc = err_set(err, RC_IO, "revision %lld of the store is damaged",
+				     (long long)row.rev);
 		else
 			rc = fn(arg, &row, err);
 	}

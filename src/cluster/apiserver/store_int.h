@@ -31,7 +31,8 @@ struct db_row {
 };
 
 struct db;
-MUST_CHECK enum rc db_open(struct db **out, const char *path, int64_t *compact_rev, struct err *err);
+MUST_CHECK enum rc db_open(struct db **out, const char *path, int64_t *compact_rev,
+			   struct err *err);
 struct db *db_close(struct db *d);
 typedef enum rc (*db_row_fn)(void *arg, const struct db_row *row, struct err *err);
 /* All rows, oldest first. */
@@ -45,7 +46,8 @@ struct db_batch {
 	int64_t compact_rev;	    /* written when n_gc > 0 */
 };
 /* One transaction.  RC_BUSY: refused, nothing changed (disk full); any other failure: unknown. */
-MUST_CHECK enum rc db_commit(struct db *d, const struct db_batch *b, size_t *wal_pages, struct err *err);
+MUST_CHECK enum rc db_commit(struct db *d, const struct db_batch *b, size_t *wal_pages,
+			     struct err *err);
 MUST_CHECK enum rc db_checkpoint(struct db *d, struct err *err);
 MUST_CHECK enum rc db_backup(struct db *d, const char *path, struct err *err);
 
@@ -53,14 +55,14 @@ MUST_CHECK enum rc db_backup(struct db *d, const char *path, struct err *err);
 
 /* One key.  In its table from its first write until the tombstone's row is deleted. */
 struct entry {
-	unsigned refs;	     /* one per object, one for the table */
-	unsigned pending;    /* writes on their way */
+	unsigned refs;	  /* one per object, one for the table */
+	unsigned pending; /* writes on their way */
 	struct table *table;
-	struct obj *cur;     /* visible; NULL: none */
-	struct obj *newest;  /* while pending > 0: the last of them */
-	int64_t last_rev;    /* newest row in the log; 0: none */
-	int64_t tail_rev;    /* the same, pending writes included */
-	size_t n_table;	     /* length of the table's name in key */
+	struct obj *cur;    /* visible; NULL: none */
+	struct obj *newest; /* while pending > 0: the last of them */
+	int64_t last_rev;   /* newest row in the log; 0: none */
+	int64_t tail_rev;   /* the same, pending writes included */
+	size_t n_table;	    /* length of the table's name in key */
 	char key[];
 };
 
@@ -135,7 +137,8 @@ struct table *store_table(struct store *s, const char *name, size_t n); /* NULL:
 struct entry *table_find(const struct table *t, const char *key);
 size_t table_lower_bound(const struct table *t, const char *rest, bool after);
 /* Finds or makes; RC_INVALID: no table in the key. */
-MUST_CHECK enum rc store_entry(struct store *s, const char *key, struct entry **out, struct err *err);
+MUST_CHECK enum rc store_entry(struct store *s, const char *key, struct entry **out,
+			       struct err *err);
 void entry_remove(struct entry *e);
 struct entry *entry_unref(struct entry *e);
 /* text is consumed, also on failure. */

@@ -411,7 +411,9 @@ void store_apply(struct store *s, struct obj *o, struct store_event *ev)
 		e->table->live--;
 	*ev = (struct store_event){
 		.rev = o->rev,
-		.type = o->deleted ? STORE_DELETED : prev ? STORE_MODIFIED : STORE_ADDED,
+		.type = o->deleted ? STORE_DELETED
+			: prev	   ? STORE_MODIFIED
+				   : STORE_ADDED,
 		.obj = o,
 		.prev = prev,
 	};
@@ -434,8 +436,8 @@ void store_listen(struct store *s, store_event_fn fn, void *arg)
 static enum rc check_rev(const struct store *s, int64_t rev, struct err *err)
 {
 	if (rev < s->compact_rev)
-		return err_set(err, RC_EXPIRED, "too old resource version: %lld (%lld)", (long long)rev,
-			       (long long)s->compact_rev);
+		return err_set(err, RC_EXPIRED, "too old resource version: %lld (%lld)",
+			       (long long)rev, (long long)s->compact_rev);
 	if (rev > s->rev)
 		return err_set(err, RC_INVALID, "Too large resource version: %lld, current: %lld",
 			       (long long)rev, (long long)s->rev);

@@ -107,10 +107,10 @@ static void send_object(struct watcher *w, const char *type, struct obj *o)
 		return;
 	}
 	CLEANUP(js_unrefp) struct json *j = obj_json(o);
-	CLEANUP(js_unrefp) struct json *shown = !j ? NULL
-						: c->out.as == OUT_TABLE
-							? render_table_one(c, j)
-							: render_partial(j, c->out.meta_version);
+	CLEANUP(js_unrefp)
+	struct json *shown = !j			      ? NULL
+			     : c->out.as == OUT_TABLE ? render_table_one(c, j)
+						      : render_partial(j, c->out.meta_version);
 
 	send_json(w, type, shown);
 }
@@ -125,7 +125,8 @@ static void send_left(struct watcher *w, const struct store_event *ev)
 	char rv[24];
 
 	snprintf(rv, sizeof(rv), "%lld", (long long)ev->rev);
-	if (copy && js_set(js_ensure_object(copy, "metadata"), "resourceVersion", js_new_str(rv)) == RC_OK)
+	if (copy &&
+	    js_set(js_ensure_object(copy, "metadata"), "resourceVersion", js_new_str(rv)) == RC_OK)
 		shown = c->out.as == OUT_TABLE	   ? render_table_one(c, copy)
 			: c->out.as == OUT_PARTIAL ? render_partial(copy, c->out.meta_version)
 						   : js_ref(copy);
@@ -146,13 +147,14 @@ static void send_bookmark(struct watcher *w, bool initial_end)
 		api_version = w->call->out.meta_version;
 	}
 	snprintf(rv, sizeof(rv), "%lld", (long long)store_rev(w->call->srv->store));
-	CLEANUP(js_unrefp) struct json *j = js_pack("{s:s, s:s, s:{s:s, s:n}}", "kind", kind, "apiVersion",
-						    api_version, "metadata", "resourceVersion", rv,
-						    "creationTimestamp");
+	CLEANUP(js_unrefp)
+	struct json *j =
+		js_pack("{s:s, s:s, s:{s:s, s:n}}", "kind", kind, "apiVersion", api_version,
+			"metadata", "resourceVersion", rv, "creationTimestamp");
 
 	if (j && initial_end &&
-	    js_set(js_ensure_object(js_get(j, "metadata"), "annotations"), "k8s.io/initial-events-end",
-		   js_new_str("true")))
+	    js_set(js_ensure_object(js_get(j, "metadata"), "annotations"),
+		   "k8s.io/initial-events-end", js_new_str("true")))
 		w->failed = true;
 	send_json(w, "BOOKMARK", j);
 	w->sent_rev = store_rev(w->call->srv->store);
@@ -213,34 +215,40 @@ void watch_bookmarks(struct apisrv *s)
 /* ---- start ------------------------------------------------------------------------------------ */
 
 struct watch_opts {
-	bool initial;	     /* begin with everything as ADDED */
-	bool initial_end;    /* and mark its end */
-	int64_t rev;	     /* else: events after this one */
+	bool initial;	  /* begin with everything as ADDED */
+	bool initial_end; /* and mark its end */
+	int64_t rev;	  /* else: events after this one */
 	usec_t timeout;
 };
 
 static bool parse_start(struct apisrv_call *c, struct watch_opts *o)
 {
-	const char *rv = call_param(c, "resourceVersion"), *match = call_param(c, "resourceVersionMatch");
+	const char *rv = call_param(c, "resourceVersion"),
+		   *match = call_param(c, "resourceVersionMatch");
 	const char *initial = call_param(c, "sendInitialEvents");
 	int64_t now = store_rev(c->srv->store);
 
 	if (!str_is_empty(rv) && str_to_i64(rv, 0, INT64_MAX, &o->rev, NULL)) {
-		call_bad_request(c, "resourceVersion: Invalid value: \"%s\": must be a non-negative number", rv);
+		call_bad_request(
+			c, "resourceVersion: Invalid value: \"%s\": must be a non-negative number",
+			rv);
 		return false;
 	}
 	if (str_is_empty(initial)) {
 		if (!str_is_empty(match)) {
-			call_bad_request(c, "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden "
-					    "for watch unless sendInitialEvents is provided");
+			call_bad_request(
+				c,
+				"resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden "
+				"for watch unless sendInitialEvents is provided");
 			return false;
 		}
 		o->initial = o->rev == 0;
 		return true;
 	}
 	if (!str_eq(match, "NotOlderThan")) {
-		call_bad_request(c, "resourceVersionMatch: Forbidden: sendInitialEvents requires setting "
-				    "resourceVersionMatch to NotOlderThan");
+		call_bad_request(
+			c, "resourceVersionMatch: Forbidden: sendInitialEvents requires setting "
+			   "resourceVersionMatch to NotOlderThan");
 		return false;
 	}
 	o->initial = o->initial_end = str_eq(initial, "true") || str_eq(initial, "1");
@@ -259,8 +267,9 @@ static bool parse_opts(struct apisrv_call *c, struct watch_opts *o)
 	uint64_t seconds = 0;
 
 	if (!str_is_empty(timeout) && str_to_u64(timeout, UINT32_MAX, &seconds, NULL)) {
-		call_bad_request(c, "timeoutSeconds: Invalid value: \"%s\": must be a non-negative number",
-				 timeout);
+		call_bad_request(
+			c, "timeoutSeconds: Invalid value: \"%s\": must be a non-negative number",
+			timeout);
 		return false;
 	}
 	/* As kube-apiserver: half an hour to an hour, spread so that not all clients come back at once. */
@@ -352,7 +361,8 @@ void serve_watch(struct apisrv_call *c)
 		return;
 	}
 	if (c->srv->n_watchers >= LIMIT_WATCHERS) {
-		call_fail(c, 429, "TooManyRequests", NULL, "too many watches are open on this server");
+		call_fail(c, 429, "TooManyRequests", NULL,
+			  "too many watches are open on this server");
 		return;
 	}
 	if (!filter_parse(c, &filter))
@@ -373,7 +383,8 @@ void serve_watch(struct apisrv_call *c)
 	}
 	w->filter = filter;
 	c->watch = w;
-	c->sink->stream_begin(c->arg, 200, "application/json", backlog_of(c->srv, c, &w->filter, &o));
+	c->sink->stream_begin(c->arg, 200, "application/json",
+			      backlog_of(c->srv, c, &w->filter, &o));
 	if (o.initial) {
 		send_initial(w, o.initial_end && w->wants_bookmarks);
 	} else {

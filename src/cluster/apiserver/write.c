@@ -38,7 +38,8 @@ bool bump_generation(struct json *obj)
 {
 	struct json *meta = js_ensure_object(obj, "metadata");
 
-	return meta && js_set(meta, "generation", js_new_int(js_get_int(meta, "generation", 0) + 1)) == RC_OK;
+	return meta && js_set(meta, "generation",
+			      js_new_int(js_get_int(meta, "generation", 0) + 1)) == RC_OK;
 }
 
 bool change_load(struct change *ch)
@@ -65,14 +66,16 @@ static bool check_type_meta(struct apisrv_call *c, const struct resource *res, s
 	const char *kind = js_get_str(obj, "kind"), *version = js_get_str(obj, "apiVersion");
 
 	if (kind && strcmp(kind, res->kind->kind) != 0) {
-		call_bad_request(c, "the kind of the object (%s) does not match the expected kind (%s)", kind,
-				 res->kind->kind);
+		call_bad_request(
+			c, "the kind of the object (%s) does not match the expected kind (%s)",
+			kind, res->kind->kind);
 		return false;
 	}
 	if (version && strcmp(version, res->kind->api_version) != 0) {
-		call_bad_request(c,
-				 "the API version in the data (%s) does not match the expected API version (%s)",
-				 version, res->kind->api_version);
+		call_bad_request(
+			c,
+			"the API version in the data (%s) does not match the expected API version (%s)",
+			version, res->kind->api_version);
 		return false;
 	}
 	if ((!kind && js_set(obj, "kind", js_new_str(res->kind->kind))) ||
@@ -92,9 +95,10 @@ static bool check_namespace(struct change *ch, struct json *meta)
 		return true;
 	}
 	if (!str_is_empty(ns) && strcmp(ns, ch->ns) != 0) {
-		call_bad_request(ch->c,
-				 "the namespace of the provided object does not match the namespace sent on the "
-				 "request");
+		call_bad_request(
+			ch->c,
+			"the namespace of the provided object does not match the namespace sent on the "
+			"request");
 		return false;
 	}
 	if (js_set(meta, "namespace", js_new_str(ch->ns))) {
@@ -110,7 +114,8 @@ bool change_decode(struct change *ch)
 	struct apisrv_call *c = ch->c;
 
 	if (!c->json || !js_is_object(c->json)) {
-		call_bad_request(c, "%s", c->json ? "the body is not a JSON object" : "the body is empty");
+		call_bad_request(c, "%s",
+				 c->json ? "the body is not a JSON object" : "the body is empty");
 		return false;
 	}
 	ch->obj = STEAL(c->json);
@@ -142,10 +147,11 @@ static bool parse_validation(struct apisrv_call *c, enum validation *out)
 	else if (str_eq(v, "Ignore"))
 		*out = VALIDATE_IGNORE;
 	else {
-		call_fail(c, 422, "Invalid", NULL,
-			  "fieldValidation: Unsupported value: \"%s\": supported values: \"Ignore\", \"Warn\", "
-			  "\"Strict\"",
-			  v);
+		call_fail(
+			c, 422, "Invalid", NULL,
+			"fieldValidation: Unsupported value: \"%s\": supported values: \"Ignore\", \"Warn\", "
+			"\"Strict\"",
+			v);
 		return false;
 	}
 	return true;
@@ -213,10 +219,11 @@ static bool check_unknown(struct change *ch)
 		CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(64 * KIB);
 
 		fe_unknown_summary(&ch->fe, &b);
-		call_bad_request(c,
-				 "%s in version \"%s\" cannot be handled as a %s: strict decoding error: %s",
-				 ch->res->kind->kind, ch->res->kind->version, ch->res->kind->kind,
-				 sbuf_str(&b));
+		call_bad_request(
+			c,
+			"%s in version \"%s\" cannot be handled as a %s: strict decoding error: %s",
+			ch->res->kind->kind, ch->res->kind->version, ch->res->kind->kind,
+			sbuf_str(&b));
 		return false;
 	}
 	for (size_t i = 0; how == VALIDATE_WARN && i < ch->fe.n; i++) {
@@ -358,8 +365,7 @@ static bool finish_validation(struct change *ch, size_t own_faults)
 	if (ch->fe.rc)
 		call_nomem(c);
 	else if (ch->fe.n)
-		call_invalid(c, ch->res, ch->name, &ch->fe,
-			     own_faults ? NULL : denied_by(ch));
+		call_invalid(c, ch->res, ch->name, &ch->fe, own_faults ? NULL : denied_by(ch));
 	return fe_is_ok(&ch->fe);
 }
 
@@ -393,8 +399,8 @@ bool change_admit(struct change *ch)
 
 /* ---- into the store ---------------------------------------------------------------------------- */
 
-static void fail_write(struct apisrv_call *c, const struct resource *res, const char *name, enum rc rc,
-		       const struct err *err)
+static void fail_write(struct apisrv_call *c, const struct resource *res, const char *name,
+		       enum rc rc, const struct err *err)
 {
 	if (rc == RC_EXISTS)
 		call_exists(c, res, name);
@@ -443,8 +449,8 @@ void change_commit(struct change *ch, enum store_op op, int status, struct json 
 	js_unref(c->reply);
 	c->reply = reply;
 	c->reply_status = status;
-	enum rc rc = store_write(c->srv->store, op, key, ch->cur ? obj_rev(ch->cur) : 0, STEAL(ch->obj),
-				 on_written, c, &c->write, &err);
+	enum rc rc = store_write(c->srv->store, op, key, ch->cur ? obj_rev(ch->cur) : 0,
+				 STEAL(ch->obj), on_written, c, &c->write, &err);
 
 	if (rc)
 		fail_write(c, ch->res, ch->name, rc, &err);
@@ -482,12 +488,14 @@ static bool namespace_is_open(struct change *ch)
 	if (ns && is_deleting(ns)) {
 		char why[LIMIT_NAME_BYTES + 100];
 
-		snprintf(why, sizeof(why),
-			 "unable to create new content in namespace %s because it is being terminated", ch->ns);
+		snprintf(
+			why, sizeof(why),
+			"unable to create new content in namespace %s because it is being terminated",
+			ch->ns);
 		call_forbidden(c, ch->res, ch->name, why,
-			       js_pack("[{s:s, s:s+, s:s}]", "reason", "NamespaceTerminating", "message",
-				       "namespace is being terminated: ", ch->ns, "field",
-				       "metadata.namespace"));
+			       js_pack("[{s:s, s:s+, s:s}]", "reason", "NamespaceTerminating",
+				       "message", "namespace is being terminated: ", ch->ns,
+				       "field", "metadata.namespace"));
 		return false;
 	}
 	return true;
@@ -524,12 +532,14 @@ static bool resolve_name(struct change *ch, struct json *meta)
 
 static bool set_system_create(struct change *ch, struct json *meta)
 {
-	static const char *const own[] = {"selfLink",	     "deletionTimestamp", "deletionGracePeriodSeconds",
-					  "managedFields", "generation",	  "uid"};
+	static const char *const own[] = {
+		"selfLink",	 "deletionTimestamp", "deletionGracePeriodSeconds",
+		"managedFields", "generation",	      "uid"};
 	char uid[37], now[32];
 
 	if (!str_is_empty(js_get_str(meta, "resourceVersion"))) {
-		call_bad_request(ch->c, "resourceVersion should not be set on objects to be created");
+		call_bad_request(ch->c,
+				 "resourceVersion should not be set on objects to be created");
 		return false;
 	}
 	js_del(meta, "resourceVersion");
@@ -580,8 +590,8 @@ void change_create(struct change *ch)
 
 void serve_create(struct apisrv_call *c)
 {
-	CLEANUP(change_fini) struct change ch = {.c = c, .res = c->res, .op = HOOK_CREATE, .ns = c->ns,
-						 .name = ""};
+	CLEANUP(change_fini)
+	struct change ch = {.c = c, .res = c->res, .op = HOOK_CREATE, .ns = c->ns, .name = ""};
 
 	if (check_dry_run(c) && change_decode(&ch))
 		change_create(&ch);
@@ -597,16 +607,18 @@ static bool check_same_object(struct change *ch)
 	const char *rv = js_get_str(new_, "resourceVersion"), *old_uid = js_get_str(old, "uid");
 
 	if (!str_eq(name, ch->name)) {
-		call_bad_request(c, "the name of the object (%s) does not match the name on the URL (%s)",
-				 name ? name : "", ch->name);
+		call_bad_request(
+			c, "the name of the object (%s) does not match the name on the URL (%s)",
+			name ? name : "", ch->name);
 		return false;
 	}
 	if (!str_is_empty(uid) && !str_eq(uid, old_uid)) {
 		char why[256];
 
-		snprintf(why, sizeof(why),
-			 "Precondition failed: UID in precondition: %.64s, UID in object meta: %.64s", uid,
-			 old_uid ? old_uid : "");
+		snprintf(
+			why, sizeof(why),
+			"Precondition failed: UID in precondition: %.64s, UID in object meta: %.64s",
+			uid, old_uid ? old_uid : "");
 		call_conflict(c, ch->res, ch->name, why);
 		return false;
 	}
@@ -639,9 +651,15 @@ static enum rc carry(struct json *dst, const struct json *src, const char *key)
 /* What no update may touch. */
 static enum rc carry_system(struct change *ch)
 {
-	static const char *const keys[] = {"uid",	      "creationTimestamp", "generation",
-					   "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds",
-					   "selfLink",	      "managedFields",	   "generateName"};
+	static const char *const keys[] = {"uid",
+					   "creationTimestamp",
+					   "generation",
+					   "resourceVersion",
+					   "deletionTimestamp",
+					   "deletionGracePeriodSeconds",
+					   "selfLink",
+					   "managedFields",
+					   "generateName"};
 	struct json *meta = js_get(ch->obj, "metadata");
 	const struct json *old = js_get(ch->old, "metadata");
 	enum rc rc = RC_OK;
@@ -680,7 +698,8 @@ static bool content_differs(const struct json *a, const struct json *b)
 		    !js_equal(it.value, js_get(b, it.key)))
 			return true;
 	JS_FOREACH(it, b)
-		if (strcmp(it.key, "metadata") != 0 && strcmp(it.key, "status") != 0 && !js_get(a, it.key))
+		if (strcmp(it.key, "metadata") != 0 && strcmp(it.key, "status") != 0 &&
+		    !js_get(a, it.key))
 			return true;
 	return false;
 }
@@ -699,10 +718,11 @@ static bool check_new_finalizers(struct change *ch)
 			known = known || js_equal(js_item(new_, i), js_item(old, k));
 		if (known)
 			continue;
-		fe_forbidden(&ch->fe, "metadata.finalizers",
-			     "no new finalizers can be added if the object is being deleted, found new finalizers "
-			     "[]string{\"%s\"}",
-			     js_str(js_item(new_, i)));
+		fe_forbidden(
+			&ch->fe, "metadata.finalizers",
+			"no new finalizers can be added if the object is being deleted, found new finalizers "
+			"[]string{\"%s\"}",
+			js_str(js_item(new_, i)));
 		call_invalid(ch->c, ch->res, ch->name, &ch->fe, NULL);
 		return false;
 	}
@@ -715,8 +735,8 @@ void change_finish_update(struct change *ch)
 
 	if (!change_admit(ch) || !check_new_finalizers(ch) || !authorize_change(ch))
 		return;
-	if (!ch->status_only && ch->res->kind->keeps_generation && content_differs(ch->obj, ch->old) &&
-	    !bump_generation(ch->obj)) {
+	if (!ch->status_only && ch->res->kind->keeps_generation &&
+	    content_differs(ch->obj, ch->old) && !bump_generation(ch->obj)) {
 		call_nomem(c);
 		return;
 	}
@@ -751,8 +771,13 @@ void change_update(struct change *ch)
 
 void serve_update(struct apisrv_call *c)
 {
-	CLEANUP(change_fini) struct change ch = {.c = c, .res = c->res, .op = HOOK_UPDATE, .ns = c->ns,
-						 .name = c->name, .status_only = str_eq(c->sub, "status")};
+	CLEANUP(change_fini)
+	struct change ch = {.c = c,
+			    .res = c->res,
+			    .op = HOOK_UPDATE,
+			    .ns = c->ns,
+			    .name = c->name,
+			    .status_only = str_eq(c->sub, "status")};
 
 	if (check_dry_run(c) && change_decode(&ch) && change_load(&ch))
 		change_update(&ch);
@@ -768,7 +793,8 @@ static enum patch_kind patch_kind_of(const struct apisrv_call *c)
 		return PATCH_JSON;
 	if (str_eq(t, "application/merge-patch+json"))
 		return PATCH_MERGE;
-	if (str_eq(t, "application/strategic-merge-patch+json") && c->res->kind->has_strategic_patch)
+	if (str_eq(t, "application/strategic-merge-patch+json") &&
+	    c->res->kind->has_strategic_patch)
 		return PATCH_STRATEGIC;
 	return PATCH_UNKNOWN;
 }
@@ -805,13 +831,19 @@ static bool apply_patch(struct change *ch, enum patch_kind kind)
 		return false;
 	}
 	json_drop_nulls(ch->obj);
-	return check_type_meta(c, ch->res, ch->obj) && check_namespace(ch, js_get(ch->obj, "metadata"));
+	return check_type_meta(c, ch->res, ch->obj) &&
+	       check_namespace(ch, js_get(ch->obj, "metadata"));
 }
 
 void serve_patch(struct apisrv_call *c)
 {
-	CLEANUP(change_fini) struct change ch = {.c = c, .res = c->res, .op = HOOK_UPDATE, .ns = c->ns,
-						 .name = c->name, .status_only = str_eq(c->sub, "status")};
+	CLEANUP(change_fini)
+	struct change ch = {.c = c,
+			    .res = c->res,
+			    .op = HOOK_UPDATE,
+			    .ns = c->ns,
+			    .name = c->name,
+			    .status_only = str_eq(c->sub, "status")};
 	enum patch_kind kind = patch_kind_of(c);
 
 	if (str_eq(c->content_type, "application/apply-patch+yaml")) {
@@ -820,11 +852,14 @@ void serve_patch(struct apisrv_call *c)
 		return;
 	}
 	if (kind == PATCH_UNKNOWN) {
-		call_fail(c, 415, "UnsupportedMediaType", NULL,
-			  "the body of the request was in an unknown format - accepted media types include: "
-			  "application/json-patch+json, application/merge-patch+json%s, "
-			  "application/apply-patch+yaml",
-			  c->res->kind->has_strategic_patch ? ", application/strategic-merge-patch+json" : "");
+		call_fail(
+			c, 415, "UnsupportedMediaType", NULL,
+			"the body of the request was in an unknown format - accepted media types include: "
+			"application/json-patch+json, application/merge-patch+json%s, "
+			"application/apply-patch+yaml",
+			c->res->kind->has_strategic_patch
+				? ", application/strategic-merge-patch+json"
+				: "");
 		return;
 	}
 	if (check_dry_run(c) && change_load(&ch) && apply_patch(&ch, kind))
@@ -835,14 +870,16 @@ void serve_patch(struct apisrv_call *c)
 
 static enum rc bind_pod(struct json *pod, const struct json *binding, const char *node, usec_t now)
 {
-	struct json *spec = js_ensure_object(pod, "spec"), *status = js_ensure_object(pod, "status");
+	struct json *spec = js_ensure_object(pod, "spec"),
+		    *status = js_ensure_object(pod, "status");
 	const struct json *notes = js_at(binding, "metadata", "annotations", NULL);
 	char time[32];
 
 	if (!spec || !status || js_set(spec, "nodeName", js_new_str(node)))
 		return RC_NOMEM;
 	JS_FOREACH(it, notes)
-		if (js_set(js_ensure_object(js_get(pod, "metadata"), "annotations"), it.key, js_ref(it.value)))
+		if (js_set(js_ensure_object(js_get(pod, "metadata"), "annotations"), it.key,
+			   js_ref(it.value)))
 			return RC_NOMEM;
 	time_rfc3339(now, time);
 	struct json *conds = js_get(status, "conditions");
@@ -855,19 +892,19 @@ static enum rc bind_pod(struct json *pod, const struct json *binding, const char
 	for (size_t i = js_len(conds); i-- > 0;)
 		if (str_eq(js_get_str(js_item(conds, i), "type"), "PodScheduled"))
 			js_del_item(conds, i);
-	return js_append(conds, js_pack("{s:s, s:s, s:n, s:s}", "type", "PodScheduled", "status", "True",
-					"lastProbeTime", "lastTransitionTime", time));
+	return js_append(conds, js_pack("{s:s, s:s, s:n, s:s}", "type", "PodScheduled", "status",
+					"True", "lastProbeTime", "lastTransitionTime", time));
 }
 
 void serve_binding(struct apisrv_call *c)
 {
-	CLEANUP(change_fini) struct change ch = {.c = c, .res = c->res, .op = HOOK_UPDATE, .ns = c->ns,
-						 .name = c->name};
+	CLEANUP(change_fini)
+	struct change ch = {.c = c, .res = c->res, .op = HOOK_UPDATE, .ns = c->ns, .name = c->name};
 	const char *node = js_str(js_at(c->json, "target", "name", NULL));
 
 	if (str_is_empty(node)) {
-		call_fail(c, 422, "Invalid", NULL, "Binding \"%s\" is invalid: target.name: Required value",
-			  c->name);
+		call_fail(c, 422, "Invalid", NULL,
+			  "Binding \"%s\" is invalid: target.name: Required value", c->name);
 		return;
 	}
 	if (!check_dry_run(c) || !change_load(&ch))
@@ -877,17 +914,20 @@ void serve_binding(struct apisrv_call *c)
 	char why[LIMIT_NAME_BYTES * 2 + 100];
 
 	if (is_deleting(ch.old)) {
-		snprintf(why, sizeof(why), "pod %s is being deleted, cannot be assigned to a host", c->name);
+		snprintf(why, sizeof(why), "pod %s is being deleted, cannot be assigned to a host",
+			 c->name);
 		call_conflict(c, c->res, c->name, why);
 		return;
 	}
 	if (!str_is_empty(at)) {
-		snprintf(why, sizeof(why), "pod %s is already assigned to node \"%.253s\"", c->name, at);
+		snprintf(why, sizeof(why), "pod %s is already assigned to node \"%.253s\"", c->name,
+			 at);
 		call_conflict(c, c->res, c->name, why);
 		return;
 	}
 	if (!str_is_empty(uid) && !str_eq(uid, js_str(js_at(ch.old, "metadata", "uid", NULL)))) {
-		call_conflict(c, c->res, c->name, "Precondition failed: UID in precondition differs");
+		call_conflict(c, c->res, c->name,
+			      "Precondition failed: UID in precondition differs");
 		return;
 	}
 	ch.obj = js_copy(ch.old);
@@ -896,6 +936,6 @@ void serve_binding(struct apisrv_call *c)
 		return;
 	}
 	change_commit(&ch, STORE_UPDATE, 201,
-		      js_pack("{s:s, s:s, s:{}, s:s, s:i}", "kind", "Status", "apiVersion", "v1", "metadata",
-			      "status", "Success", "code", 201));
+		      js_pack("{s:s, s:s, s:{}, s:s, s:i}", "kind", "Status", "apiVersion", "v1",
+			      "metadata", "status", "Success", "code", 201));
 }

@@ -72,8 +72,7 @@ static int by_ip(const void *a, const void *b)
 
 static enum rc collect(const struct view *v, const Service *svc, struct backends *b)
 {
-	CLEANUP(api_selector_freep)
-	struct api_selector *sel = NULL;
+	CLEANUP(api_selector_freep) struct api_selector *sel = NULL;
 	struct kiter it;
 
 	TRY(api_selector_from_map(&svc->spec.selector, &sel));
@@ -178,8 +177,7 @@ static enum rc add_endpoint(EndpointSlice *s, const Service *svc, const struct b
 
 static enum rc slice_name(const Service *svc, size_t i, char **out)
 {
-	CLEANUP(mem_freep)
-	char *seed = mem_printf("%s/%zu", svc->metadata.uid, i);
+	CLEANUP(mem_freep) char *seed = mem_printf("%s/%zu", svc->metadata.uid, i);
 	char suffix[6];
 
 	if (!seed)
@@ -205,10 +203,8 @@ static enum rc fill_slice(EndpointSlice *s, const Service *svc, const struct bac
 static enum rc sync_slice(const struct view *v, const Service *svc, const struct backends *b,
 			  size_t i, struct plan *out)
 {
-	CLEANUP(mem_freep)
-	char *name = NULL;
-	CLEANUP(EndpointSlice_freep)
-	EndpointSlice *next = NULL;
+	CLEANUP(mem_freep) char *name = NULL;
+	CLEANUP(EndpointSlice_freep) EndpointSlice *next = NULL;
 
 	TRY(slice_name(svc, i, &name));
 	const EndpointSlice *old =
@@ -241,8 +237,7 @@ static enum rc drop_rest(const struct view *v, const Service *svc, size_t needed
 		bool keep = false;
 
 		for (size_t i = 0; i < needed && !keep; i++) {
-			CLEANUP(mem_freep)
-			char *name = NULL;
+			CLEANUP(mem_freep) char *name = NULL;
 
 			TRY(slice_name(svc, i, &name));
 			keep = str_eq(name, s->metadata.name);

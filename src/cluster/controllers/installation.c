@@ -15,8 +15,7 @@ static enum rc make_namespace(const struct view *v, const char *name, struct pla
 {
 	if (view_get(v, &api_kind_Namespace, NULL, name))
 		return RC_OK;
-	CLEANUP(Namespace_freep)
-	Namespace *ns = Namespace_new();
+	CLEANUP(Namespace_freep) Namespace *ns = Namespace_new();
 
 	if (!ns)
 		return RC_NOMEM;
@@ -29,8 +28,7 @@ static enum rc make_class(const struct view *v, const char *name, const char *dr
 {
 	if (view_get(v, &api_kind_StorageClass, NULL, name))
 		return RC_OK;
-	CLEANUP(StorageClass_freep)
-	StorageClass *sc = StorageClass_new();
+	CLEANUP(StorageClass_freep) StorageClass *sc = StorageClass_new();
 
 	if (!sc)
 		return RC_NOMEM;
@@ -48,8 +46,7 @@ static enum rc make_config(const struct view *v, struct plan *out)
 {
 	if (view_get(v, &api_kind_FerryConfig, NULL, "ferry"))
 		return RC_OK;
-	CLEANUP(FerryConfig_freep)
-	FerryConfig *cfg = FerryConfig_new();
+	CLEANUP(FerryConfig_freep) FerryConfig *cfg = FerryConfig_new();
 
 	if (!cfg)
 		return RC_NOMEM;
@@ -68,8 +65,7 @@ static enum rc make_config(const struct view *v, struct plan *out)
 
 static enum rc make_kubevirt(struct plan *out)
 {
-	CLEANUP(KubeVirt_freep)
-	KubeVirt *kv = KubeVirt_new();
+	CLEANUP(KubeVirt_freep) KubeVirt *kv = KubeVirt_new();
 
 	if (!kv)
 		return RC_NOMEM;
@@ -132,8 +128,7 @@ static bool is_active(const struct view *v, const KubeVirt *kv)
 
 static enum rc report(const struct view *v, const KubeVirt *kv, struct plan *out)
 {
-	CLEANUP(KubeVirt_freep)
-	KubeVirt *next = KubeVirt_clone(kv);
+	CLEANUP(KubeVirt_freep) KubeVirt *next = KubeVirt_clone(kv);
 
 	if (!next)
 		return RC_NOMEM;

@@ -60,8 +60,7 @@ static void del_taint(Node *node, const char *key)
 
 static enum rc mark_unknown(const struct view *v, const Node *node, struct plan *out)
 {
-	CLEANUP(Node_freep)
-	Node *next = Node_clone(node);
+	CLEANUP(Node_freep) Node *next = Node_clone(node);
 
 	if (!next)
 		return RC_NOMEM;
@@ -79,8 +78,7 @@ static enum rc mark_unknown(const struct view *v, const Node *node, struct plan 
 
 static enum rc mark_away(const Node *node, usec_t silent, struct plan *out)
 {
-	CLEANUP(Node_freep)
-	Node *next = Node_clone(node);
+	CLEANUP(Node_freep) Node *next = Node_clone(node);
 
 	if (!next)
 		return RC_NOMEM;
@@ -123,8 +121,7 @@ static enum rc alive(const struct view *v, const Node *node, usec_t age, struct 
 	if (!has_taint(node, TAINT_UNREACHABLE) ||
 	    !API_COND_IS(&node->status, NodeCondition, "Ready", "True"))
 		return RC_OK;
-	CLEANUP(Node_freep)
-	Node *next = Node_clone(node);
+	CLEANUP(Node_freep) Node *next = Node_clone(node);
 
 	(void)v;
 	if (!next)

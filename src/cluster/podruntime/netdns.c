@@ -51,8 +51,7 @@ enum rc netdns_stop(const struct netdns_config *c, struct err *err)
 enum rc netdns_update(const struct netdns_config *c, const struct services *s, struct err *err)
 {
 	char dir[PATH_MAX], path[PATH_MAX + 16], fresh[PATH_MAX + 16];
-	CLEANUP(mem_freep)
-	char *old = NULL;
+	CLEANUP(mem_freep) char *old = NULL;
 	size_t n = 0;
 	struct sbuf text = SBUF_INIT(HOSTS_MAX);
 	enum rc rc = hosts_dir(c, dir, err);

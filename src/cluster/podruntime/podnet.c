@@ -297,8 +297,7 @@ static void place_free(void *v)
 
 static enum rc podnet_new(struct podnet **out, const struct podnet_config *cfg, struct err *err)
 {
-	CLEANUP(podnet_freep)
-	struct podnet *p = mem_alloc(sizeof(*p));
+	CLEANUP(podnet_freep) struct podnet *p = mem_alloc(sizeof(*p));
 
 	if (!p)
 		return err_set(err, RC_NOMEM, "no memory for the node's network");
@@ -327,8 +326,7 @@ static enum rc podnet_new(struct podnet **out, const struct podnet_config *cfg, 
 
 enum rc podnet_up(struct podnet **out, const struct podnet_config *cfg, struct err *err)
 {
-	CLEANUP(podnet_freep)
-	struct podnet *p = NULL;
+	CLEANUP(podnet_freep) struct podnet *p = NULL;
 	struct net_link port;
 	enum rc rc = config_check(cfg, err);
 
@@ -462,8 +460,7 @@ enum rc podnet_down(const struct podnet_config *cfg, struct err *err)
 					    PODNET_BRIDGE};
 	static const char *const tables[] = {PODNET_TABLE, PODNET_MIG_TABLE, "ferry_svc"};
 	struct ns_sweep s = {cfg->pod_ns_dir, NULL, 0};
-	CLEANUP(net_freep)
-	struct net *n = NULL;
+	CLEANUP(net_freep) struct net *n = NULL;
 	enum rc rc = net_open(&n, cfg->ns_fd, err);
 
 	if (!rc)
@@ -483,8 +480,7 @@ enum rc podnet_down(const struct podnet_config *cfg, struct err *err)
 enum rc podnet_client_routes(int ns_fd, const struct podnet_config *cfg, struct in_addr via,
 			     struct err *err)
 {
-	CLEANUP(net_freep)
-	struct net *n = NULL;
+	CLEANUP(net_freep) struct net *n = NULL;
 	struct net_route r[] = {
 		{.dst = cfg->network, .prefix = cfg->prefix, .via = via},
 		{.dst = cfg->service_network, .prefix = cfg->service_prefix, .via = via},

@@ -225,8 +225,7 @@ static enum rc apply_wants(struct program *g, struct err *err)
 enum rc podnet_program(struct podnet *p, const struct podnet_peer *peers, size_t n_peers,
 		       const struct podnet_binding *bindings, size_t n_bindings, struct err *err)
 {
-	CLEANUP(program_fini)
-	struct program g = {.p = p};
+	CLEANUP(program_fini) struct program g = {.p = p};
 	enum rc rc;
 
 	map_init(&g.by_mac, NULL);

@@ -98,8 +98,7 @@ static enum rc pod_sysctls(int pod_ns, struct err *err)
 static enum rc pod_end_up(struct podnet *p, const struct podnet_pod *pod, int pod_ns,
 			  struct err *err)
 {
-	CLEANUP(net_freep)
-	struct net *in = NULL;
+	CLEANUP(net_freep) struct net *in = NULL;
 	struct net_link l = {0};
 	struct net_link_set up = {.up = NET_ON};
 	struct net_route def = {.via = p->cfg.gateway, .dev = PODNET_POD_IF};
@@ -125,8 +124,7 @@ static enum rc pod_end_up(struct podnet *p, const struct podnet_pod *pod, int po
 static enum rc veth_up(struct podnet *p, const struct podnet_pod *pod, const char *host_if,
 		       int pod_ns, struct err *err)
 {
-	CLEANUP(net_freep)
-	struct net *in = NULL;
+	CLEANUP(net_freep) struct net *in = NULL;
 	struct net_veth v = {.name = host_if,
 			     .peer = PODNET_POD_IF,
 			     .peer_ns_fd = pod_ns,
@@ -163,8 +161,7 @@ static enum rc pod_check(const struct podnet *p, const struct podnet_pod *pod, s
 enum rc podnet_attach(struct podnet *p, const struct podnet_pod *pod, struct podnet_attached *out,
 		      struct err *err)
 {
-	CLEANUP(fd_closep)
-	int pod_ns = -1;
+	CLEANUP(fd_closep) int pod_ns = -1;
 	struct podnet_attached a;
 	enum rc rc = pod_check(p, pod, err);
 
@@ -319,8 +316,7 @@ static enum rc mig_pod_end(const struct podnet_pod *pod, struct in_addr mig,
 			   struct net_mac host_mac, int pod_ns, struct err *err)
 {
 	struct in_addr router = {htonl(0xa9fe0101)}; /* 169.254.1.1: exists on this link only */
-	CLEANUP(net_freep)
-	struct net *in = NULL;
+	CLEANUP(net_freep) struct net *in = NULL;
 	struct net_link_set up = {.up = NET_ON};
 	struct net_route def = {.via = router,
 				.dev = PODNET_MIG_IF,

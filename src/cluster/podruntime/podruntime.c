@@ -224,8 +224,7 @@ static enum rc plan_write(struct podrt_pod *p, struct plan *plan, struct err *er
 
 static void write_now(struct podrt_pod *p)
 {
-	CLEANUP(plan_fini)
-	struct plan plan = {0};
+	CLEANUP(plan_fini) struct plan plan = {0};
 	struct err err = {0};
 
 	p->wants_write = false;
@@ -298,8 +297,7 @@ static bool job_done(struct net_job *j)
 static void attach_work(void *arg)
 {
 	struct net_job *j = arg;
-	CLEANUP(mem_freep)
-	char *path = mem_printf("%s/pod.json", j->state_dir);
+	CLEANUP(mem_freep) char *path = mem_printf("%s/pod.json", j->state_dir);
 
 	j->rc = path ? file_mkdir_p(j->state_dir, 0711, &j->err)
 		     : err_set(&j->err, RC_NOMEM, "out of memory");
@@ -644,12 +642,9 @@ static struct podrt_pod *pod_new(struct podrt *rt, const struct kobj *o)
 
 static bool was_started_here(const struct podrt_pod *p, usec_t *seen_at)
 {
-	CLEANUP(mem_freep)
-	char *path = mem_printf("%s/pod.json", p->state_dir);
-	CLEANUP(mem_freep)
-	char *text = NULL;
-	CLEANUP(js_unrefp)
-	struct json *j = NULL;
+	CLEANUP(mem_freep) char *path = mem_printf("%s/pod.json", p->state_dir);
+	CLEANUP(mem_freep) char *text = NULL;
+	CLEANUP(js_unrefp) struct json *j = NULL;
 	size_t n = 0;
 
 	if (!path || file_read(path, 65536, &text, &n, NULL) || js_parse(text, n, &j, NULL))
@@ -774,10 +769,8 @@ static bool is_live(const struct sweep_job *j, const char *uid)
 
 static enum rc sweep_one(struct sweep_job *j, const char *base, const char *uid, struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *dir = mem_printf("%s/pods/%s", base, uid);
-	CLEANUP(mem_freep)
-	char *run = mem_printf("%s/pods/%s", j->rt->run_dir, uid);
+	CLEANUP(mem_freep) char *dir = mem_printf("%s/pods/%s", base, uid);
+	CLEANUP(mem_freep) char *run = mem_printf("%s/pods/%s", j->rt->run_dir, uid);
 
 	if (!dir || !run)
 		return err_set(err, RC_NOMEM, "out of memory");
@@ -791,8 +784,7 @@ static enum rc sweep_one(struct sweep_job *j, const char *base, const char *uid,
 
 static enum rc sweep_dir(struct sweep_job *j, const char *base, struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *path = mem_printf("%s/pods", base);
+	CLEANUP(mem_freep) char *path = mem_printf("%s/pods", base);
 	enum rc rc = path ? file_mkdir_p(path, 0755, err) : err_set(err, RC_NOMEM, "out of memory");
 	DIR *d = rc ? NULL : opendir(path);
 
@@ -863,8 +855,7 @@ enum rc podrt_start(struct podrt *rt, struct err *err)
 
 enum rc podrt_new(struct podrt **out, const struct podrt_config *config, struct err *err)
 {
-	CLEANUP(podrt_freep)
-	struct podrt *rt = mem_alloc(sizeof(*rt));
+	CLEANUP(podrt_freep) struct podrt *rt = mem_alloc(sizeof(*rt));
 
 	if (!rt)
 		return err_set(err, RC_NOMEM, "out of memory");

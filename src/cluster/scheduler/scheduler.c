@@ -31,8 +31,7 @@ struct choice {
 static enum rc choose(struct sched_cluster *c, const struct view *v, const Pod *pod,
 		      struct choice *out, struct err *err)
 {
-	CLEANUP(mem_freep)
-	struct sched_volume *vols = NULL;
+	CLEANUP(mem_freep) struct sched_volume *vols = NULL;
 	size_t n_vols;
 	int64_t best = 0;
 
@@ -73,8 +72,7 @@ static int order(const void *a, const void *b)
 
 static enum rc collect_before(const struct view *v, const Pod *pod, const Pod ***out, size_t *n)
 {
-	CLEANUP(mem_freep)
-	const Pod **before = NULL;
+	CLEANUP(mem_freep) const Pod **before = NULL;
 	size_t cap = 0, k = 0;
 	struct kiter it;
 
@@ -96,8 +94,7 @@ static enum rc collect_before(const struct view *v, const Pod *pod, const Pod **
 static enum rc place_before(struct sched_cluster *c, const struct view *v, const Pod *pod,
 			    struct choice *scratch, struct err *err)
 {
-	CLEANUP(mem_freep)
-	const Pod **before = NULL;
+	CLEANUP(mem_freep) const Pod **before = NULL;
 	size_t n;
 
 	TRY(collect_before(v, pod, &before, &n));
@@ -115,8 +112,7 @@ static enum rc place_before(struct sched_cluster *c, const struct view *v, const
 static enum rc say_no(const struct view *v, const Pod *pod, const struct choice *c, size_t n_nodes,
 		      struct plan *out)
 {
-	CLEANUP(Pod_freep)
-	Pod *next = Pod_clone(pod);
+	CLEANUP(Pod_freep) Pod *next = Pod_clone(pod);
 	struct sbuf text = SBUF_INIT(8192);
 	struct api_cond old;
 	bool known;
@@ -144,8 +140,7 @@ static enum rc say_no(const struct view *v, const Pod *pod, const struct choice 
 static enum rc select_volumes(const struct view *v, const Pod *pod, const char *node,
 			      struct plan *out, bool *waits)
 {
-	CLEANUP(mem_freep)
-	struct sched_volume *vols = NULL;
+	CLEANUP(mem_freep) struct sched_volume *vols = NULL;
 	size_t n;
 
 	*waits = false;

@@ -63,8 +63,7 @@ static enum rc first_status(VirtualMachineInstance *vmi, usec_t now)
 
 static enum rc mutate_create(struct hook_ctx *ctx, struct json *obj, struct err *err)
 {
-	CLEANUP(js_unrefp)
-	struct json *out = NULL;
+	CLEANUP(js_unrefp) struct json *out = NULL;
 	struct adm_cluster c = {0};
 	void *typed = NULL;
 	VirtualMachineInstance *vmi;

@@ -29,8 +29,7 @@ static int write_knob(const char *dir, const char *knob, const char *text)
 	char path[600];
 
 	snprintf(path, sizeof(path), "%s/%s", dir, knob);
-	CLEANUP(fd_closep)
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	CLEANUP(fd_closep) int fd = open(path, O_WRONLY | O_CLOEXEC);
 
 	if (fd < 0)
 		return errno;

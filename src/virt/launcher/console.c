@@ -214,13 +214,11 @@ void console_open(struct launcher *l, struct ipc_call *call)
 static void shorten(struct launcher *l, int fd, off_t size)
 {
 	char path[PATH_LEN], old[PATH_LEN];
-	CLEANUP(mem_freep)
-	char *buf = mem_alloc(LOG_KEEP);
+	CLEANUP(mem_freep) char *buf = mem_alloc(LOG_KEEP);
 
 	path_in(l, "serial.log", path);
 	path_in(l, "serial.log.1", old);
-	CLEANUP(fd_closep)
-	int from = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	CLEANUP(fd_closep) int from = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	ssize_t n = from >= 0 && buf ? pread(from, buf, LOG_KEEP, size - LOG_KEEP) : 0;
 
 	if (n > 0 && file_write_durable(old, buf, (size_t)n, 0640, NULL))

@@ -159,12 +159,9 @@ static struct json *config_json(const struct jail_config *c, int status_fd)
 
 static enum rc config_memfd(const struct jail_config *c, int status_fd, int *out, struct err *err)
 {
-	CLEANUP(js_unrefp)
-	struct json *j = config_json(c, status_fd);
-	CLEANUP(mem_freep)
-	char *text = j ? js_to_text(j) : NULL;
-	CLEANUP(fd_closep)
-	int fd = -1;
+	CLEANUP(js_unrefp) struct json *j = config_json(c, status_fd);
+	CLEANUP(mem_freep) char *text = j ? js_to_text(j) : NULL;
+	CLEANUP(fd_closep) int fd = -1;
 
 	if (!text)
 		return err_set(err, RC_NOMEM, "cannot build the jail's configuration");
@@ -210,12 +207,9 @@ NORETURN static void become_stage_one(const struct jail_config *c, int config_fd
 enum rc jail_start(struct jail_start **out, struct loop *loop, const struct jail_config *c,
 		   usec_t timeout, jail_fn fn, void *arg, struct err *err)
 {
-	CLEANUP(jail_start_freep)
-	struct jail_start *j = mem_alloc(sizeof(*j));
-	CLEANUP(fd_closep)
-	int theirs = -1;
-	CLEANUP(fd_closep)
-	int config_fd = -1;
+	CLEANUP(jail_start_freep) struct jail_start *j = mem_alloc(sizeof(*j));
+	CLEANUP(fd_closep) int theirs = -1;
+	CLEANUP(fd_closep) int config_fd = -1;
 	int pair[2], on = 1;
 	char number[16];
 	enum rc rc;
@@ -254,8 +248,7 @@ enum rc jail_start(struct jail_start **out, struct loop *loop, const struct jail
 
 enum rc jail_read_exit(const char *dir, struct json **out, struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *text = NULL;
+	CLEANUP(mem_freep) char *text = NULL;
 	char path[512];
 	size_t n;
 

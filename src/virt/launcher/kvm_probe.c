@@ -344,8 +344,7 @@ void kvm_probe(struct kvm_verdict *out)
 
 static void read_boot_id(char out[40])
 {
-	CLEANUP(mem_freep)
-	char *text = NULL;
+	CLEANUP(mem_freep) char *text = NULL;
 	size_t n;
 
 	out[0] = '\0';

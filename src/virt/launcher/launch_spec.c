@@ -453,8 +453,7 @@ static enum rc decode(const struct table *t, const struct json *j, void *obj, co
 
 enum rc launch_spec_decode(const struct json *j, struct launch_spec **out, struct err *err)
 {
-	CLEANUP(launch_spec_freep)
-	struct launch_spec *s = launch_spec_new();
+	CLEANUP(launch_spec_freep) struct launch_spec *s = launch_spec_new();
 
 	if (!s)
 		return err_set(err, RC_NOMEM, "out of memory");

@@ -172,8 +172,7 @@ enum rc move_save(const struct move *m, struct err *err)
 
 void move_load(struct launcher *l)
 {
-	CLEANUP(js_unrefp)
-	struct json *j = NULL;
+	CLEANUP(js_unrefp) struct json *j = NULL;
 	struct err err = {0};
 	enum rc rc = record_read(l, "migration.json", &j, &err);
 	const char *uid = js_get_str(j, "migrationUid"), *phase = js_get_str(j, "phase");

@@ -122,8 +122,7 @@ static enum rc send_next(struct qmp_seq *s, struct err *err)
 enum rc qmp_seq_run(struct qmp_seq *s, struct qmp_seq **slot, struct qmp *q, qmp_seq_fn done,
 		    void *arg, struct err *err)
 {
-	CLEANUP(qmp_seq_freep)
-	struct qmp_seq *own = s;
+	CLEANUP(qmp_seq_freep) struct qmp_seq *own = s;
 
 	assert(!*slot && s->n);
 	if (s->rc)

@@ -44,8 +44,7 @@ enum rc record_swap(const char *path, const char *text, size_t n, mode_t mode, s
 enum rc record_write(const struct launcher *l, const char *name, const struct json *j, bool durable,
 		     struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *text = j ? js_to_text(j) : NULL;
+	CLEANUP(mem_freep) char *text = j ? js_to_text(j) : NULL;
 	char path[PATH_LEN];
 
 	if (!text)
@@ -57,8 +56,7 @@ enum rc record_write(const struct launcher *l, const char *name, const struct js
 
 enum rc record_read(const struct launcher *l, const char *name, struct json **out, struct err *err)
 {
-	CLEANUP(mem_freep)
-	char *text = NULL;
+	CLEANUP(mem_freep) char *text = NULL;
 	char path[PATH_LEN];
 	size_t n;
 
@@ -70,8 +68,7 @@ enum rc record_read(const struct launcher *l, const char *name, struct json **ou
 
 static void boot_id(char out[40])
 {
-	CLEANUP(mem_freep)
-	char *text = NULL;
+	CLEANUP(mem_freep) char *text = NULL;
 	size_t n;
 
 	out[0] = '\0';
@@ -83,8 +80,7 @@ static void boot_id(char out[40])
 
 static bool start_of(pid_t pid, uint64_t *start)
 {
-	CLEANUP(mem_freep)
-	char *text = NULL;
+	CLEANUP(mem_freep) char *text = NULL;
 	char path[40];
 	size_t n;
 
@@ -118,8 +114,7 @@ enum rc proc_open(struct proc *p, struct err *err)
 
 	if (p->pid <= 0)
 		return err_set(err, RC_NOT_FOUND, "no process");
-	CLEANUP(fd_closep)
-	int fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+	CLEANUP(fd_closep) int fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
 
 	if (fd < 0)
 		return errno == ESRCH
@@ -149,8 +144,7 @@ static struct json *proc_json(const struct proc *p)
 
 enum rc record_save(const struct launcher *l, struct err *err)
 {
-	CLEANUP(js_unrefp)
-	struct json *j = NULL;
+	CLEANUP(js_unrefp) struct json *j = NULL;
 	char boot[40];
 
 	boot_id(boot);
@@ -177,8 +171,7 @@ static void load_proc(struct proc *p, const struct json *j)
 
 static bool is_reaper(pid_t pid)
 {
-	CLEANUP(mem_freep)
-	char *name = NULL;
+	CLEANUP(mem_freep) char *name = NULL;
 	char path[40];
 	size_t n;
 
@@ -188,8 +181,7 @@ static bool is_reaper(pid_t pid)
 
 static pid_t read_pid(const char *path)
 {
-	CLEANUP(mem_freep)
-	char *text = NULL;
+	CLEANUP(mem_freep) char *text = NULL;
 	uint64_t pid = 0;
 	size_t n;
 
@@ -220,8 +212,7 @@ static void find_unrecorded(struct launcher *l)
 
 enum rc record_load(struct launcher *l, struct err *err)
 {
-	CLEANUP(js_unrefp)
-	struct json *j = NULL;
+	CLEANUP(js_unrefp) struct json *j = NULL;
 	char boot[40];
 	enum rc rc = record_read(l, "vm.json", &j, err);
 

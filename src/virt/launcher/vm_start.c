@@ -38,8 +38,7 @@ struct proof {
 
 static void tail_of_log(const struct launcher *l, char *out, size_t n)
 {
-	CLEANUP(mem_freep)
-	char *text = NULL;
+	CLEANUP(mem_freep) char *text = NULL;
 	char path[PATH_LEN];
 	size_t len = 0;
 
@@ -92,8 +91,7 @@ static enum rc listen_at(const struct launcher *l, const char *name, int *out, s
 		return err_set(err, RC_INVALID, "socket path '%s' is too long", path);
 	memcpy(addr.sun_path, path, strlen(path));
 	unlink(path);
-	CLEANUP(fd_closep)
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	CLEANUP(fd_closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0 || fchmod(fd, 0600) < 0 ||
 	    bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 || listen(fd, 4) < 0)

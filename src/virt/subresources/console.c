@@ -180,8 +180,7 @@ static void on_cancel(struct hook_call *call)
 static void dial(struct hook_call *call, const struct json *vmi)
 {
 	struct virt_subres *s = hook_arg(hook_call_env(call));
-	CLEANUP(mem_freep)
-	char *url = NULL;
+	CLEANUP(mem_freep) char *url = NULL;
 	struct console *k = s ? mem_alloc(sizeof(*k)) : NULL;
 	struct err err = {0};
 	enum rc rc;

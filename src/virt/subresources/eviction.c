@@ -14,21 +14,23 @@
 
 static void deny(struct hook_call *call, const char *text)
 {
-	hook_call_fail(call, RC_BUSY, "admission webhook \"" WEBHOOK "\" denied the request: %s", text);
+	hook_call_fail(call, RC_BUSY, "admission webhook \"" WEBHOOK "\" denied the request: %s",
+		       text);
 }
 
 static bool asks_for_dry_run(struct hook_call *call)
 {
 	const struct json *options = js_get(hook_call_json(call), "deleteOptions");
 
-	return !str_is_empty(hook_call_param(call, "dryRun")) || js_len(js_get(options, "dryRun")) > 0;
+	return !str_is_empty(hook_call_param(call, "dryRun")) ||
+	       js_len(js_get(options, "dryRun")) > 0;
 }
 
 static void reply_evicted(struct hook_call *call)
 {
 	hook_call_reply(call, 201,
-			js_pack("{s:s, s:s, s:{}, s:s, s:i}", "kind", "Status", "apiVersion", "v1", "metadata",
-				"status", "Success", "code", 201));
+			js_pack("{s:s, s:s, s:{}, s:s, s:i}", "kind", "Status", "apiVersion", "v1",
+				"metadata", "status", "Success", "code", 201));
 }
 
 static void on_deleted(struct hook_call *call, int status, const struct json *obj)
@@ -55,8 +57,8 @@ static void delete_pod(struct hook_call *call)
 	if (sbuf_rc(&target)) {
 		js_unref(options);
 		hook_call_fail(call, RC_NOMEM, "Internal error occurred: out of memory");
-	} else if (hook_call_request(call, HOOK_AS_COMPONENT, "DELETE", sbuf_str(&target), NULL, options,
-				     on_deleted, &err)) {
+	} else if (hook_call_request(call, HOOK_AS_COMPONENT, "DELETE", sbuf_str(&target), NULL,
+				     options, on_deleted, &err)) {
 		hook_call_fail(call, err.rc, "Internal error occurred: %s", err.msg);
 	}
 	sbuf_fini(&target);
@@ -113,7 +115,8 @@ static bool may_be_stopped(const struct json *vmi)
 
 	if (str_is_empty(strategy) || str_eq(strategy, "None"))
 		return true;
-	return str_eq(strategy, "LiveMigrateIfPossible") && !condition_is_true(vmi, "LiveMigratable");
+	return str_eq(strategy, "LiveMigrateIfPossible") &&
+	       !condition_is_true(vmi, "LiveMigratable");
 }
 
 static void evict_vm(struct hook_call *call, const struct json *pod, const struct json *vmi)
@@ -126,8 +129,10 @@ static void evict_vm(struct hook_call *call, const struct json *pod, const struc
 	if (may_be_stopped(vmi)) {
 		delete_pod(call);
 	} else if (str_eq(strategy, "LiveMigrate") && !condition_is_true(vmi, "LiveMigratable")) {
-		snprintf(text, sizeof(text),
-			 "VMI %s is configured with an eviction strategy but is not live-migratable", name);
+		snprintf(
+			text, sizeof(text),
+			"VMI %s is configured with an eviction strategy but is not live-migratable",
+			name);
 		deny(call, text);
 	} else if (!node || !str_eq(js_str(js_at(pod, "spec", "nodeName", NULL)), node)) {
 		deny(call, "Eviction request for target Pod");
@@ -157,9 +162,10 @@ void pod_evict(struct hook_call *call)
 	    !str_eq(phase, "Failed")) {
 		vmi = hook_get(hook_call_env(call), VMI_RESOURCE, ns, domain);
 		if (!vmi) {
-			snprintf(text, sizeof(text),
-				 "kubevirt failed getting the vmi: virtualmachineinstance.kubevirt.io \"%s\" not found",
-				 domain);
+			snprintf(
+				text, sizeof(text),
+				"kubevirt failed getting the vmi: virtualmachineinstance.kubevirt.io \"%s\" not found",
+				domain);
 			deny(call, text);
 			return;
 		}

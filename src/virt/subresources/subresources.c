@@ -33,7 +33,11 @@
 	}
 
 const struct subres_hook virt_subres[] = {
-	{.group = "", .resource = "pods", .path = "eviction", .method = "POST", .handle = pod_evict},
+	{.group = "",
+	 .resource = "pods",
+	 .path = "eviction",
+	 .method = "POST",
+	 .handle = pod_evict},
 
 	VM("start", "PUT", vm_start),
 	VM("stop", "PUT", vm_stop),

@@ -134,8 +134,7 @@ static bool may_start(struct hook_call *call, const struct json *vm, const struc
 
 void vm_start(struct hook_call *call)
 {
-	CLEANUP(js_unrefp)
-	struct json *options = NULL;
+	CLEANUP(js_unrefp) struct json *options = NULL;
 	const struct json *vm = get_vm(call), *vmi = get_vmi(call);
 
 	if (!may_start(call, vm, vmi) || !read_options(call, &options))
@@ -266,8 +265,7 @@ static bool may_stop(struct hook_call *call, const struct json *vm, const struct
 
 void vm_stop(struct hook_call *call)
 {
-	CLEANUP(js_unrefp)
-	struct json *options = NULL;
+	CLEANUP(js_unrefp) struct json *options = NULL;
 	const struct json *vm = get_vm(call), *vmi = get_vmi(call);
 
 	if (!vm) {
@@ -340,8 +338,7 @@ static bool may_restart(struct hook_call *call, const struct json *vm, const str
 
 void vm_restart(struct hook_call *call)
 {
-	CLEANUP(js_unrefp)
-	struct json *options = NULL;
+	CLEANUP(js_unrefp) struct json *options = NULL;
 	const struct json *vm = get_vm(call), *vmi = get_vmi(call);
 
 	if (!vm) {
@@ -379,8 +376,7 @@ static void after_migrate(struct hook_call *call, int status, const struct json 
 
 void vm_migrate(struct hook_call *call)
 {
-	CLEANUP(js_unrefp)
-	struct json *options = NULL;
+	CLEANUP(js_unrefp) struct json *options = NULL;
 	const struct json *vm = get_vm(call), *vmi = get_vmi(call);
 
 	if (!vm) {
@@ -422,8 +418,7 @@ void vm_expand_spec(struct hook_call *call)
 
 void ns_expand_vm_spec(struct hook_call *call)
 {
-	CLEANUP(js_unrefp)
-	struct json *vm = NULL;
+	CLEANUP(js_unrefp) struct json *vm = NULL;
 	const char *ns;
 
 	if (!read_options(call, &vm))

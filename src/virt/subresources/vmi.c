@@ -70,8 +70,7 @@ static void on_answer(const struct http_result *r, void *arg)
 {
 	struct pending *p = arg;
 	struct hook_call *call = p->call;
-	CLEANUP(js_unrefp)
-	struct json *status = NULL;
+	CLEANUP(js_unrefp) struct json *status = NULL;
 	const char *text;
 
 	hook_call_on_cancel(call, NULL);
@@ -95,8 +94,7 @@ static void on_answer(const struct http_result *r, void *arg)
 static void command(struct hook_call *call, const struct json *vmi, const char *what)
 {
 	struct virt_subres *s = hook_arg(hook_call_env(call));
-	CLEANUP(mem_freep)
-	char *url = NULL;
+	CLEANUP(mem_freep) char *url = NULL;
 	struct pending *p = s ? mem_alloc(sizeof(*p)) : NULL;
 	struct http_call http = {
 		.method = "PUT", .timeout = COMMAND_TIMEOUT, .done = on_answer, .arg = p};
@@ -129,8 +127,7 @@ static bool is_paused(const struct json *vmi)
 
 void vmi_pause(struct hook_call *call)
 {
-	CLEANUP(js_unrefp)
-	struct json *options = NULL;
+	CLEANUP(js_unrefp) struct json *options = NULL;
 	const struct json *vmi = get_vmi(call);
 	const struct json *probe = js_at(vmi, "spec", "livenessProbe", NULL);
 	char text[512];
@@ -159,8 +156,7 @@ void vmi_pause(struct hook_call *call)
 
 void vmi_unpause(struct hook_call *call)
 {
-	CLEANUP(js_unrefp)
-	struct json *options = NULL;
+	CLEANUP(js_unrefp) struct json *options = NULL;
 	const struct json *vmi = get_vmi(call);
 
 	if (!vmi) {

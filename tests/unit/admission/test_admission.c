@@ -347,8 +347,7 @@ static void check_row(struct hook_env *env, size_t i)
 	struct json *vmi =
 		json_of("{'apiVersion': 'kubevirt.io/v1', 'kind': 'VirtualMachineInstance',"
 			" 'metadata': {'name': 'a', 'namespace': 'default'}}");
-	CLEANUP(js_unrefp)
-	struct json *over = json_of(r->spec);
+	CLEANUP(js_unrefp) struct json *over = json_of(r->spec);
 	struct field_errs fe = FIELD_ERRS_INIT;
 	struct err err = {0};
 
@@ -528,8 +527,7 @@ static void same_manifest_twice_is_no_change(void **state)
 		"{'metadata': {'name': 'a', 'namespace': 'default'}, 'spec': {'domain': {'memory': "
 		"{'guest': '64Mi'}, 'devices': {'disks': [{'name': 'cd', 'cdrom': {}}]}},"
 		" 'volumes': [{'name': 'cd', 'containerDisk': {'image': 'a/b:1'}}]}}";
-	CLEANUP(js_unrefp)
-	struct json *stored = json_of(manifest), *again = json_of(manifest);
+	CLEANUP(js_unrefp) struct json *stored = json_of(manifest), *again = json_of(manifest);
 	struct hook_env env;
 	struct field_errs fe = FIELD_ERRS_INIT;
 
@@ -540,8 +538,7 @@ static void same_manifest_twice_is_no_change(void **state)
 			       &fe, NULL),
 			 RC_OK);
 	/* As a merge patch leaves it: objects are merged, lists are replaced. */
-	CLEANUP(js_unrefp)
-	struct json *next = js_copy(stored);
+	CLEANUP(js_unrefp) struct json *next = js_copy(stored);
 
 	merge(next, again);
 	assert_int_equal(admit(&env, "virtualmachineinstances.kubevirt.io",
@@ -784,8 +781,7 @@ static void kubevirt_rules(void **state)
 	struct json *old = json_of("{'metadata': {'name': 'kubevirt', 'namespace': 'kubevirt'},"
 				   " 'spec': {'uninstallStrategy': "
 				   "'BlockUninstallIfWorkloadsExist', 'configuration': {}}}");
-	CLEANUP(js_unrefp)
-	struct json *obj = js_copy(old);
+	CLEANUP(js_unrefp) struct json *obj = js_copy(old);
 	CLEANUP(js_unrefp)
 	struct json *change =
 		json_of("{'spec': {'configuration': {'migrations': {'maxDowntimeMs': 100},"

@@ -43,11 +43,11 @@ static void show(const struct field_errs *fe)
 }
 
 /* The whole of a VM's domain and volumes, around one fragment. */
-#define VM(spec_)                                                                        \
+#define VM(spec_)                                                                         \
 	"{'apiVersion':'kubevirt.io/v1','kind':'VirtualMachine','metadata':{'name':'a'}," \
 	"'spec':{'runStrategy':'Always','template':{'spec':" spec_ "}}}"
 #define DOMAIN(domain_) VM("{'domain':" domain_ "}")
-#define P "spec.template.spec."
+#define P		"spec.template.spec."
 
 static void each_fault_is_named_with_its_path(void **state)
 {
@@ -57,18 +57,22 @@ static void each_fault_is_named_with_its_path(void **state)
 	} cases[] = {
 		{&api_kind_VirtualMachine, DOMAIN("{'devices':{'disks':[{'name':1}]}}"),
 		 P "domain.devices.disks[0].name",
-		 "Invalid value: \"integer\": " P "domain.devices.disks[0].name in body must be of type "
+		 "Invalid value: \"integer\": " P
+		 "domain.devices.disks[0].name in body must be of type "
 		 "string: \"integer\""},
 		{&api_kind_VirtualMachine, DOMAIN("{'devices':{'disks':[{}]}}"),
 		 P "domain.devices.disks[0].name", "Required value"},
 		{&api_kind_VirtualMachine, DOMAIN("{}"), P "domain.devices", "Required value"},
 		{&api_kind_VirtualMachine, VM("{}"), P "domain", "Required value"},
 		{&api_kind_VirtualMachine, DOMAIN("{'devices':{},'memory':{'guest':'10Gx'}}"),
-		 P "domain.memory.guest", "Invalid value: \"10Gx\": quantities must match the regular"},
+		 P "domain.memory.guest",
+		 "Invalid value: \"10Gx\": quantities must match the regular"},
 		{&api_kind_VirtualMachine, DOMAIN("{'devices':{},'memory':{'guest':'1m'}}"),
-		 P "domain.memory.guest", "fractional byte value \"1m\" is invalid, must be an integer"},
+		 P "domain.memory.guest",
+		 "fractional byte value \"1m\" is invalid, must be an integer"},
 		{&api_kind_VirtualMachine, DOMAIN("{'devices':{},'memory':{'guest':'-5Mi'}}"),
-		 P "domain.memory.guest", "Invalid value: \"-5Mi\": must be greater than or equal to 1Mi"},
+		 P "domain.memory.guest",
+		 "Invalid value: \"-5Mi\": must be greater than or equal to 1Mi"},
 		{&api_kind_VirtualMachine, DOMAIN("{'devices':{},'cpu':{'cores':600}}"),
 		 P "domain.cpu.cores", "must be between 0 and 512, inclusive"},
 		{&api_kind_VirtualMachine, DOMAIN("{'devices':{},'cpu':{'cores':1.5}}"),
@@ -82,34 +86,41 @@ static void each_fault_is_named_with_its_path(void **state)
 		{&api_kind_VirtualMachine,
 		 DOMAIN("{'devices':{},'resources':{'requests':{'memory':'1Gi','-bad':'1'}}}"),
 		 P "domain.resources.requests[-bad]", "name part must consist of"},
-		{&api_kind_VirtualMachine, VM("{'domain':{'devices':{}},'affinity':{'nodeAffinity':"
-					      "{'requiredDuringSchedulingIgnoredDuringExecution':"
-					      "{'nodeSelectorTerms':[{'matchExpressions':[{'key':'a',"
-					      "'operator':'Is'}]}]}}}}"),
+		{&api_kind_VirtualMachine,
+		 VM("{'domain':{'devices':{}},'affinity':{'nodeAffinity':"
+		    "{'requiredDuringSchedulingIgnoredDuringExecution':"
+		    "{'nodeSelectorTerms':[{'matchExpressions':[{'key':'a',"
+		    "'operator':'Is'}]}]}}}}"),
 		 P "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution."
 		   "nodeSelectorTerms[0].matchExpressions[0].operator",
 		 "Unsupported value: \"Is\": supported values: \"In\", \"NotIn\", \"Exists\""},
 		{&api_kind_Pod, "{'metadata':{'name':'A_b'},'spec':{'containers':[{'name':'a'}]}}",
-		 "metadata.name", "Invalid value: \"A_b\": a lowercase RFC 1123 subdomain must consist of"},
+		 "metadata.name",
+		 "Invalid value: \"A_b\": a lowercase RFC 1123 subdomain must consist of"},
 		{&api_kind_Service, "{'metadata':{'name':'1a'},'spec':{}}", "metadata.name",
 		 "a DNS-1035 label must consist of"},
-		{&api_kind_Pod, "{'metadata':{},'spec':{'containers':[{'name':'a'}]}}", "metadata.name",
-		 "Required value: name or generateName is required"},
+		{&api_kind_Pod, "{'metadata':{},'spec':{'containers':[{'name':'a'}]}}",
+		 "metadata.name", "Required value: name or generateName is required"},
 		{&api_kind_Pod, "{'metadata':{'name':'a','labels':{'a b':'c'}},'spec':{}}",
 		 "metadata.labels", "Invalid value: \"a b\": name part must consist"},
 		{&api_kind_Pod, "{'metadata':{'name':'a','labels':{'a':'-'}},'spec':{}}",
-		 "metadata.labels", "Invalid value: \"-\": a valid label must be an empty string or"},
-		{&api_kind_Pod, "{'metadata':{'name':'a'},'spec':{'containers':[]}}", "spec.containers",
-		 "Required value"},
+		 "metadata.labels",
+		 "Invalid value: \"-\": a valid label must be an empty string or"},
+		{&api_kind_Pod, "{'metadata':{'name':'a'},'spec':{'containers':[]}}",
+		 "spec.containers", "Required value"},
 		{&api_kind_Pod,
 		 "{'metadata':{'name':'a'},'spec':{'containers':[{'name':'c'},{'name':'c'}]}}",
 		 "spec.containers[1].name", "Duplicate value: \"c\""},
-		{&api_kind_Pod, "{'metadata':{'name':'a'},'spec':{'containers':[{'name':'c','resources':"
-				"{'requests':{'memory':'-1'}}}]}}",
-		 "spec.containers[0].resources.requests[memory]", "must be greater than or equal to 0"},
+		{&api_kind_Pod,
+		 "{'metadata':{'name':'a'},'spec':{'containers':[{'name':'c','resources':"
+		 "{'requests':{'memory':'-1'}}}]}}",
+		 "spec.containers[0].resources.requests[memory]",
+		 "must be greater than or equal to 0"},
 		{&api_kind_Service, "{'metadata':{'name':'a'},'spec':{'ports':[{'port':70000}]}}",
-		 "spec.ports[0].port", "Invalid value: 70000: must be between 1 and 65535, inclusive"},
-		{&api_kind_Service, "{'metadata':{'name':'a'},'spec':{'ports':[{'port':1,'targetPort':[]}]}}",
+		 "spec.ports[0].port",
+		 "Invalid value: 70000: must be between 1 and 65535, inclusive"},
+		{&api_kind_Service,
+		 "{'metadata':{'name':'a'},'spec':{'ports':[{'port':1,'targetPort':[]}]}}",
 		 "spec.ports[0].targetPort", "must be of type integer or string"},
 		{&api_kind_Secret, "{'metadata':{'name':'a'},'data':{'k':'***'}}", "data[k]",
 		 "must be base64"},
@@ -117,11 +128,14 @@ static void each_fault_is_named_with_its_path(void **state)
 		 "spec.podCIDR", "must be a valid CIDR value"},
 		{&api_kind_Lease, "{'metadata':{'name':'a'},'spec':{'renewTime':'soon'}}",
 		 "spec.renewTime", "RFC 3339"},
-		{&api_kind_KubeVirt, "{'metadata':{'name':'a'},'spec':{'configuration':{'migrations':"
-				     "{'parallelMigrationsPerCluster':0}}}}",
-		 "spec.configuration.migrations.parallelMigrationsPerCluster", "must be between 1 and"},
-		{&api_kind_KubeVirt, "{'metadata':{'name':'a'},'spec':{'configuration':"
-				     "{'obsoleteCPUModels':{'486':'yes'}}}}",
+		{&api_kind_KubeVirt,
+		 "{'metadata':{'name':'a'},'spec':{'configuration':{'migrations':"
+		 "{'parallelMigrationsPerCluster':0}}}}",
+		 "spec.configuration.migrations.parallelMigrationsPerCluster",
+		 "must be between 1 and"},
+		{&api_kind_KubeVirt,
+		 "{'metadata':{'name':'a'},'spec':{'configuration':"
+		 "{'obsoleteCPUModels':{'486':'yes'}}}}",
 		 "spec.configuration.obsoleteCPUModels[486]", "must be of type boolean"},
 		{&api_kind_Pod, "[]", "", "must be of type object"},
 		{&api_kind_PortBinding,
@@ -139,7 +153,8 @@ static void each_fault_is_named_with_its_path(void **state)
 		api_check(cases[i].kind, j, 0, &fe);
 		if (!reports(&fe, cases[i].field, cases[i].message)) {
 			show(&fe);
-			fail_msg("%s: no '%s' at '%s'", cases[i].text, cases[i].message, cases[i].field);
+			fail_msg("%s: no '%s' at '%s'", cases[i].text, cases[i].message,
+				 cases[i].field);
 		}
 		assert_true(js_equal(j, before));
 	}
@@ -147,9 +162,9 @@ static void each_fault_is_named_with_its_path(void **state)
 
 static void all_faults_come_at_once(void **state)
 {
-	CLEANUP(js_unrefp) struct json *j =
-		J(VM("{'domain':{'devices':{'disks':[{'name':1},{'foo':2}],'tpm':{}},"
-		     "'memory':{'guest':'x'}},'bar':1}"));
+	CLEANUP(js_unrefp)
+	struct json *j = J(VM("{'domain':{'devices':{'disks':[{'name':1},{'foo':2}],'tpm':{}},"
+			      "'memory':{'guest':'x'}},'bar':1}"));
 	CLEANUP(fe_fini) struct field_errs fe = FIELD_ERRS_INIT;
 	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(4096);
 	CLEANUP(js_unrefp) struct json *causes = NULL;
@@ -198,9 +213,10 @@ static void good_objects_pass(void **state)
 		    "'evictionStrategy':'LiveMigrate','networks':[{'name':'default','pod':{}}],"
 		    "'volumes':[{'name':'d','persistentVolumeClaim':{'claimName':'x'}},"
 		    "{'name':'c','cloudInitNoCloud':{'userData':'#cloud-config'}}]}")},
-		{&api_kind_Pod, "{'apiVersion':'v1','kind':'Pod','metadata':{'generateName':'a-',"
-				"'creationTimestamp':null},'spec':{'containers':[{'name':'c','image':'i'}],"
-				"'hostNetwork':false,'nodeName':''}}"},
+		{&api_kind_Pod,
+		 "{'apiVersion':'v1','kind':'Pod','metadata':{'generateName':'a-',"
+		 "'creationTimestamp':null},'spec':{'containers':[{'name':'c','image':'i'}],"
+		 "'hostNetwork':false,'nodeName':''}}"},
 		{&api_kind_Namespace, "{'metadata':{'name':'a'}}"},
 	};
 
@@ -226,18 +242,21 @@ static void a_field_without_effect_gets_a_warning_that_says_why(void **state)
 	api_check(&api_kind_VirtualMachine, j, 0, &fe);
 	assert_true(fe_is_ok(&fe));
 	assert_int_equal(fe.n_warnings, 1);
-	assert_string_equal(fe.warnings[0], P "domain.devices.disableHotplug: has no effect here: there is "
-					      "no hot-plug yet, so it is always off");
+	assert_string_equal(fe.warnings[0],
+			    P "domain.devices.disableHotplug: has no effect here: there is "
+			      "no hot-plug yet, so it is always off");
 }
 
 static void flags_choose_what_is_looked_at(void **state)
 {
-	CLEANUP(js_unrefp) struct json *j =
-		J("{'metadata':{'name':'a'},'spec':{'foo':1,'receive':{'migrationID':'x'}},"
-		  "'status':{'bar':1,'migrationState':{'migrationConfiguration':{'network':'x'}}}}");
+	CLEANUP(js_unrefp)
+	struct json *j = J(
+		"{'metadata':{'name':'a'},'spec':{'foo':1,'receive':{'migrationID':'x'}},"
+		"'status':{'bar':1,'migrationState':{'migrationConfiguration':{'network':'x'}}}}");
 	const struct api_kind *k = &api_kind_VirtualMachineInstanceMigration;
-	CLEANUP(fe_fini) struct field_errs all = FIELD_ERRS_INIT, status = FIELD_ERRS_INIT,
-					   rest = FIELD_ERRS_INIT, lax = FIELD_ERRS_INIT;
+	CLEANUP(fe_fini)
+	struct field_errs all = FIELD_ERRS_INIT, status = FIELD_ERRS_INIT, rest = FIELD_ERRS_INIT,
+			  lax = FIELD_ERRS_INIT;
 
 	(void)state;
 	api_check(k, j, 0, &all);
@@ -254,10 +273,11 @@ static void flags_choose_what_is_looked_at(void **state)
 
 static void immutable_fields_stay(void **state)
 {
-	CLEANUP(js_unrefp) struct json *old =
+	CLEANUP(js_unrefp)
+	struct json *old =
 		J("{'metadata':{'name':'a'},'provisioner':'p','reclaimPolicy':'Delete'}");
-	CLEANUP(js_unrefp) struct json *new_ =
-		J("{'metadata':{'name':'a','labels':{'x':'y'}},'provisioner':'q'}");
+	CLEANUP(js_unrefp)
+	struct json *new_ = J("{'metadata':{'name':'a','labels':{'x':'y'}},'provisioner':'q'}");
 	CLEANUP(fe_fini) struct field_errs fe = FIELD_ERRS_INIT;
 
 	(void)state;
@@ -275,17 +295,20 @@ static void defaults_are_written_for_core_kinds_only(void **state)
 	(void)state;
 	assert_int_equal(api_set_defaults(&api_kind_Service, svc), RC_OK);
 	assert_string_equal(js_str(js_at(svc, "spec", "type", NULL)), "ClusterIP");
-	assert_string_equal(js_get_str(js_item(js_at(svc, "spec", "ports", NULL), 0), "protocol"), "TCP");
+	assert_string_equal(js_get_str(js_item(js_at(svc, "spec", "ports", NULL), 0), "protocol"),
+			    "TCP");
 	assert_int_equal(api_set_defaults(&api_kind_VirtualMachine, vm), RC_OK);
 	assert_true(js_equal(vm, before));
 }
 
 static void pruning_drops_only_what_is_unknown(void **state)
 {
-	CLEANUP(js_unrefp) struct json *j = J(
+	CLEANUP(js_unrefp)
+	struct json *j = J(
 		"{'apiVersion':'v1','kind':'Pod','x':1,'metadata':{'name':'a','y':2,'labels':{'z':'1'}},"
 		"'spec':{'containers':[{'name':'c','w':{}}],'q':[]}}");
-	CLEANUP(js_unrefp) struct json *want =
+	CLEANUP(js_unrefp)
+	struct json *want =
 		J("{'apiVersion':'v1','kind':'Pod','metadata':{'name':'a','labels':{'z':'1'}},"
 		  "'spec':{'containers':[{'name':'c'}]}}");
 
@@ -329,9 +352,10 @@ static enum rc check_everything(void)
 
 static void running_out_of_memory_is_reported(void **state)
 {
-	CLEANUP(js_unrefp) struct json *j =
-		J(VM("{'domain':{'devices':{'disks':[{'name':1},{'foo':2}],'tpm':{},'disableHotplug':true},"
-		     "'memory':{'guest':'x'}},'evictionStrategy':3,'bar':1}"));
+	CLEANUP(js_unrefp)
+	struct json *j = J(VM(
+		"{'domain':{'devices':{'disks':[{'name':1},{'foo':2}],'tpm':{},'disableHotplug':true},"
+		"'memory':{'guest':'x'}},'evictionStrategy':3,'bar':1}"));
 
 	(void)state;
 	t_vm = j;

@@ -67,14 +67,15 @@ static void a_clone_is_equal_until_it_is_changed(void **state)
 
 static void a_wrong_type_is_refused_with_its_path(void **state)
 {
-	CLEANUP(js_unrefp) struct json *j =
-		parse("{\"spec\":{\"template\":{\"spec\":{\"volumes\":[{\"name\":1}]}}}}");
+	CLEANUP(js_unrefp)
+	struct json *j = parse("{\"spec\":{\"template\":{\"spec\":{\"volumes\":[{\"name\":1}]}}}}");
 	VirtualMachine *vm = NULL;
 	struct err err = {0};
 
 	assert_int_equal(VirtualMachine_decode(j, &vm, &err), RC_INVALID);
 	assert_null(vm);
-	assert_string_equal(err.msg, "spec.template.spec.volumes[0].name must be a string, not integer");
+	assert_string_equal(err.msg,
+			    "spec.template.spec.volumes[0].name must be a string, not integer");
 }
 
 static const struct json *parsed; /* jansson's parser itself is not safe when memory runs out */

@@ -67,9 +67,9 @@ static void the_query_grammar_selects_as_kubernetes_does(void **state)
 
 static void malformed_selectors_are_refused(void **state)
 {
-	static const char *const bad[] = {"=",	 "a in",    "a in x", "a in (x", "a,",	"a b",
-					  "a=b c", "a in (x))", ",",   "a=!",	  "-a",	"a=b/c",
-					  "n>x",   "!",	    "a=b,,c"};
+	static const char *const bad[] = {"=",	 "a in",  "a in x",    "a in (x", "a,",
+					  "a b", "a=b c", "a in (x))", ",",	  "a=!",
+					  "-a",	 "a=b/c", "n>x",       "!",	  "a=b,,c"};
 	struct api_selector *s = NULL;
 	struct err err;
 
@@ -98,8 +98,8 @@ static void object_selectors_have_their_own_emptiness(void **state)
 	assert_true(api_selector_is_everything(all));
 	assert_false(api_selector_is_everything(none));
 
-	LabelSelectorRequirement *r = api_append(&sel->matchExpressions, &sel->n_matchExpressions,
-						 sizeof(*r));
+	LabelSelectorRequirement *r =
+		api_append(&sel->matchExpressions, &sel->n_matchExpressions, sizeof(*r));
 
 	assert_int_equal(api_set_str(&r->key, "a"), RC_OK);
 	assert_int_equal(api_set_str(&r->operator, "Gt"), RC_OK); /* only node selectors have it */
@@ -123,13 +123,17 @@ static void a_fixed_value_can_be_asked_for(void **state)
 static void field_selectors_look_at_paths(void **state)
 {
 	CLEANUP(api_fields_freep) struct api_fields *f = NULL, *other = NULL;
-	CLEANUP(js_unrefp) struct json *pod = labels_of(
-		"{\"metadata\":{\"name\":\"a,b\"},\"spec\":{\"nodeName\":\"n1\"}}");
+	CLEANUP(js_unrefp)
+	struct json *pod =
+		labels_of("{\"metadata\":{\"name\":\"a,b\"},\"spec\":{\"nodeName\":\"n1\"}}");
 	struct err err;
 
 	(void)state;
-	assert_int_equal(api_fields_parse("spec.nodeName=n1,metadata.name=a\\,b,status.phase!=Running,"
-					  "spec.hostNetwork=false", &f, NULL), RC_OK);
+	assert_int_equal(
+		api_fields_parse("spec.nodeName=n1,metadata.name=a\\,b,status.phase!=Running,"
+				 "spec.hostNetwork=false",
+				 &f, NULL),
+		RC_OK);
 	assert_true(api_fields_matches(f, pod));
 	assert_int_equal(api_fields_check(f, &api_kind_Pod, &err), RC_OK);
 	assert_string_equal(api_fields_required(f, "spec.nodeName"), "n1");

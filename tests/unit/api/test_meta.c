@@ -21,19 +21,23 @@ static void a_condition_keeps_its_time_until_its_status_changes(void **state)
 	const struct api_cond reworded = {"Ready", "False", "Other", NULL};
 
 	(void)state;
-	assert_int_equal(API_COND_SET(&st, VirtualMachineCondition, 0, "Ready", "False", "VMINotExists",
-				      "VMI does not exist"), RC_OK);
+	assert_int_equal(API_COND_SET(&st, VirtualMachineCondition, 0, "Ready", "False",
+				      "VMINotExists", "VMI does not exist"),
+			 RC_OK);
 	assert_string_equal(st.conditions[0].lastTransitionTime, "1970-01-01T00:00:00Z");
 	assert_int_equal(api_cond_set(&api_type_VirtualMachineCondition, &st.conditions,
-				      &st.n_conditions, &first, 9 * USEC_PER_SEC, &changed), RC_OK);
+				      &st.n_conditions, &first, 9 * USEC_PER_SEC, &changed),
+			 RC_OK);
 	assert_false(changed);
 	assert_int_equal(api_cond_set(&api_type_VirtualMachineCondition, &st.conditions,
-				      &st.n_conditions, &reworded, 9 * USEC_PER_SEC, &changed), RC_OK);
+				      &st.n_conditions, &reworded, 9 * USEC_PER_SEC, &changed),
+			 RC_OK);
 	assert_true(changed);
 	assert_null(st.conditions[0].message);
 	assert_string_equal(st.conditions[0].lastTransitionTime, "1970-01-01T00:00:00Z");
-	assert_int_equal(API_COND_SET(&st, VirtualMachineCondition, 9 * USEC_PER_SEC, "Ready", "True"),
-			 RC_OK);
+	assert_int_equal(
+		API_COND_SET(&st, VirtualMachineCondition, 9 * USEC_PER_SEC, "Ready", "True"),
+		RC_OK);
 	assert_string_equal(st.conditions[0].lastTransitionTime, "1970-01-01T00:00:09Z");
 	assert_true(API_COND_IS(&st, VirtualMachineCondition, "Ready", "True"));
 	assert_false(API_COND_IS(&st, VirtualMachineCondition, "Paused", "True"));
@@ -48,7 +52,7 @@ static void a_condition_keeps_its_time_until_its_status_changes(void **state)
 static void finalizers_and_owners_are_kept_once(void **state)
 {
 	ObjectMeta m = {0};
-	ObjectMeta owner = {.name = (char *)(uintptr_t)"vm", .uid = (char *)(uintptr_t)"u1"};
+	ObjectMeta owner = {.name = (char *)(uintptr_t) "vm", .uid = (char *)(uintptr_t) "u1"};
 
 	(void)state;
 	assert_int_equal(api_add_finalizer(&m, "a/b"), RC_OK);
@@ -59,7 +63,8 @@ static void finalizers_and_owners_are_kept_once(void **state)
 	assert_false(api_del_finalizer(&m, "a/b"));
 	assert_null(api_controller_of(&m));
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(api_add_owner(&m, &api_kind_VirtualMachine, &owner, true, true), RC_OK);
+		assert_int_equal(api_add_owner(&m, &api_kind_VirtualMachine, &owner, true, true),
+				 RC_OK);
 	assert_int_equal(m.n_ownerReferences, 1);
 	assert_string_equal(api_controller_of(&m)->kind, "VirtualMachine");
 	assert_string_equal(api_controller_of(&m)->apiVersion, "kubevirt.io/v1");
@@ -108,7 +113,7 @@ static void names_have_kubernetes_limits(void **state)
 static enum rc set_everything(void)
 {
 	CLEANUP(VirtualMachine_freep) VirtualMachine *vm = VirtualMachine_new();
-	ObjectMeta owner = {.name = (char *)(uintptr_t)"vm", .uid = (char *)(uintptr_t)"u1"};
+	ObjectMeta owner = {.name = (char *)(uintptr_t) "vm", .uid = (char *)(uintptr_t) "u1"};
 	enum rc rc = vm ? RC_OK : RC_NOMEM;
 
 	if (!rc)
@@ -116,7 +121,8 @@ static enum rc set_everything(void)
 	if (!rc)
 		rc = api_add_owner(&vm->metadata, &api_kind_Pod, &owner, false, false);
 	if (!rc)
-		rc = API_COND_SET(&vm->status, VirtualMachineCondition, 0, "Ready", "True", "R", "m");
+		rc = API_COND_SET(&vm->status, VirtualMachineCondition, 0, "Ready", "True", "R",
+				  "m");
 	if (!rc)
 		rc = api_map_setf(&vm->metadata.labels, "a", "%s", "b");
 	if (!rc)

@@ -53,10 +53,12 @@ static void json_patches_apply(void **state)
 		{"{'a':{'b':1},'c':{}}", "[{'op':'move','from':'/a/b','path':'/c/d'}]",
 		 "{'a':{},'c':{'d':1}}"},
 		{"{'a':[1,2,3]}", "[{'op':'move','from':'/a/0','path':'/a/2'}]", "{'a':[2,3,1]}"},
-		{"{'a':{'x':1}}", "[{'op':'copy','from':'/a','path':'/b'},"
-				  "{'op':'replace','path':'/b/x','value':2}]",
+		{"{'a':{'x':1}}",
+		 "[{'op':'copy','from':'/a','path':'/b'},"
+		 "{'op':'replace','path':'/b/x','value':2}]",
 		 "{'a':{'x':1},'b':{'x':2}}"},
-		{"{'a':1}", "[{'op':'test','path':'/a','value':1},{'op':'remove','path':'/a'}]", "{}"},
+		{"{'a':1}", "[{'op':'test','path':'/a','value':1},{'op':'remove','path':'/a'}]",
+		 "{}"},
 		{"{'m':{'a/b':1,'c~d':2}}",
 		 "[{'op':'remove','path':'/m/a~1b'},{'op':'replace','path':'/m/c~0d','value':3}]",
 		 "{'m':{'c~d':3}}"},
@@ -116,7 +118,8 @@ static void json_patches_that_do_not_fit_change_nothing(void **state)
 
 static void a_json_patch_cannot_blow_a_document_up(void **state)
 {
-	CLEANUP(js_unrefp) struct json *doc = J("{'a':['xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx']}");
+	CLEANUP(js_unrefp)
+	struct json *doc = J("{'a':['xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx']}");
 	CLEANUP(js_unrefp) struct json *ops = js_new_array(), *deep = js_new_array();
 	struct json *out = NULL;
 	struct err err;
@@ -124,15 +127,18 @@ static void a_json_patch_cannot_blow_a_document_up(void **state)
 	(void)state;
 	for (int i = 0; i < 64; i++)
 		assert_int_equal(js_append(ops, js_pack("{s:s,s:s,s:s}", "op", "copy", "from", "",
-							"path", "/a/-")), RC_OK);
+							"path", "/a/-")),
+				 RC_OK);
 	assert_int_not_equal(api_patch_json(doc, ops, &out, &err), RC_OK);
 	assert_null(out);
 	for (int i = 0; i < LIMIT_JSON_DEPTH + 8; i++)
-		assert_int_equal(js_append(deep, js_pack("{s:s,s:s,s:{}}", "op", "add", "path", "/a",
-							 "value")), RC_OK);
+		assert_int_equal(js_append(deep, js_pack("{s:s,s:s,s:{}}", "op", "add", "path",
+							 "/a", "value")),
+				 RC_OK);
 	for (int i = 0; i < LIMIT_JSON_DEPTH + 8; i++)
-		assert_int_equal(js_append(deep, js_pack("{s:s,s:s,s:s}", "op", "copy", "from", "/a",
-							 "path", "/a/b")), RC_OK);
+		assert_int_equal(js_append(deep, js_pack("{s:s,s:s,s:s}", "op", "copy", "from",
+							 "/a", "path", "/a/b")),
+				 RC_OK);
 	assert_int_equal(api_patch_json(doc, deep, &out, &err), RC_INVALID);
 	assert_non_null(strstr(err.msg, "nests deeper"));
 }
@@ -218,7 +224,8 @@ static void strategic_patches_merge_by_key(void **state)
 		 "{'metadata':{'$deleteFromPrimitiveList/finalizers':['a']}}",
 		 "{'metadata':{'finalizers':['b']}}"},
 		{"{'metadata':{'labels':{'a':'1','b':'2'}}}",
-		 "{'metadata':{'labels':{'$patch':'replace','c':'3'}}}", "{'metadata':{'labels':{'c':'3'}}}"},
+		 "{'metadata':{'labels':{'$patch':'replace','c':'3'}}}",
+		 "{'metadata':{'labels':{'c':'3'}}}"},
 		{"{'metadata':{'labels':{'a':'1'}}}", "{'metadata':{'labels':{'a':null,'b':'2'}}}",
 		 "{'metadata':{'labels':{'b':'2'}}}"},
 		{"{'metadata':{'labels':{'a':'1'}}}", "{'metadata':{'labels':{'$patch':'delete'}}}",
@@ -255,7 +262,8 @@ static void malformed_strategic_patches_are_refused(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
-		CLEANUP(js_unrefp) struct json *doc =
+		CLEANUP(js_unrefp)
+		struct json *doc =
 			J("{'spec':{'containers':[{'name':'a'}],'tolerations':[{'key':'a'}]}}");
 		CLEANUP(js_unrefp) struct json *patch = J(bad[i]);
 		struct json *out = NULL;
@@ -285,12 +293,15 @@ static enum rc patch_everything(void)
 
 static void running_out_of_memory_is_reported(void **state)
 {
-	CLEANUP(js_unrefp) struct json *doc =
-		J("{'metadata':{'finalizers':['a']},'spec':{'containers':[{'name':'a'},{'name':'b'}]}}");
-	CLEANUP(js_unrefp) struct json *ops =
-		J("[{'op':'add','path':'/x','value':{'y':1}},{'op':'copy','from':'/x','path':'/z'}]");
+	CLEANUP(js_unrefp)
+	struct json *doc = J(
+		"{'metadata':{'finalizers':['a']},'spec':{'containers':[{'name':'a'},{'name':'b'}]}}");
+	CLEANUP(js_unrefp)
+	struct json *ops = J(
+		"[{'op':'add','path':'/x','value':{'y':1}},{'op':'copy','from':'/x','path':'/z'}]");
 	CLEANUP(js_unrefp) struct json *merge = J("{'spec':{'x':{'y':null,'z':1}}}");
-	CLEANUP(js_unrefp) struct json *strategic =
+	CLEANUP(js_unrefp)
+	struct json *strategic =
 		J("{'spec':{'$setElementOrder/containers':[{'name':'b'},{'name':'a'}],"
 		  "'containers':[{'name':'a','image':'x'}]}}");
 

@@ -66,16 +66,17 @@ static void good_texts_have_their_value_and_canonical_form(void **state)
 		if (api_quantity_value(&q) != cases[i].value)
 			fail_msg("'%s' is %lld", cases[i].text, (long long)api_quantity_value(&q));
 		if (api_quantity_milli(&q) != cases[i].milli)
-			fail_msg("'%s' is %lld m", cases[i].text, (long long)api_quantity_milli(&q));
+			fail_msg("'%s' is %lld m", cases[i].text,
+				 (long long)api_quantity_milli(&q));
 	}
 }
 
 static void malformed_texts_are_refused_in_kubernetes_words(void **state)
 {
-	static const char *const format[] = {"", "x", "10Gx", "1.2.3", ".", "+", "-", "1 ", " 1", "1_",
-					     "0x10", "NaN", "1e3x", "--1"};
-	static const char *const suffix[] = {"1mm", "1e", "1ee3", "1Gi5", "1i", "1ki", "1mi",
-					     "1K", "1e99999999999"};
+	static const char *const format[] = {"",   "x",	 "10Gx", "1.2.3", ".",	 "+",	 "-",
+					     "1 ", " 1", "1_",	 "0x10",  "NaN", "1e3x", "--1"};
+	static const char *const suffix[] = {"1mm", "1e",  "1ee3", "1Gi5",	   "1i",
+					     "1ki", "1mi", "1K",   "1e99999999999"};
 	struct api_quantity q;
 	struct err err;
 

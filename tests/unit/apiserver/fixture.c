@@ -84,11 +84,12 @@ static void on_answer(void *arg, const struct apisrv_answer *a)
 		assert_int_equal(js_parse(a->body, a->n, &x->json, NULL), RC_OK);
 }
 
-static void call(struct fx *f, struct fx_answer *a, const struct apisrv_user *user, const char *method,
-		 const char *target, const char *content_type, const char *accept, const char *body);
+static void call(struct fx *f, struct fx_answer *a, const struct apisrv_user *user,
+		 const char *method, const char *target, const char *content_type,
+		 const char *accept, const char *body);
 
-void fx_call_nth(struct fx *f, struct fx_answer *a, unsigned nth, const char *method, const char *target,
-		 const char *content_type, const char *accept, const char *body)
+void fx_call_nth(struct fx *f, struct fx_answer *a, unsigned nth, const char *method,
+		 const char *target, const char *content_type, const char *accept, const char *body)
 {
 	memset(a, 0, sizeof(*a));
 	a->is_armed = true;
@@ -103,8 +104,9 @@ void fx_call(struct fx *f, struct fx_answer *a, const struct apisrv_user *user, 
 	call(f, a, user, method, target, content_type, accept, body);
 }
 
-static void call(struct fx *f, struct fx_answer *a, const struct apisrv_user *user, const char *method,
-	     const char *target, const char *content_type, const char *accept, const char *body)
+static void call(struct fx *f, struct fx_answer *a, const struct apisrv_user *user,
+		 const char *method, const char *target, const char *content_type,
+		 const char *accept, const char *body)
 {
 	static const struct apisrv_sink sink = {.answer = on_answer};
 	struct apisrv_request r = {
@@ -132,8 +134,9 @@ void fx_answer_fini(struct fx_answer *a)
 	memset(a, 0, sizeof(*a));
 }
 
-static struct json *call_json(struct fx *f, const struct apisrv_user *user, int want, const char *method,
-			      const char *target, const char *type, const char *body)
+static struct json *call_json(struct fx *f, const struct apisrv_user *user, int want,
+			      const char *method, const char *target, const char *type,
+			      const char *body)
 {
 	struct fx_answer a;
 
@@ -159,7 +162,8 @@ struct json *fx_as(struct fx *f, const struct apisrv_user *user, int want, const
 	return call_json(f, user, want, method, target, type, body);
 }
 
-struct json *fx_patch(struct fx *f, int want, const char *kind, const char *target, const char *body)
+struct json *fx_patch(struct fx *f, int want, const char *kind, const char *target,
+		      const char *body)
 {
 	char type[64];
 
@@ -227,7 +231,8 @@ void fx_watch_start(struct fx *f, struct fx_watch *w, const char *target, const 
 		.stream_write = watch_write,
 		.stream_end = watch_end,
 	};
-	struct apisrv_request r = {.method = "GET", .target = target, .accept = accept, .user = &fx_admin};
+	struct apisrv_request r = {
+		.method = "GET", .target = target, .accept = accept, .user = &fx_admin};
 	struct apisrv_call *call = apisrv_handle(f->srv, &r, &sink, w);
 
 	w->call = w->ended ? NULL : call;

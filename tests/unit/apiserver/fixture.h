@@ -46,13 +46,16 @@ void fx_down(struct fx *f);
 void fx_call(struct fx *f, struct fx_answer *a, const struct apisrv_user *user, const char *method,
 	     const char *target, const char *content_type, const char *accept, const char *body);
 /* The same as administrator, with the nth allocation of the request (up to its answer) failing. */
-void fx_call_nth(struct fx *f, struct fx_answer *a, unsigned nth, const char *method, const char *target,
-		 const char *content_type, const char *accept, const char *body);
+void fx_call_nth(struct fx *f, struct fx_answer *a, unsigned nth, const char *method,
+		 const char *target, const char *content_type, const char *accept,
+		 const char *body);
 void fx_answer_fini(struct fx_answer *a);
 /* Shorthands as administrator; the answer's status must be the given one.  The result is the answer's JSON,
  * to be js_unref'ed. */
-struct json *fx_do(struct fx *f, int want, const char *method, const char *target, const char *body);
-struct json *fx_patch(struct fx *f, int want, const char *kind, const char *target, const char *body);
+struct json *fx_do(struct fx *f, int want, const char *method, const char *target,
+		   const char *body);
+struct json *fx_patch(struct fx *f, int want, const char *kind, const char *target,
+		      const char *body);
 struct json *fx_as(struct fx *f, const struct apisrv_user *user, int want, const char *method,
 		   const char *target, const char *body);
 void fx_settle(struct fx *f); /* runs what is due now */
@@ -63,7 +66,7 @@ void fx_watch_stop(struct fx_watch *w); /* cancels and frees what came */
 const char *fx_event_type(const struct fx_watch *w, size_t i);
 const struct json *fx_event_obj(const struct fx_watch *w, size_t i);
 
-#define assert_msg(j_, text_) assert_string_equal(js_get_str(j_, "message"), text_)
+#define assert_msg(j_, text_)	    assert_string_equal(js_get_str(j_, "message"), text_)
 #define assert_path(j_, want_, ...) assert_string_equal(js_str(js_at(j_, __VA_ARGS__, NULL)), want_)
 
 #endif

@@ -12,9 +12,9 @@
 #include "base/str.h"
 #include "fixture.h"
 
-#define CMS "/api/v1/namespaces/default/configmaps"
+#define CMS  "/api/v1/namespaces/default/configmaps"
 #define SVCS "/api/v1/namespaces/default/services"
-#define VMS "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
+#define VMS  "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
 
 static struct fx f;
 
@@ -51,8 +51,10 @@ static struct json *apply_cm(int want, const char *manager, const char *more, co
 	char target[160], body[512];
 
 	snprintf(target, sizeof(target), CMS "/c?fieldManager=%s%s", manager, more);
-	snprintf(body, sizeof(body),
-		 "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"c\"},\"data\":%s}", data);
+	snprintf(
+		body, sizeof(body),
+		"{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"c\"},\"data\":%s}",
+		data);
 	return apply_at(want, target, body);
 }
 
@@ -64,13 +66,15 @@ static char *fields_of(const struct json *obj, const char *manager, const char *
 	for (size_t i = 0; i < js_len(list); i++) {
 		const struct json *e = js_item(list, i);
 
-		if (str_eq(js_get_str(e, "manager"), manager) && str_eq(js_get_str(e, "operation"), operation))
+		if (str_eq(js_get_str(e, "manager"), manager) &&
+		    str_eq(js_get_str(e, "operation"), operation))
 			return js_to_text(js_get(e, "fieldsV1"));
 	}
 	return mem_strdup("");
 }
 
-static void assert_fields(const struct json *obj, const char *manager, const char *operation, const char *want)
+static void assert_fields(const struct json *obj, const char *manager, const char *operation,
+			  const char *want)
 {
 	CLEANUP(mem_freep) char *have = fields_of(obj, manager, operation);
 
@@ -123,7 +127,8 @@ static void conflicts_are_named_and_can_be_forced(void **state)
 	struct json *a = apply_cm(409, "o", "", "{\"k\":\"9\"}");
 
 	assert_msg(a, "Apply failed with 1 conflict: conflict with \"m\": .data.k");
-	assert_path(js_item(js_at(a, "details", "causes", NULL), 0), "FieldManagerConflict", "reason");
+	assert_path(js_item(js_at(a, "details", "causes", NULL), 0), "FieldManagerConflict",
+		    "reason");
 	assert_path(js_item(js_at(a, "details", "causes", NULL), 0), ".data.k", "field");
 	js_unref(a);
 	a = apply_cm(409, "o", "", "{\"k\":\"9\",\"l\":\"8\"}");
@@ -144,7 +149,8 @@ static void updates_take_fields_over(void **state)
 {
 	(void)state;
 	js_unref(apply_cm(201, "m", "", "{\"k\":\"1\",\"l\":\"2\"}"));
-	struct json *a = fx_patch(&f, 200, "merge-patch", CMS "/c?fieldManager=u", "{\"data\":{\"k\":\"5\",\"z\":\"6\",\"l\":null}}");
+	struct json *a = fx_patch(&f, 200, "merge-patch", CMS "/c?fieldManager=u",
+				  "{\"data\":{\"k\":\"5\",\"z\":\"6\",\"l\":null}}");
 
 	assert_fields(a, "m", "Apply", "");
 	assert_fields(a, "u", "Update", "{\"f:data\":{\"f:k\":{},\"f:z\":{}}}");
@@ -155,17 +161,20 @@ static void updates_take_fields_over(void **state)
 	/* A write that changes nothing moves nothing. */
 	int64_t rev = store_rev(f.store);
 
-	js_unref(fx_patch(&f, 200, "merge-patch", CMS "/c?fieldManager=w", "{\"data\":{\"k\":\"5\"}}"));
+	js_unref(fx_patch(&f, 200, "merge-patch", CMS "/c?fieldManager=w",
+			  "{\"data\":{\"k\":\"5\"}}"));
 	assert_int_equal(store_rev(f.store), rev);
 }
 
 static void what_was_there_before_belongs_to_somebody(void **state)
 {
 	(void)state;
-	js_unref(fx_do(&f, 201, "POST", CMS, "{\"metadata\":{\"name\":\"c\"},\"data\":{\"k\":\"1\",\"l\":\"2\"}}"));
+	js_unref(fx_do(&f, 201, "POST", CMS,
+		       "{\"metadata\":{\"name\":\"c\"},\"data\":{\"k\":\"1\",\"l\":\"2\"}}"));
 	struct json *a = apply_cm(409, "m", "", "{\"k\":\"9\"}");
 
-	assert_non_null(strstr(js_get_str(a, "message"), "conflict with \"before-first-apply\" using v1"));
+	assert_non_null(
+		strstr(js_get_str(a, "message"), "conflict with \"before-first-apply\" using v1"));
 	js_unref(a);
 	a = apply_cm(200, "m", "", "{\"k\":\"1\"}");
 	assert_data(a, "{\"k\":\"1\",\"l\":\"2\"}");
@@ -180,8 +189,10 @@ static struct json *apply_svc(int want, const char *manager, const char *ports)
 	char target[160], body[512];
 
 	snprintf(target, sizeof(target), SVCS "/s?fieldManager=%s", manager);
-	snprintf(body, sizeof(body),
-		 "{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"s\"},\"spec\":{\"ports\":%s}}", ports);
+	snprintf(
+		body, sizeof(body),
+		"{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"s\"},\"spec\":{\"ports\":%s}}",
+		ports);
 	return apply_at(want, target, body);
 }
 
@@ -190,10 +201,13 @@ static void lists_are_merged_by_their_keys(void **state)
 	(void)state;
 	struct json *a = apply_svc(201, "m", "[{\"name\":\"a\",\"port\":80}]");
 
-	assert_fields(a, "m", "Apply",
-		      "{\"f:spec\":{\"f:ports\":{\"k:{\\\"port\\\":80,\\\"protocol\\\":\\\"TCP\\\"}\":{\"f:name\":{},\"f:port\":{},\".\":{}}}}}");
+	assert_fields(
+		a, "m", "Apply",
+		"{\"f:spec\":{\"f:ports\":{\"k:{\\\"port\\\":80,\\\"protocol\\\":\\\"TCP\\\"}\":{\"f:name\":{},\"f:port\":{},\".\":{}}}}}");
 	js_unref(a);
-	a = apply_svc(200, "o", "[{\"name\":\"b\",\"port\":81},{\"name\":\"c\",\"port\":80,\"protocol\":\"UDP\"}]");
+	a = apply_svc(
+		200, "o",
+		"[{\"name\":\"b\",\"port\":81},{\"name\":\"c\",\"port\":80,\"protocol\":\"UDP\"}]");
 	assert_int_equal(js_len(js_at(a, "spec", "ports", NULL)), 3);
 	js_unref(a);
 	a = apply_svc(200, "m", "[]");
@@ -204,7 +218,9 @@ static void lists_are_merged_by_their_keys(void **state)
 	assert_path(js_item(ports, 1), "UDP", "protocol");
 	js_unref(a);
 	a = apply_svc(409, "m", "[{\"name\":\"x\",\"port\":81}]");
-	assert_msg(a, "Apply failed with 1 conflict: conflict with \"o\": .spec.ports[port=81,protocol=\"TCP\"].name");
+	assert_msg(
+		a,
+		"Apply failed with 1 conflict: conflict with \"o\": .spec.ports[port=81,protocol=\"TCP\"].name");
 	js_unref(a);
 }
 
@@ -222,8 +238,9 @@ static void status_is_applied_at_its_own_address(void **state)
 	assert_true(js_bool(js_at(a, "status", "ready", NULL), false));
 	assert_fields(a, "s", "Apply", "{\"f:status\":{\"f:ready\":{}}}");
 	js_unref(a);
-	js_unref(apply_at(404, VMS "/w/status?fieldManager=s",
-			  "{\"apiVersion\":\"kubevirt.io/v1\",\"kind\":\"VirtualMachine\",\"metadata\":{\"name\":\"w\"}}"));
+	js_unref(apply_at(
+		404, VMS "/w/status?fieldManager=s",
+		"{\"apiVersion\":\"kubevirt.io/v1\",\"kind\":\"VirtualMachine\",\"metadata\":{\"name\":\"w\"}}"));
 	a = apply_at(200, VMS "/v?fieldManager=m&dryRun=All", vm);
 	js_unref(a);
 }
@@ -232,14 +249,18 @@ static void requests_that_make_no_sense_are_refused(void **state)
 {
 	(void)state;
 	js_unref(apply_at(400, CMS "/c?fieldManager=m", "{\"metadata\":{\"name\":\"c\"}}"));
-	js_unref(apply_at(400, CMS "/c?fieldManager=m",
-			  "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"d\"}}"));
-	js_unref(apply_at(400, CMS "/c?fieldManager=m",
-			  "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"c\",\"managedFields\":[{\"manager\":\"x\"}]}}"));
-	js_unref(apply_at(400, CMS "/c?fieldManager=m&fieldValidation=Strict",
-			  "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"c\"},\"frog\":1}"));
-	js_unref(apply_at(422, VMS "/v?fieldManager=m",
-			  "{\"apiVersion\":\"kubevirt.io/v1\",\"kind\":\"VirtualMachine\",\"metadata\":{\"name\":\"v\"},\"spec\":\"x\"}"));
+	js_unref(apply_at(
+		400, CMS "/c?fieldManager=m",
+		"{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"d\"}}"));
+	js_unref(apply_at(
+		400, CMS "/c?fieldManager=m",
+		"{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"c\",\"managedFields\":[{\"manager\":\"x\"}]}}"));
+	js_unref(apply_at(
+		400, CMS "/c?fieldManager=m&fieldValidation=Strict",
+		"{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"c\"},\"frog\":1}"));
+	js_unref(apply_at(
+		422, VMS "/v?fieldManager=m",
+		"{\"apiVersion\":\"kubevirt.io/v1\",\"kind\":\"VirtualMachine\",\"metadata\":{\"name\":\"v\"},\"spec\":\"x\"}"));
 }
 
 int main(void)

@@ -15,8 +15,10 @@
 
 #define PODS "/api/v1/namespaces/default/pods"
 #define VMIS "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
-#define DENIED "admission webhook \"virt-launcher-eviction-interceptor.kubevirt.io\" denied the request: "
-#define EVICTION "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":\"p\"}}"
+#define DENIED \
+	"admission webhook \"virt-launcher-eviction-interceptor.kubevirt.io\" denied the request: "
+#define EVICTION \
+	"{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":\"p\"}}"
 
 static struct fx f;
 
@@ -40,15 +42,17 @@ static void make(const char *strategy, bool migratable)
 {
 	char body[512];
 
-	snprintf(body, sizeof(body),
-		 "{\"metadata\":{\"name\":\"v\"},\"spec\":{\"evictionStrategy\":\"%s\",\"domain\":{\"memory\":{\"guest\":\"64Mi\"},"
-		 "\"devices\":{}}},\"status\":{\"phase\":\"Running\",\"nodeName\":\"node-1\",\"conditions\":[{\"type\":"
-		 "\"LiveMigratable\",\"status\":\"%s\"}]}}",
-		 strategy, migratable ? "True" : "False");
+	snprintf(
+		body, sizeof(body),
+		"{\"metadata\":{\"name\":\"v\"},\"spec\":{\"evictionStrategy\":\"%s\",\"domain\":{\"memory\":{\"guest\":\"64Mi\"},"
+		"\"devices\":{}}},\"status\":{\"phase\":\"Running\",\"nodeName\":\"node-1\",\"conditions\":[{\"type\":"
+		"\"LiveMigratable\",\"status\":\"%s\"}]}}",
+		strategy, migratable ? "True" : "False");
 	js_unref(fx_as(&f, &fx_controller, 201, "POST", VMIS, body));
-	js_unref(fx_do(&f, 201, "POST", PODS,
-		       "{\"metadata\":{\"name\":\"p\",\"labels\":{\"kubevirt.io\":\"virt-launcher\"},\"annotations\":{\"kubevirt.io/domain\":"
-		       "\"v\"}},\"spec\":{\"nodeName\":\"node-1\",\"containers\":[{\"name\":\"c\",\"image\":\"x\"}]}}"));
+	js_unref(fx_do(
+		&f, 201, "POST", PODS,
+		"{\"metadata\":{\"name\":\"p\",\"labels\":{\"kubevirt.io\":\"virt-launcher\"},\"annotations\":{\"kubevirt.io/domain\":"
+		"\"v\"}},\"spec\":{\"nodeName\":\"node-1\",\"containers\":[{\"name\":\"c\",\"image\":\"x\"}]}}"));
 }
 
 static void movable_vms_are_marked_and_stay(void **state)
@@ -69,7 +73,8 @@ static void movable_vms_are_marked_and_stay(void **state)
 	assert_path(j, "node-1", "status", "evacuationNodeName");
 	js_unref(j);
 	j = fx_do(&f, 429, "POST", PODS "/p/eviction", EVICTION);
-	assert_msg(j, DENIED "Evacuation in progress: Eviction triggered evacuation of VMI \"default/v\"");
+	assert_msg(j, DENIED
+		   "Evacuation in progress: Eviction triggered evacuation of VMI \"default/v\"");
 	js_unref(j);
 	js_unref(fx_do(&f, 200, "GET", PODS "/p", NULL));
 }
@@ -80,7 +85,8 @@ static void immovable_vms_that_ask_to_move_stay(void **state)
 	make("LiveMigrate", false);
 	struct json *j = fx_do(&f, 429, "POST", PODS "/p/eviction", EVICTION);
 
-	assert_msg(j, DENIED "VMI v is configured with an eviction strategy but is not live-migratable");
+	assert_msg(j, DENIED
+		   "VMI v is configured with an eviction strategy but is not live-migratable");
 	js_unref(j);
 }
 

@@ -16,8 +16,10 @@
 
 #define VMS "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
 #define SUB "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines"
-#define VM_BODY(name_) "{\"metadata\":{\"name\":\"" name_ "\"},\"spec\":{\"runStrategy\":\"Halted\",\"template\":{\"spec\":{" \
-		       "\"domain\":{\"memory\":{\"guest\":\"64Mi\"},\"devices\":{}}}}}}"
+#define VM_BODY(name_)                                                      \
+	"{\"metadata\":{\"name\":\"" name_                                  \
+	"\"},\"spec\":{\"runStrategy\":\"Halted\",\"template\":{\"spec\":{" \
+	"\"domain\":{\"memory\":{\"guest\":\"64Mi\"},\"devices\":{}}}}}}"
 
 static int mutations, cancels;
 
@@ -28,11 +30,12 @@ static enum rc mutate(struct hook_ctx *ctx, struct json *obj, struct err *err)
 	if (*ctx->subresource)
 		return RC_OK;
 	hook_warn(ctx, "seen \"%s\"", ctx->name);
-	return js_set(js_ensure_object(js_get(obj, "metadata"), "annotations"), "seen", js_new_str(ctx->user->name));
+	return js_set(js_ensure_object(js_get(obj, "metadata"), "annotations"), "seen",
+		      js_new_str(ctx->user->name));
 }
 
-static enum rc validate(struct hook_ctx *ctx, const void *obj, const void *old, struct field_errs *fe,
-			struct err *err)
+static enum rc validate(struct hook_ctx *ctx, const void *obj, const void *old,
+			struct field_errs *fe, struct err *err)
 {
 	const VirtualMachine *vm = obj ? obj : old;
 
@@ -61,19 +64,23 @@ static void started(struct hook_call *call, int status, const struct json *obj)
 static void start(struct hook_call *call)
 {
 	struct hook_env *env = hook_call_env(call);
-	const struct json *vm = hook_get(env, "virtualmachines.kubevirt.io", hook_call_ns(call), hook_call_name(call));
+	const struct json *vm = hook_get(env, "virtualmachines.kubevirt.io", hook_call_ns(call),
+					 hook_call_name(call));
 	char target[256];
 	struct err err = {0};
 
 	if (!vm) {
 		char text[128];
 
-		snprintf(text, sizeof(text), "virtualmachine.kubevirt.io \"%s\" not found", hook_call_name(call));
-		hook_call_fail_details(call, RC_NOT_FOUND, "kubevirt.io", "virtualmachine", hook_call_name(call), text);
+		snprintf(text, sizeof(text), "virtualmachine.kubevirt.io \"%s\" not found",
+			 hook_call_name(call));
+		hook_call_fail_details(call, RC_NOT_FOUND, "kubevirt.io", "virtualmachine",
+				       hook_call_name(call), text);
 		return;
 	}
 	snprintf(target, sizeof(target), VMS "/%s", hook_call_name(call));
-	if (hook_call_request(call, HOOK_AS_COMPONENT, "PATCH", target, "application/merge-patch+json",
+	if (hook_call_request(call, HOOK_AS_COMPONENT, "PATCH", target,
+			      "application/merge-patch+json",
 			      js_pack("{s:{s:s}}", "spec", "runStrategy", "Always"), started, &err))
 		hook_call_fail(call, err.rc, "%s", err.msg);
 }
@@ -86,13 +93,15 @@ static void on_cancelled(struct hook_call *call)
 
 static void hang(struct hook_call *call)
 {
-	hook_call_set_data(call, (void *)(uintptr_t)"mine");
+	hook_call_set_data(call, (void *)(uintptr_t) "mine");
 	hook_call_on_cancel(call, on_cancelled);
 }
 
 static void forward(struct hook_call *call)
 {
-	hook_call_reply(call, 200, js_pack("{s:s, s:s*}", "rest", hook_call_rest(call), "q", hook_call_param(call, "q")));
+	hook_call_reply(call, 200,
+			js_pack("{s:s, s:s*}", "rest", hook_call_rest(call), "q",
+				hook_call_param(call, "q")));
 }
 
 static void version(struct hook_call *call)
@@ -113,12 +122,21 @@ static const struct admission_hook admission[] = {
 static const struct subres_hook subres[] = {
 	{.resource = "virtualmachines", .path = "start", .method = "PUT", .handle = start},
 	{.resource = "virtualmachines", .path = "hang", .method = "GET", .handle = hang},
-	{.resource = "virtualmachines", .path = "portforward", .is_prefix = true, .is_hidden = true, .method = "GET",
+	{.resource = "virtualmachines",
+	 .path = "portforward",
+	 .is_prefix = true,
+	 .is_hidden = true,
+	 .method = "GET",
 	 .handle = forward},
-	{.scope = SUBRES_CLUSTER, .path = "version", .method = "GET", .is_public = true, .handle = version},
+	{.scope = SUBRES_CLUSTER,
+	 .path = "version",
+	 .method = "GET",
+	 .is_public = true,
+	 .handle = version},
 	{.group = "", .resource = "pods", .path = "eviction", .method = "POST", .handle = evict},
 };
-static const struct apisrv_hooks hooks = {ARRAY_SIZE(admission), admission, ARRAY_SIZE(subres), subres, NULL};
+static const struct apisrv_hooks hooks = {ARRAY_SIZE(admission), admission, ARRAY_SIZE(subres),
+					  subres, NULL};
 static struct fx f;
 
 static int setup(void **state)
@@ -148,13 +166,17 @@ static void admission_changes_warns_and_denies(void **state)
 	fx_answer_fini(&a);
 	struct json *j = fx_do(&f, 422, "POST", VMS, VM_BODY("two"));
 
-	assert_msg(j, "admission webhook \"virtualmachine-validator.kubevirt.io\" denied the request: first is wrong, second "
-		      "is wrong");
+	assert_msg(
+		j,
+		"admission webhook \"virtualmachine-validator.kubevirt.io\" denied the request: first is wrong, second "
+		"is wrong");
 	assert_int_equal(js_len(js_at(j, "details", "causes", NULL)), 2);
 	assert_path(js_item(js_at(j, "details", "causes", NULL), 1), "spec.b", "field");
 	js_unref(j);
 	j = fx_do(&f, 400, "POST", VMS, VM_BODY("one"));
-	assert_msg(j, "admission webhook \"virtualmachine-validator.kubevirt.io\" denied the request: no such thing");
+	assert_msg(
+		j,
+		"admission webhook \"virtualmachine-validator.kubevirt.io\" denied the request: no such thing");
 	js_unref(j);
 	js_unref(fx_do(&f, 201, "POST", VMS, VM_BODY("kept")));
 	j = fx_do(&f, 403, "DELETE", VMS "/kept", NULL);
@@ -186,7 +208,8 @@ static void subresources_write_through_the_server(void **state)
 	assert_path(j, "22/tcp", "rest");
 	assert_path(j, "/x", "q");
 	js_unref(j);
-	js_unref(fx_as(&f, NULL, 200, "GET", "/apis/subresources.kubevirt.io/v1alpha3/version", NULL));
+	js_unref(fx_as(&f, NULL, 200, "GET", "/apis/subresources.kubevirt.io/v1alpha3/version",
+		       NULL));
 	js_unref(fx_do(&f, 404, "GET", "/apis/subresources.kubevirt.io/v2/version", NULL));
 	j = fx_do(&f, 200, "GET", "/apis/subresources.kubevirt.io/v1", NULL);
 	assert_int_equal(js_len(js_get(j, "resources")), 3); /* start, hang, version */
@@ -218,8 +241,12 @@ static void the_server_may_end_at_any_moment(void **state)
 {
 	(void)state;
 	static const struct apisrv_sink sink = {.answer = no_answer};
-	struct apisrv_request start_it = {.method = "PUT", .target = SUB "/v/start", .user = &fx_admin};
-	struct apisrv_request make = {.method = "POST", .target = VMS, .user = &fx_admin, .body = VM_BODY("w"),
+	struct apisrv_request start_it = {
+		.method = "PUT", .target = SUB "/v/start", .user = &fx_admin};
+	struct apisrv_request make = {.method = "POST",
+				      .target = VMS,
+				      .user = &fx_admin,
+				      .body = VM_BODY("w"),
 				      .n_body = sizeof(VM_BODY("w")) - 1};
 	struct apisrv_request drop = {.method = "DELETE", .target = VMS, .user = &fx_admin};
 
@@ -265,21 +292,25 @@ static void old_faults_do_not_hold_up_an_update(void **state)
 
 	js_unref(fx_do(&f, 201, "POST", VMS, VM_BODY("v")));
 	/* Components may write what users may not. */
-	js_unref(fx_as(&f, &fx_controller, 200, "PATCH", VMS "/v",
-		       "{\"spec\":{\"template\":{\"spec\":{\"domain\":{\"features\":{\"acpi\":{}}}}}}}"));
+	js_unref(fx_as(
+		&f, &fx_controller, 200, "PATCH", VMS "/v",
+		"{\"spec\":{\"template\":{\"spec\":{\"domain\":{\"features\":{\"acpi\":{}}}}}}}"));
 	j = fx_patch(&f, 200, "merge-patch", VMS "/v", "{\"metadata\":{\"labels\":{\"a\":\"b\"}}}");
 	js_unref(j);
-	js_unref(fx_patch(&f, 422, "merge-patch", VMS "/v",
-			  "{\"spec\":{\"template\":{\"spec\":{\"domain\":{\"launchSecurity\":{\"sev\":{}}}}}}}"));
+	js_unref(fx_patch(
+		&f, 422, "merge-patch", VMS "/v",
+		"{\"spec\":{\"template\":{\"spec\":{\"domain\":{\"launchSecurity\":{\"sev\":{}}}}}}}"));
 }
 
 static void eviction_goes_to_the_hook(void **state)
 {
 	(void)state;
-	js_unref(fx_do(&f, 201, "POST", "/api/v1/namespaces/default/pods",
-		       "{\"metadata\":{\"name\":\"p\"},\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":\"x\"}]}}"));
-	struct json *j = fx_do(&f, 429, "POST", "/api/v1/namespaces/default/pods/p/eviction",
-			       "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":\"p\"}}");
+	js_unref(fx_do(
+		&f, 201, "POST", "/api/v1/namespaces/default/pods",
+		"{\"metadata\":{\"name\":\"p\"},\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":\"x\"}]}}"));
+	struct json *j = fx_do(
+		&f, 429, "POST", "/api/v1/namespaces/default/pods/p/eviction",
+		"{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":\"p\"}}");
 
 	assert_msg(j, "Eviction triggered evacuation");
 	js_unref(j);

@@ -12,9 +12,9 @@
 #include "base/str.h"
 #include "fixture.h"
 
-#define CM "/api/v1/namespaces/default/configmaps"
+#define CM   "/api/v1/namespaces/default/configmaps"
 #define SVCS "/api/v1/namespaces/default/services"
-#define VMS "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
+#define VMS  "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
 
 struct step {
 	const char *name, *method, *target, *type, *accept, *body;
@@ -29,12 +29,16 @@ static const struct step steps[] = {
 	{"vm", "POST", VMS, NULL, NULL,
 	 "{\"metadata\":{\"name\":\"v\"},\"spec\":{\"runStrategy\":\"Halted\",\"template\":{\"spec\":{\"domain\":{\"memory\":{\"guest\":"
 	 "\"64Mi\"},\"devices\":{}}}}}}"},
-	{"put", "PUT", CM "/old", NULL, NULL, "{\"metadata\":{\"name\":\"old\"},\"data\":{\"k\":\"w\"}}"},
-	{"merge patch", "PATCH", CM "/old", "application/merge-patch+json", NULL, "{\"data\":{\"k\":\"w\"}}"},
-	{"strategic patch", "PATCH", CM "/old", "application/strategic-merge-patch+json", NULL, "{\"data\":{\"k\":\"w\"}}"},
+	{"put", "PUT", CM "/old", NULL, NULL,
+	 "{\"metadata\":{\"name\":\"old\"},\"data\":{\"k\":\"w\"}}"},
+	{"merge patch", "PATCH", CM "/old", "application/merge-patch+json", NULL,
+	 "{\"data\":{\"k\":\"w\"}}"},
+	{"strategic patch", "PATCH", CM "/old", "application/strategic-merge-patch+json", NULL,
+	 "{\"data\":{\"k\":\"w\"}}"},
 	{"json patch", "PATCH", CM "/old", "application/json-patch+json", NULL,
 	 "[{\"op\":\"replace\",\"path\":\"/data/k\",\"value\":\"w\"}]"},
-	{"apply", "PATCH", CM "/old?fieldManager=m&force=true", "application/apply-patch+yaml", NULL,
+	{"apply", "PATCH", CM "/old?fieldManager=m&force=true", "application/apply-patch+yaml",
+	 NULL,
 	 "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"old\"},\"data\":{\"k\":\"w\"}}"},
 	{"apply new", "PATCH", SVCS "/s?fieldManager=m", "application/apply-patch+yaml", NULL,
 	 "{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"s\"},\"spec\":{\"ports\":[{\"port\":80}]}}"},
@@ -42,13 +46,15 @@ static const struct step steps[] = {
 	{"list", "GET", CM "?labelSelector=l%3Dm&limit=5", NULL, NULL, NULL},
 	{"fields", "GET", CM "?fieldSelector=metadata.name%3Dold", NULL, NULL, NULL},
 	{"table", "GET", CM, NULL, "application/json;as=Table;v=v1;g=meta.k8s.io", NULL},
-	{"partial", "GET", CM, NULL, "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", NULL},
+	{"partial", "GET", CM, NULL,
+	 "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", NULL},
 	{"delete", "DELETE", CM "/old", NULL, NULL, "{\"preconditions\":{}}"},
 	{"foreground", "DELETE", CM "/old?propagationPolicy=Foreground", NULL, NULL, NULL},
 	{"deletecollection", "DELETE", CM, NULL, NULL, NULL},
 	{"discovery", "GET", "/apis", NULL, NULL, NULL},
 	{"resources", "GET", "/apis/kubevirt.io/v1", NULL, NULL, NULL},
-	{"aggregated", "GET", "/apis", NULL, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", NULL},
+	{"aggregated", "GET", "/apis", NULL,
+	 "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", NULL},
 	{"review", "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", NULL, NULL,
 	 "{\"spec\":{\"resourceAttributes\":{\"verb\":\"get\",\"resource\":\"pods\"}}}"},
 };
@@ -78,7 +84,9 @@ static bool run(const struct step *s, unsigned nth)
 	struct fx_answer a;
 
 	fx_up(&f, NULL);
-	js_unref(fx_do(&f, 201, "POST", CM, "{\"metadata\":{\"name\":\"old\",\"labels\":{\"l\":\"m\"}},\"data\":{\"k\":\"v\"}}"));
+	js_unref(fx_do(
+		&f, 201, "POST", CM,
+		"{\"metadata\":{\"name\":\"old\",\"labels\":{\"l\":\"m\"}},\"data\":{\"k\":\"v\"}}"));
 	int64_t rev = store_rev(f.store);
 
 	fx_call_nth(&f, &a, nth, s->method, s->target, s->type, s->accept, s->body);
@@ -86,7 +94,8 @@ static bool run(const struct step *s, unsigned nth)
 
 	/* An honest answer: done, or "internal error".  Never "not found", "invalid", "conflict". */
 	if (a.status >= 300 && a.status != 500)
-		fail_msg("%s: allocation %u failed, the answer was %d: %s", s->name, nth, a.status, a.text);
+		fail_msg("%s: allocation %u failed, the answer was %d: %s", s->name, nth, a.status,
+			 a.text);
 	if (!fired && a.status >= 300)
 		fail_msg("%s: %d: %s", s->name, a.status, a.text);
 	fx_answer_fini(&a);

@@ -108,7 +108,9 @@ static void random_write(struct fix *f)
 	if (stale && expect)
 		expect--;
 	enum rc want = op == STORE_CREATE ? (cur ? RC_EXISTS : RC_OK)
-					  : !cur ? RC_NOT_FOUND : stale ? RC_CONFLICT : RC_OK;
+		       : !cur		  ? RC_NOT_FOUND
+		       : stale		  ? RC_CONFLICT
+					  : RC_OK;
 	enum rc rc = store_write(f->s, op, key, op == STORE_CREATE ? 0 : expect,
 				 body(op == STORE_DELETE ? now : v), on_done, f, NULL, &err);
 
@@ -149,7 +151,9 @@ static void check_list_at(struct fix *f, int64_t rev, size_t limit)
 
 		while (more) {
 			struct obj_list l = {0};
-			struct store_page p = {.table = tables[t], .rev = rev, .limit = limit,
+			struct store_page p = {.table = tables[t],
+					       .rev = rev,
+					       .limit = limit,
 					       .after = *after ? after : NULL};
 			struct err err = {0};
 
@@ -183,7 +187,8 @@ static void follow(void *arg, const struct store_event *ev)
 	w->last = ev->rev;
 	assert_int_equal(ev->prev ? value_of(ev->prev) : 0, w->value[k]);
 	assert_int_equal(ev->type, ev->type == STORE_DELETED ? STORE_DELETED
-				   : ev->prev ? STORE_MODIFIED : STORE_ADDED);
+				   : ev->prev		     ? STORE_MODIFIED
+							     : STORE_ADDED);
 	w->value[k] = ev->type == STORE_DELETED ? 0 : value_of(ev->obj);
 }
 
@@ -215,7 +220,8 @@ static void check_all(struct fix *f)
 	check_list_at(f, 0, 2);
 	for (int i = 0; i < 8; i++) {
 		int64_t span = store_rev(f->s) - store_oldest(f->s);
-		int64_t rev = store_oldest(f->s) + (span ? (int64_t)(rnd(f) % (uint64_t)(span + 1)) : 0);
+		int64_t rev =
+			store_oldest(f->s) + (span ? (int64_t)(rnd(f) % (uint64_t)(span + 1)) : 0);
 
 		if (rev == 0)
 			continue;
@@ -223,14 +229,17 @@ static void check_all(struct fix *f)
 		check_replay(f, rev);
 	}
 	if (store_oldest(f->s) > 0)
-		assert_int_equal(store_replay(f->s, "pods", store_oldest(f->s) - 1, follow, NULL, &err),
-				 RC_EXPIRED);
-	assert_int_equal(store_replay(f->s, "pods", store_rev(f->s) + 1, follow, NULL, &err), RC_INVALID);
+		assert_int_equal(
+			store_replay(f->s, "pods", store_oldest(f->s) - 1, follow, NULL, &err),
+			RC_EXPIRED);
+	assert_int_equal(store_replay(f->s, "pods", store_rev(f->s) + 1, follow, NULL, &err),
+			 RC_INVALID);
 }
 
 static void open_store(struct fix *f, size_t ring)
 {
-	struct store_opts o = {.path = f->path[0] ? f->path : NULL, .ring_events = ring, .json_cache = 4};
+	struct store_opts o = {
+		.path = f->path[0] ? f->path : NULL, .ring_events = ring, .json_cache = 4};
 	struct err err = {0};
 
 	if (store_open(&f->s, f->loop, &o, &err))
@@ -328,8 +337,9 @@ static void writes_queued_during_a_commit_share_the_next_one(void **state)
 		char key[64];
 
 		snprintf(key, sizeof(key), "pods/default/p-%d", i);
-		assert_int_equal(store_write(f.s, STORE_CREATE, key, 0, body(i), on_done, &f, NULL, NULL),
-				 RC_OK);
+		assert_int_equal(
+			store_write(f.s, STORE_CREATE, key, 0, body(i), on_done, &f, NULL, NULL),
+			RC_OK);
 		assert_null(store_get(f.s, key)); /* not visible before it is durable */
 		assert_non_null(store_newest(f.s, key));
 	}
@@ -394,8 +404,9 @@ static void crash_child(const char *path, int fd)
 			struct obj *cur = store_newest(c.f.s, key);
 
 			if (store_write(c.f.s, cur ? STORE_UPDATE : STORE_CREATE, key,
-					cur ? obj_rev(cur) : 0, body((int)(store_rev(c.f.s) * 100) + v % 50),
-					crash_done, &c, NULL, NULL))
+					cur ? obj_rev(cur) : 0,
+					body((int)(store_rev(c.f.s) * 100) + v % 50), crash_done,
+					&c, NULL, NULL))
 				_exit(6);
 		}
 		if (loop_step(c.f.loop, USEC_PER_SEC, NULL, NULL))
@@ -554,9 +565,12 @@ static void files_that_are_no_store_are_refused(void **state)
 	fix_up(&f, true, 1);
 	struct store_opts o = {.path = f.path};
 
-	assert_int_equal(file_write_durable(f.path, "this is no database, but long enough to be looked at by one "
-						    "................................................................",
-					    120, 0600, NULL), RC_OK);
+	assert_int_equal(file_write_durable(
+				 f.path,
+				 "this is no database, but long enough to be looked at by one "
+				 "................................................................",
+				 120, 0600, NULL),
+			 RC_OK);
 	assert_int_equal(store_open(&s, f.loop, &o, &err), RC_IO);
 	assert_non_null(strstr(err.msg, "not a database"));
 	o.path = "/nonexistent/folder/store.db";

@@ -53,7 +53,8 @@ static void broken_text_is_mended(void **state)
 {
 	(void)state;
 	static const char *const pairs[][2] = {
-		{"plain \303\244 \342\202\254 \360\237\230\200", "plain \303\244 \342\202\254 \360\237\230\200"},
+		{"plain \303\244 \342\202\254 \360\237\230\200",
+		 "plain \303\244 \342\202\254 \360\237\230\200"},
 		{"cut \303", "cut ?"},
 		{"cut \342\202", "cut ??"},
 		{"over \300\200 \340\200\200", "over ?? ???"},
@@ -95,9 +96,10 @@ static void base64_goes_round(void **state)
 
 /* Namespace "foo" with a label, as kubectl sends it. */
 static const unsigned char ns_body[] = {
-	'k', '8', 's', 0, 0x0a, 0x0f, 0x0a, 2, 'v', '1', 0x12, 9, 'N', 'a', 'm', 'e', 's', 'p', 'a', 'c', 'e',
-	0x12, 0x1b, 0x0a, 0x15, 0x0a, 3, 'f', 'o', 'o', 0x12, 0, 0x1a, 0, 0x42, 0, 0x5a, 6, 0x0a, 1, 'a', 0x12,
-	1, 'b', 0x12, 0, 0x12, 0, 0x1a, 0, 0x1a, 0, 0x22, 0};
+	'k', '8', 's',	0,   0x0a, 0x0f, 0x0a, 2,    'v',  '1',	 0x12, 9,    'N', 'a',
+	'm', 'e', 's',	'p', 'a',  'c',	 'e',  0x12, 0x1b, 0x0a, 0x15, 0x0a, 3,	  'f',
+	'o', 'o', 0x12, 0,   0x1a, 0,	 0x42, 0,    0x5a, 6,	 0x0a, 1,    'a', 0x12,
+	1,   'b', 0x12, 0,   0x12, 0,	 0x1a, 0,    0x1a, 0,	 0x22, 0};
 
 static void protobuf_becomes_json(void **state)
 {
@@ -109,8 +111,10 @@ static void protobuf_becomes_json(void **state)
 		fail_msg("%s", err.msg);
 	CLEANUP(mem_freep) char *text = js_to_text(j);
 
-	assert_string_equal(text, "{\"metadata\":{\"name\":\"foo\",\"labels\":{\"a\":\"b\"}},\"spec\":{},\"kind\":\"Namespace\","
-				  "\"apiVersion\":\"v1\"}");
+	assert_string_equal(
+		text,
+		"{\"metadata\":{\"name\":\"foo\",\"labels\":{\"a\":\"b\"}},\"spec\":{},\"kind\":\"Namespace\","
+		"\"apiVersion\":\"v1\"}");
 	js_unref(j);
 }
 

@@ -12,9 +12,9 @@
 #include "base/str.h"
 #include "fixture.h"
 
-#define CM "/api/v1/namespaces/default/configmaps"
-#define PODS "/api/v1/namespaces/default/pods"
-#define VMIS "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
+#define CM    "/api/v1/namespaces/default/configmaps"
+#define PODS  "/api/v1/namespaces/default/pods"
+#define VMIS  "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
 #define TABLE "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 static struct fx f;
@@ -42,7 +42,8 @@ static void make_cm(const char *name, const char *label)
 {
 	char body[256];
 
-	snprintf(body, sizeof(body), "{\"metadata\":{\"name\":\"%s\",\"labels\":{\"l\":\"%s\"}}}", name, label);
+	snprintf(body, sizeof(body), "{\"metadata\":{\"name\":\"%s\",\"labels\":{\"l\":\"%s\"}}}",
+		 name, label);
 	drop(fx_do(&f, 201, "POST", CM, body));
 }
 
@@ -89,8 +90,10 @@ static void watch_begins_with_what_is_there(void **state)
 	for (size_t i = 0; i < 3; i++) {
 		int64_t rv;
 
-		assert_int_equal(str_to_i64(js_str(js_at(fx_event_obj(w, i), "metadata", "resourceVersion", NULL)), 1,
-					    INT64_MAX, &rv, NULL), RC_OK);
+		assert_int_equal(str_to_i64(js_str(js_at(fx_event_obj(w, i), "metadata",
+							 "resourceVersion", NULL)),
+					    1, INT64_MAX, &rv, NULL),
+				 RC_OK);
 		assert_true(rv > last);
 		last = rv;
 	}
@@ -104,7 +107,8 @@ static void watch_resumes_after_a_version(void **state)
 	make_cm("a", "x");
 	char target[128];
 
-	snprintf(target, sizeof(target), CM "?watch=1&resourceVersion=%lld", (long long)store_rev(f.store));
+	snprintf(target, sizeof(target), CM "?watch=1&resourceVersion=%lld",
+		 (long long)store_rev(f.store));
 	make_cm("b", "x");
 	drop(fx_do(&f, 200, "DELETE", CM "/a", NULL));
 	struct fx_watch *w = watch(target, NULL);
@@ -185,12 +189,14 @@ static void bookmarks_and_initial_events(void **state)
 	(void)state;
 	make_cm("a", "x");
 	struct fx_watch *w = watch(CM "?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&"
-				      "resourceVersionMatch=NotOlderThan", NULL);
+				      "resourceVersionMatch=NotOlderThan",
+				   NULL);
 
 	assert_int_equal(w->n, 2);
 	assert_event(w, 0, "ADDED", "a");
 	assert_string_equal(fx_event_type(w, 1), "BOOKMARK");
-	assert_path(fx_event_obj(w, 1), "true", "metadata", "annotations", "k8s.io/initial-events-end");
+	assert_path(fx_event_obj(w, 1), "true", "metadata", "annotations",
+		    "k8s.io/initial-events-end");
 	assert_path(fx_event_obj(w, 1), "ConfigMap", "kind");
 	/* Something else changes: after a minute the idle watcher learns the version. */
 	drop(fx_do(&f, 201, "POST", "/api/v1/namespaces", "{\"metadata\":{\"name\":\"n\"}}"));
@@ -251,7 +257,8 @@ static void pages_show_one_moment(void **state)
 		make_cm(name, "x");
 	}
 	struct json *p = fx_do(&f, 200, "GET", CM "?limit=3", NULL);
-	CLEANUP(mem_freep) char *rv = mem_strdup(js_str(js_at(p, "metadata", "resourceVersion", NULL)));
+	CLEANUP(mem_freep)
+	char *rv = mem_strdup(js_str(js_at(p, "metadata", "resourceVersion", NULL)));
 	char target[512];
 
 	assert_int_equal(js_len(js_get(p, "items")), 3);
@@ -303,10 +310,12 @@ static void an_old_page_can_go_on_inconsistently(void **state)
 		snprintf(label, sizeof(label), "v%d", i);
 		relabel("a", label);
 	}
-	snprintf(target, sizeof(target), CM "?limit=1&continue=%s", js_str(js_at(p, "metadata", "continue", NULL)));
+	snprintf(target, sizeof(target), CM "?limit=1&continue=%s",
+		 js_str(js_at(p, "metadata", "continue", NULL)));
 	drop(p);
 	p = fx_do(&f, 410, "GET", target, NULL);
-	snprintf(target, sizeof(target), CM "?limit=1&continue=%s", js_str(js_at(p, "metadata", "continue", NULL)));
+	snprintf(target, sizeof(target), CM "?limit=1&continue=%s",
+		 js_str(js_at(p, "metadata", "continue", NULL)));
 	drop(p);
 	p = fx_do(&f, 200, "GET", target, NULL);
 	assert_path(js_item(js_get(p, "items"), 0), "b", "metadata", "name");
@@ -318,19 +327,23 @@ static void tables_have_columns_and_rows(void **state)
 	(void)state;
 	struct fx_answer a;
 
-	drop(fx_do(&f, 201, "POST", VMIS, "{\"metadata\":{\"name\":\"v\"},\"spec\":{\"domain\":{\"memory\":{\"guest\":\"64Mi\"},"
-					  "\"devices\":{}}}}"));
-	drop(fx_as(&f, &fx_controller, 200, "PATCH", VMIS "/v",
-		   "{\"status\":{\"phase\":\"Running\",\"nodeName\":\"node-1\",\"interfaces\":[{\"ipAddress\":\"10.244.1.2\"}],"
-		   "\"conditions\":[{\"type\":\"Ready\",\"status\":\"True\"}]}}"));
+	drop(fx_do(
+		&f, 201, "POST", VMIS,
+		"{\"metadata\":{\"name\":\"v\"},\"spec\":{\"domain\":{\"memory\":{\"guest\":\"64Mi\"},"
+		"\"devices\":{}}}}"));
+	drop(fx_as(
+		&f, &fx_controller, 200, "PATCH", VMIS "/v",
+		"{\"status\":{\"phase\":\"Running\",\"nodeName\":\"node-1\",\"interfaces\":[{\"ipAddress\":\"10.244.1.2\"}],"
+		"\"conditions\":[{\"type\":\"Ready\",\"status\":\"True\"}]}}"));
 	fx_sleep(&f, 75 * USEC_PER_SEC);
 	fx_call(&f, &a, &fx_admin, "GET", VMIS "?includeObject=Object", NULL, TABLE, NULL);
 	assert_int_equal(a.status, 200);
 	assert_path(a.json, "Table", "kind");
 	const struct json *defs = js_get(a.json, "columnDefinitions");
 	const struct json *cells = js_get(js_item(js_get(a.json, "rows"), 0), "cells");
-	static const char *const want[][2] = {{"Name", "v"}, {"Age", "75s"}, {"Phase", "Running"},
-					      {"IP", "10.244.1.2"}, {"NodeName", "node-1"}, {"Ready", "True"}};
+	static const char *const want[][2] = {{"Name", "v"},	      {"Age", "75s"},
+					      {"Phase", "Running"},   {"IP", "10.244.1.2"},
+					      {"NodeName", "node-1"}, {"Ready", "True"}};
 
 	for (size_t i = 0; i < ARRAY_SIZE(want); i++) {
 		assert_string_equal(js_get_str(js_item(defs, i), "name"), want[i][0]);
@@ -359,16 +372,22 @@ static void strangers_are_refused_in_kubernetes_words(void **state)
 	(void)state;
 	struct json *a = fx_as(&f, &fx_nobody, 403, "GET", PODS, NULL);
 
-	assert_msg(a, "pods is forbidden: User \"eve\" cannot list resource \"pods\" in API group \"\" in the namespace "
-		      "\"default\"");
+	assert_msg(
+		a,
+		"pods is forbidden: User \"eve\" cannot list resource \"pods\" in API group \"\" in the namespace "
+		"\"default\"");
 	drop(a);
 	a = fx_as(&f, &fx_nobody, 403, "GET", "/apis/kubevirt.io/v1/virtualmachines", NULL);
-	assert_msg(a, "virtualmachines.kubevirt.io is forbidden: User \"eve\" cannot list resource \"virtualmachines\" in "
-		      "API group \"kubevirt.io\" at the cluster scope");
+	assert_msg(
+		a,
+		"virtualmachines.kubevirt.io is forbidden: User \"eve\" cannot list resource \"virtualmachines\" in "
+		"API group \"kubevirt.io\" at the cluster scope");
 	drop(a);
 	a = fx_as(&f, NULL, 403, "GET", PODS "/x", NULL);
-	assert_msg(a, "pods \"x\" is forbidden: User \"system:anonymous\" cannot get resource \"pods\" in API group \"\" in "
-		      "the namespace \"default\"");
+	assert_msg(
+		a,
+		"pods \"x\" is forbidden: User \"system:anonymous\" cannot get resource \"pods\" in API group \"\" in "
+		"the namespace \"default\"");
 	drop(a);
 	drop(fx_as(&f, NULL, 200, "GET", "/version", NULL));
 	drop(fx_as(&f, NULL, 200, "GET", "/healthz", NULL));
@@ -388,24 +407,33 @@ static void nodes_touch_only_their_own(void **state)
 	drop(fx_as(&f, &fx_node1, 201, "POST", "/api/v1/nodes", mine));
 	drop(fx_as(&f, &fx_node1, 403, "POST", "/api/v1/nodes", other));
 	drop(fx_do(&f, 201, "POST", "/api/v1/nodes", other));
-	drop(fx_as(&f, &fx_node1, 403, "PATCH", "/api/v1/nodes/node-2/status", "{\"status\":{\"phase\":\"x\"}}"));
-	drop(fx_as(&f, &fx_node1, 200, "PATCH", "/api/v1/nodes/node-1", "{\"metadata\":{\"labels\":{\"a\":\"b\"}}}"));
+	drop(fx_as(&f, &fx_node1, 403, "PATCH", "/api/v1/nodes/node-2/status",
+		   "{\"status\":{\"phase\":\"x\"}}"));
+	drop(fx_as(&f, &fx_node1, 200, "PATCH", "/api/v1/nodes/node-1",
+		   "{\"metadata\":{\"labels\":{\"a\":\"b\"}}}"));
 	drop(fx_as(&f, &fx_node1, 403, "DELETE", "/api/v1/nodes/node-2", NULL));
 	drop(fx_as(&f, &fx_node1, 403, "POST", CM, "{\"metadata\":{\"name\":\"a\"}}"));
 	drop(fx_as(&f, &fx_node1, 403, "GET", "/api/v1/secrets", NULL));
 	/* A VMI that runs elsewhere is none of its business; nor can it take it. */
-	drop(fx_do(&f, 201, "POST", VMIS, "{\"metadata\":{\"name\":\"v\"},\"spec\":{\"domain\":{\"memory\":{\"guest\":\"64Mi\"},"
-					  "\"devices\":{}},\"volumes\":[{\"name\":\"c\",\"cloudInitNoCloud\":{\"secretRef\":{\"name\":"
-					  "\"s\"}}}]}}"));
-	drop(fx_do(&f, 201, "POST", "/api/v1/namespaces/default/secrets", "{\"metadata\":{\"name\":\"s\"}}"));
-	drop(fx_as(&f, &fx_controller, 200, "PATCH", VMIS "/v", "{\"status\":{\"nodeName\":\"node-2\"}}"));
+	drop(fx_do(
+		&f, 201, "POST", VMIS,
+		"{\"metadata\":{\"name\":\"v\"},\"spec\":{\"domain\":{\"memory\":{\"guest\":\"64Mi\"},"
+		"\"devices\":{}},\"volumes\":[{\"name\":\"c\",\"cloudInitNoCloud\":{\"secretRef\":{\"name\":"
+		"\"s\"}}}]}}"));
+	drop(fx_do(&f, 201, "POST", "/api/v1/namespaces/default/secrets",
+		   "{\"metadata\":{\"name\":\"s\"}}"));
+	drop(fx_as(&f, &fx_controller, 200, "PATCH", VMIS "/v",
+		   "{\"status\":{\"nodeName\":\"node-2\"}}"));
 	drop(fx_as(&f, &fx_node1, 403, "GET", "/api/v1/namespaces/default/secrets/s", NULL));
 	a = fx_as(&f, &fx_node1, 403, "PATCH", VMIS "/v", "{\"status\":{\"nodeName\":\"node-1\"}}");
-	assert_non_null(strstr(js_get_str(a, "message"),
-			       "Node restriction, virt-handler is only allowed to modify VMIs it owns"));
+	assert_non_null(
+		strstr(js_get_str(a, "message"),
+		       "Node restriction, virt-handler is only allowed to modify VMIs it owns"));
 	drop(a);
-	drop(fx_as(&f, &fx_controller, 200, "PATCH", VMIS "/v", "{\"status\":{\"migrationState\":{\"targetNode\":\"node-1\"}}}"));
-	drop(fx_as(&f, &fx_node1, 200, "PATCH", VMIS "/v", "{\"status\":{\"nodeName\":\"node-1\"}}"));
+	drop(fx_as(&f, &fx_controller, 200, "PATCH", VMIS "/v",
+		   "{\"status\":{\"migrationState\":{\"targetNode\":\"node-1\"}}}"));
+	drop(fx_as(&f, &fx_node1, 200, "PATCH", VMIS "/v",
+		   "{\"status\":{\"nodeName\":\"node-1\"}}"));
 	drop(fx_as(&f, &fx_node1, 200, "GET", "/api/v1/namespaces/default/secrets/s", NULL));
 	drop(fx_as(&f, &fx_node1, 403, "DELETE", VMIS "/v", NULL));
 }
@@ -416,7 +444,8 @@ static void node_rights_are_these_and_no_others(void **state)
 {
 	(void)state;
 	static const struct {
-		const char *path, *may; /* g: get, l: list, w: watch, c, u, p, d, D: deletecollection */
+		const char *path,
+			*may; /* g: get, l: list, w: watch, c, u, p, d, D: deletecollection */
 	} rights[] = {
 		{"/api/v1/nodes", "glwcup"},
 		{"/api/v1/nodes/x/status", "gup"},
@@ -427,7 +456,8 @@ static void node_rights_are_these_and_no_others(void **state)
 		{"/api/v1/namespaces/default/pods/x/eviction", ""},
 		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances", "glwup"},
 		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancemigrations", "glw"},
-		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancemigrations/x/status", "gup"},
+		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancemigrations/x/status",
+		 "gup"},
 		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachines", ""},
 		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachines/x/status", ""},
 		{"/apis/kubevirt.io/v1/namespaces/default/kubevirts", "glw"},
@@ -451,9 +481,14 @@ static void node_rights_are_these_and_no_others(void **state)
 		char letter;
 		const char *method, *tail;
 		bool on_collection;
-	} asks[] = {{'g', "GET", "/x", false},	  {'l', "GET", "", true},    {'w', "GET", "?watch=1&timeoutSeconds=1", true},
-		    {'c', "POST", "", true},	  {'u', "PUT", "/x", false}, {'p', "PATCH", "/x", false},
-		    {'d', "DELETE", "/x", false}, {'D', "DELETE", "", true}};
+	} asks[] = {{'g', "GET", "/x", false},
+		    {'l', "GET", "", true},
+		    {'w', "GET", "?watch=1&timeoutSeconds=1", true},
+		    {'c', "POST", "", true},
+		    {'u', "PUT", "/x", false},
+		    {'p', "PATCH", "/x", false},
+		    {'d', "DELETE", "/x", false},
+		    {'D', "DELETE", "", true}};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rights); i++) {
 		bool is_sub = strstr(rights[i].path, "/x/") != NULL;
@@ -471,14 +506,16 @@ static void node_rights_are_these_and_no_others(void **state)
 					may[n++] = 'w';
 				continue;
 			}
-			snprintf(target, sizeof(target), "%s%s", rights[i].path, is_sub ? "" : asks[k].tail);
+			snprintf(target, sizeof(target), "%s%s", rights[i].path,
+				 is_sub ? "" : asks[k].tail);
 			fx_call(&f, &a, &fx_node1, asks[k].method, target, NULL, NULL, NULL);
 			if (a.status != 403)
 				may[n++] = asks[k].letter;
 			fx_answer_fini(&a);
 		}
 		if (strcmp(may, rights[i].may) != 0)
-			fail_msg("%s: a node may '%s' instead of '%s'", rights[i].path, may, rights[i].may);
+			fail_msg("%s: a node may '%s' instead of '%s'", rights[i].path, may,
+				 rights[i].may);
 	}
 }
 
@@ -489,7 +526,8 @@ static void discovery_lists_what_is_served(void **state)
 	bool found = false;
 
 	for (size_t i = 0; i < js_len(js_get(a, "groups")); i++)
-		found = found || str_eq(js_get_str(js_item(js_get(a, "groups"), i), "name"), "kubevirt.io");
+		found = found ||
+			str_eq(js_get_str(js_item(js_get(a, "groups"), i), "name"), "kubevirt.io");
 	assert_true(found);
 	drop(a);
 	a = fx_do(&f, 200, "GET", "/apis/kubevirt.io/v1", NULL);
@@ -501,8 +539,10 @@ static void discovery_lists_what_is_served(void **state)
 	struct fx_answer x;
 
 	fx_call(&f, &x, &fx_admin, "GET", "/apis", NULL,
-		"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json", NULL);
-	assert_string_equal(x.content_type, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
+		"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json",
+		NULL);
+	assert_string_equal(x.content_type,
+			    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
 	assert_path(x.json, "APIGroupDiscoveryList", "kind");
 	fx_answer_fini(&x);
 	fx_call(&f, &x, &fx_admin, "GET", "/nothing/here", NULL, NULL, NULL);
@@ -516,9 +556,17 @@ static void discovery_lists_what_is_served(void **state)
 static void rubbish_is_answered(void **state)
 {
 	(void)state;
-	static const char *const targets[] = {"", "x", "//", "/api/v1//", "/api/v1/namespaces//pods", "/apis/a/b/c/d/e/f/g/h/i/j/k/l",
-					      "/api/v1/namespaces/default/pods/p/q/r/s", "/%zz", "/api/v1/pods?limit=%",
-					      "/api/v1/../secrets", "/apis//v1/x"};
+	static const char *const targets[] = {"",
+					      "x",
+					      "//",
+					      "/api/v1//",
+					      "/api/v1/namespaces//pods",
+					      "/apis/a/b/c/d/e/f/g/h/i/j/k/l",
+					      "/api/v1/namespaces/default/pods/p/q/r/s",
+					      "/%zz",
+					      "/api/v1/pods?limit=%",
+					      "/api/v1/../secrets",
+					      "/apis//v1/x"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(targets); i++) {
 		struct fx_answer a;

@@ -24,8 +24,9 @@ static void every_result_has_status_and_reason(void **state)
 		assert_true(rc_http((enum rc)rc) >= 400);
 		assert_true(strlen(rc_reason((enum rc)rc)) > 0);
 		/* reason and status of an answer lead back to a code of the same class */
-		assert_int_equal(rc_http(rc_from_http(rc_http((enum rc)rc), rc_reason((enum rc)rc))),
-				 rc_http((enum rc)rc));
+		assert_int_equal(
+			rc_http(rc_from_http(rc_http((enum rc)rc), rc_reason((enum rc)rc))),
+			rc_http((enum rc)rc));
 	}
 	assert_int_equal(rc_from_http(204, NULL), RC_OK);
 	assert_int_equal(rc_from_http(418, NULL), RC_IO);
@@ -64,7 +65,8 @@ static void sbuf_stops_at_its_maximum_and_stays_failed(void **state)
 
 static void whole_numbers_only(void **state)
 {
-	static const char *const bad[] = {"", " 1", "1 ", "1x", "-", "0x10", "+1", "9223372036854775808"};
+	static const char *const bad[] = {"",  " 1",   "1 ", "1x",
+					  "-", "0x10", "+1", "9223372036854775808"};
 	int64_t v = 7;
 
 	(void)state;
@@ -190,11 +192,21 @@ static void utf8_is_what_unicode_says(void **state)
 		const char *s;
 		size_t n, len;
 	} rows[] = {
-		{"a", 1, 1},		   {"\xc2\x80", 2, 2},	      {"\xdf\xbf", 2, 2},
-		{"\xc1\xbf", 2, 0},	   {"\xc3", 1, 0},	      {"\xe2\x82\xac", 3, 3},
-		{"\xe2\x82", 2, 0},	   {"\xe0\x9f\xbf", 3, 0},   {"\xed\x9f\xbf", 3, 3},
-		{"\xed\xa0\x80", 3, 0},   {"\xf0\x8f\xbf\xbf", 4, 0}, {"\xf4\x8f\xbf\xbf", 4, 4},
-		{"\xf4\x90\x80\x80", 4, 0}, {"\xf5\x80\x80\x80", 4, 0}, {"\x80", 1, 0},
+		{"a", 1, 1},
+		{"\xc2\x80", 2, 2},
+		{"\xdf\xbf", 2, 2},
+		{"\xc1\xbf", 2, 0},
+		{"\xc3", 1, 0},
+		{"\xe2\x82\xac", 3, 3},
+		{"\xe2\x82", 2, 0},
+		{"\xe0\x9f\xbf", 3, 0},
+		{"\xed\x9f\xbf", 3, 3},
+		{"\xed\xa0\x80", 3, 0},
+		{"\xf0\x8f\xbf\xbf", 4, 0},
+		{"\xf4\x8f\xbf\xbf", 4, 4},
+		{"\xf4\x90\x80\x80", 4, 0},
+		{"\xf5\x80\x80\x80", 4, 0},
+		{"\x80", 1, 0},
 		{"\xe2\x28\xa1", 3, 0},
 	};
 

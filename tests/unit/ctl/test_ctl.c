@@ -55,8 +55,7 @@ static enum rc reconcile(const struct view *v, const char *ns, const char *name,
 		return plan_requeue_after(out, 5 * USEC_PER_SEC);
 	if (pod)
 		return RC_OK;
-	CLEANUP(Pod_freep)
-	Pod *p = Pod_new();
+	CLEANUP(Pod_freep) Pod *p = Pod_new();
 
 	if (!p || api_set_str(&p->metadata.name, name) || api_set_str(&p->metadata.namespace, ns) ||
 	    api_add_owner(&p->metadata, &api_kind_ConfigMap, &cm->metadata, true, false))
@@ -296,8 +295,7 @@ static void a_crash_in_the_middle_is_clean_and_repeats_nothing(void **state)
 
 static void metrics_name_every_controller(void **state)
 {
-	CLEANUP(sbuf_fini)
-	struct sbuf b = SBUF_INIT(65536);
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(65536);
 
 	(void)state;
 	setup();

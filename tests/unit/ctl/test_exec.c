@@ -328,8 +328,7 @@ static void say(const char *reason, const char *text)
 
 static int64_t count_in(const struct fake_op *op)
 {
-	CLEANUP(js_unrefp)
-	struct json *j = NULL;
+	CLEANUP(js_unrefp) struct json *j = NULL;
 
 	assert_int_equal(js_parse(op->body, strlen(op->body), &j, NULL), RC_OK);
 	return js_get_int(j, "count", -1);
@@ -377,8 +376,7 @@ static void a_predecessors_event_is_counted_on(void **state)
 
 static void floods_are_cut_and_counted(void **state)
 {
-	CLEANUP(sbuf_fini)
-	struct sbuf b = SBUF_INIT(65536);
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(65536);
 	char text[16];
 
 	(void)state;

@@ -16,8 +16,7 @@
 
 static VirtualMachineInstance *vmi_of(const char *json)
 {
-	CLEANUP(js_unrefp)
-	struct json *j = NULL;
+	CLEANUP(js_unrefp) struct json *j = NULL;
 	void *out = NULL;
 
 	if (js_parse(json, strlen(json), &j, NULL))
@@ -35,8 +34,7 @@ static VirtualMachineInstance *vmi_of(const char *json)
 
 static void expect(const struct plan *p, const char *text)
 {
-	CLEANUP(sbuf_fini)
-	struct sbuf b = SBUF_INIT(65536);
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(65536);
 
 	plan_print(p, &b);
 	assert_string_equal(sbuf_str(&b), text);
@@ -45,8 +43,7 @@ static void expect(const struct plan *p, const char *text)
 static void an_update_is_the_difference_with_preconditions(void **state)
 {
 	VirtualMachineInstance *old = vmi_of(VMI_TEXT), *new = vmi_of(VMI_TEXT);
-	CLEANUP(plan_fini)
-	struct plan p;
+	CLEANUP(plan_fini) struct plan p;
 
 	(void)state;
 	plan_init(&p);
@@ -62,8 +59,7 @@ static void an_update_is_the_difference_with_preconditions(void **state)
 static void no_difference_is_no_operation(void **state)
 {
 	VirtualMachineInstance *old = vmi_of(VMI_TEXT);
-	CLEANUP(plan_fini)
-	struct plan p;
+	CLEANUP(plan_fini) struct plan p;
 
 	(void)state;
 	plan_init(&p);
@@ -82,11 +78,9 @@ static void status_and_the_rest_are_written_apart(void **state)
 {
 	static const char text[] =
 		"{\"metadata\":{\"name\":\"v\",\"namespace\":\"ns\",\"resourceVersion\":\"7\"}}";
-	CLEANUP(js_unrefp)
-	struct json *j = NULL;
+	CLEANUP(js_unrefp) struct json *j = NULL;
 	void *old = NULL, *a = NULL, *b = NULL;
-	CLEANUP(plan_fini)
-	struct plan p;
+	CLEANUP(plan_fini) struct plan p;
 
 	(void)state;
 	plan_init(&p);
@@ -111,8 +105,7 @@ static void status_and_the_rest_are_written_apart(void **state)
 static void every_operation_prints_as_one_line(void **state)
 {
 	VirtualMachineInstance *v = vmi_of(VMI_TEXT);
-	CLEANUP(plan_fini)
-	struct plan p;
+	CLEANUP(plan_fini) struct plan p;
 	Pod *pod = Pod_new();
 
 	(void)state;
@@ -139,8 +132,7 @@ static void every_operation_prints_as_one_line(void **state)
 
 static void the_callers_bugs_are_refused(void **state)
 {
-	CLEANUP(plan_fini)
-	struct plan p;
+	CLEANUP(plan_fini) struct plan p;
 
 	(void)state;
 	plan_init(&p);
@@ -158,8 +150,7 @@ static void the_callers_bugs_are_refused(void **state)
 static enum rc plan_once(void)
 {
 	VirtualMachineInstance *old = vmi_of(VMI_TEXT), *new = NULL;
-	CLEANUP(plan_fini)
-	struct plan p;
+	CLEANUP(plan_fini) struct plan p;
 	enum rc rc = RC_NOMEM;
 
 	plan_init(&p);

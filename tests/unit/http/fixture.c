@@ -11,8 +11,7 @@ static void make_certificates(struct fixture *f)
 {
 	static const char *const sans[] = {"127.0.0.1", "localhost"};
 	static const char *const orgs[] = {"team-a", "team-b"};
-	CLEANUP(pki_pair_fini)
-	struct pki_pair ca = {0}, other = {0}, p = {0};
+	CLEANUP(pki_pair_fini) struct pki_pair ca = {0}, other = {0}, p = {0};
 	struct pki_request req = {.cn = "server",
 				  .sans = sans,
 				  .n_sans = 2,

@@ -560,8 +560,7 @@ static void refused_connection_is_reported_once(void **state)
 static void new_ca_counts_from_the_next_request(void **state)
 {
 	struct fixture *f = *state;
-	CLEANUP(pki_pair_fini)
-	struct pki_pair ca = {0};
+	CLEANUP(pki_pair_fini) struct pki_pair ca = {0};
 	usec_t now = loop_realtime(f->loop);
 	struct got g;
 

@@ -150,10 +150,8 @@ static void start_with_a_at_5(void)
 
 static void feed(const char *name, const char *uid, int rv, const char *app)
 {
-	CLEANUP(js_unrefp)
-	struct json *j = NULL;
-	CLEANUP(kobj_unrefp)
-	struct kobj *o = NULL;
+	CLEANUP(js_unrefp) struct json *j = NULL;
+	CLEANUP(kobj_unrefp) struct kobj *o = NULL;
 	char text[512];
 
 	snprintf(text, sizeof(text), POD, name, uid, rv, app);
@@ -392,10 +390,8 @@ static void an_answer_that_says_deleted_removes(void **state)
 		js_pack("{s:{s:s,s:s,s:s,s:s,s:s,s:i}}", "metadata", "name", "a", "namespace", "ns",
 			"uid", "ua", "resourceVersion", "20", "deletionTimestamp",
 			"2026-01-01T00:00:00Z", "deletionGracePeriodSeconds", 30);
-	CLEANUP(kobj_unrefp)
-	struct kobj *going = NULL;
-	CLEANUP(kobj_unrefp)
-	struct kobj *gone = NULL;
+	CLEANUP(kobj_unrefp) struct kobj *going = NULL;
+	CLEANUP(kobj_unrefp) struct kobj *gone = NULL;
 
 	assert_int_equal(kobj_decode(&going, &api_kind_Pod, j, NULL), RC_OK);
 	assert_int_equal(kcache_feed(fx.cache, going, NULL), RC_OK);
@@ -645,8 +641,7 @@ static void random_faults_end_in_the_truth(void **state)
 
 static enum rc use_once(void)
 {
-	CLEANUP(js_unrefp)
-	struct json *j = NULL;
+	CLEANUP(js_unrefp) struct json *j = NULL;
 	struct kcache *c = NULL;
 	struct kobj *o = NULL;
 	char text[512];

@@ -193,8 +193,7 @@ static void requests_look_as_the_api_wants_them(void **state)
 					    .limit = 5,
 					    .continue_ = "x=",
 					    .field_selector = "spec.nodeName=n"};
-	CLEANUP(js_unrefp)
-	struct json *body = js_pack("{s:s}", "a", "b");
+	CLEANUP(js_unrefp) struct json *body = js_pack("{s:s}", "a", "b");
 	struct fake_op *op;
 
 	(void)state;

@@ -133,8 +133,7 @@ static void wait_for(const unsigned *count, unsigned want)
 
 static void requests_and_answers_travel(void **state)
 {
-	CLEANUP(js_unrefp)
-	struct json *body = js_pack("{s:s}", "a", "b");
+	CLEANUP(js_unrefp) struct json *body = js_pack("{s:s}", "a", "b");
 
 	(void)state;
 	setup();
@@ -160,8 +159,7 @@ static void requests_and_answers_travel(void **state)
 
 static void deadline_and_cancel_reach_the_server(void **state)
 {
-	CLEANUP(kube_call_freep)
-	struct kube_call *call = NULL;
+	CLEANUP(kube_call_freep) struct kube_call *call = NULL;
 
 	(void)state;
 	setup();
@@ -216,8 +214,7 @@ static void send_event(const char *type, int rv)
 
 static void an_informer_lives_on_sockets(void **state)
 {
-	CLEANUP(kcache_handler_freep)
-	struct kcache_handler *h = NULL;
+	CLEANUP(kcache_handler_freep) struct kcache_handler *h = NULL;
 	struct kcache *c = NULL;
 
 	(void)state;

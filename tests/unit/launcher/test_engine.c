@@ -271,8 +271,7 @@ static void write_record(const struct rig *r, const char *accel)
 		"{\"name\": \"default/vm\", \"vmiUid\": \"u\", \"machine\": \"pc-q35-10.0\", "
 		"\"cpuModel\": \"max\", "
 		"\"memoryBytes\": 1048576, \"uid\": 65534, \"gid\": 65534, \"netnsFd\": \"n\"}";
-	CLEANUP(mem_freep)
-	char *boot = NULL;
+	CLEANUP(mem_freep) char *boot = NULL;
 	struct proc p = {.pid = r->child, .pidfd = -1};
 	char text[1024], path[100];
 	size_t n;
@@ -366,8 +365,7 @@ static void expect_state(struct rig *r, const char *state, const char *reason)
 
 static struct json *record(const struct rig *r)
 {
-	CLEANUP(mem_freep)
-	char *text = NULL;
+	CLEANUP(mem_freep) char *text = NULL;
 	struct json *j = NULL;
 	char path[100];
 	size_t n;
@@ -535,8 +533,7 @@ static void released_is_durable_before_completed_is_told(void **state)
 	r.run_state_delay = 3;
 	qstatus(&r, "completed");
 	const struct json *e = await(&r, "migration", "phase", "completed");
-	CLEANUP(js_unrefp)
-	struct json *rec = record(&r);
+	CLEANUP(js_unrefp) struct json *rec = record(&r);
 
 	assert_true(js_get_bool(rec, "released", false));
 	assert_int_equal(js_get_int(rec, "epoch", -1), 4);
@@ -706,8 +703,7 @@ static void a_launcher_that_comes_after_the_switch_releases(void **state)
 
 	assert_true(js_get_bool(e, "released", false));
 	assert_int_equal(js_get_int(e, "epoch", -1), 4);
-	CLEANUP(js_unrefp)
-	struct json *rec = record(&r);
+	CLEANUP(js_unrefp) struct json *rec = record(&r);
 
 	assert_true(js_get_bool(rec, "released", false));
 	expect_state(&r, "postmigrate", NULL);
@@ -836,8 +832,7 @@ static void the_target_stands_until_it_is_permitted(void **state)
 	assert_int_equal(a.rc, RC_OK);
 	assert_int_equal(js_get_int(a.result, "resumeAt", 0), 1700000000000005);
 	js_unref(a.result);
-	CLEANUP(js_unrefp)
-	struct json *rec = record(&r);
+	CLEANUP(js_unrefp) struct json *rec = record(&r);
 
 	assert_true(js_get_bool(rec, "resumed", false));
 	expect_state(&r, "running", "MigrationResumed");

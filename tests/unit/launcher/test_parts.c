@@ -50,8 +50,7 @@ static void only_a_standing_vm_becomes_running(void **state)
 /* The page must show each edge, and no other: lines "from -> to: event" of its tables. */
 static void the_page_draws_the_tables(void **state)
 {
-	CLEANUP(mem_freep)
-	char *page = NULL;
+	CLEANUP(mem_freep) char *page = NULL;
 	size_t n, edges = 0, drawn = 0;
 	char line[96];
 
@@ -119,8 +118,7 @@ static void options_have_defaults_and_limits(void **state)
 
 static void expect_json(struct json *j, const char *want)
 {
-	CLEANUP(mem_freep)
-	char *text = js_to_text(j);
+	CLEANUP(mem_freep) char *text = js_to_text(j);
 
 	assert_string_equal(text, want);
 	js_unref(j);
@@ -182,8 +180,7 @@ static void statistics_are_read(void **state)
 		"{\"status\": \"active\", \"total-time\": 5, \"expected-downtime\": 9, \"ram\": "
 		"{\"total\": 100, \"transferred\": 7, \"remaining\": 3, \"page-size\": 4096, "
 		"\"dirty-pages-rate\": 2, \"mbps\": 8.0, \"dirty-sync-count\": 4}}";
-	CLEANUP(js_unrefp)
-	struct json *j = NULL;
+	CLEANUP(js_unrefp) struct json *j = NULL;
 	struct mig_stats s;
 
 	assert_int_equal(js_parse(text, strlen(text), &j, NULL), RC_OK);
@@ -219,8 +216,7 @@ static void put_file(const char *root, const char *name, const char *text)
 
 static void expect_file(const char *root, const char *name, const char *want)
 {
-	CLEANUP(mem_freep)
-	char *text = NULL;
+	CLEANUP(mem_freep) char *text = NULL;
 	char path[256];
 	size_t n;
 

@@ -22,8 +22,7 @@
 
 static struct json *read_json(const char *name)
 {
-	CLEANUP(mem_freep)
-	char *text = NULL;
+	CLEANUP(mem_freep) char *text = NULL;
 	struct json *j = NULL;
 	char path[512];
 	size_t n;
@@ -36,8 +35,7 @@ static struct json *read_json(const char *name)
 
 static struct launch_spec *read_spec(const char *name)
 {
-	CLEANUP(js_unrefp)
-	struct json *j = read_json(name);
+	CLEANUP(js_unrefp) struct json *j = read_json(name);
 	struct launch_spec *s = NULL;
 	struct err err = {0};
 
@@ -69,10 +67,8 @@ static void make_env(struct qemu_env *env, struct qemu_fd *fds, enum qemu_mode m
 
 static void golden(const char *name, enum qemu_mode mode, const char *mode_name, bool kvm)
 {
-	CLEANUP(launch_spec_freep)
-	struct launch_spec *s = read_spec(name);
-	CLEANUP(mem_freep)
-	char *want = NULL;
+	CLEANUP(launch_spec_freep) struct launch_spec *s = read_spec(name);
+	CLEANUP(mem_freep) char *want = NULL;
 	struct qemu_fd fds[ARRAY_SIZE(fd_names)];
 	struct qemu_env env;
 	struct argv argv = {0};
@@ -109,10 +105,8 @@ static void a_spec_survives_encoding_and_decoding(void **state)
 	static const char *const names[] = {"tiny", "full"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		CLEANUP(launch_spec_freep)
-		struct launch_spec *a = read_spec(names[i]), *b = NULL;
-		CLEANUP(js_unrefp)
-		struct json *ja = launch_spec_encode(a), *jb = NULL;
+		CLEANUP(launch_spec_freep) struct launch_spec *a = read_spec(names[i]), *b = NULL;
+		CLEANUP(js_unrefp) struct json *ja = launch_spec_encode(a), *jb = NULL;
 
 		assert_int_equal(launch_spec_decode(ja, &b, NULL), RC_OK);
 		jb = launch_spec_encode(b);
@@ -124,10 +118,8 @@ static void a_spec_survives_encoding_and_decoding(void **state)
 static enum rc check_with(const char *a, int index, const char *b, struct json *value,
 			  struct err *err)
 {
-	CLEANUP(js_unrefp)
-	struct json *j = read_json("full");
-	CLEANUP(launch_spec_freep)
-	struct launch_spec *s = NULL;
+	CLEANUP(js_unrefp) struct json *j = read_json("full");
+	CLEANUP(launch_spec_freep) struct launch_spec *s = NULL;
 	struct json *at = js_get(j, a);
 
 	if (!b)
@@ -206,8 +198,7 @@ static void bad_values_are_refused_with_their_path(void **state)
 
 static void a_missing_descriptor_is_named(void **state)
 {
-	CLEANUP(launch_spec_freep)
-	struct launch_spec *s = read_spec("tiny");
+	CLEANUP(launch_spec_freep) struct launch_spec *s = read_spec("tiny");
 	struct qemu_fd fds[ARRAY_SIZE(fd_names)];
 	struct qemu_env env;
 	struct argv argv = {0};
@@ -224,8 +215,7 @@ static struct json *torture_json;
 
 static enum rc whole_way(void)
 {
-	CLEANUP(launch_spec_freep)
-	struct launch_spec *s = NULL;
+	CLEANUP(launch_spec_freep) struct launch_spec *s = NULL;
 	struct qemu_fd fds[ARRAY_SIZE(fd_names)];
 	struct argv argv = {0};
 	struct qemu_env env;

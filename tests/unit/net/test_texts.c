@@ -19,8 +19,7 @@
  * before committing it. */
 static void golden(const char *name, struct sbuf *got)
 {
-	CLEANUP(mem_freep)
-	char *want = NULL;
+	CLEANUP(mem_freep) char *want = NULL;
 	char path[512];
 	size_t n;
 

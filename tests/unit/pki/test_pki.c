@@ -33,8 +33,7 @@ static struct pki_request node_request(void)
 
 static void issued_certificate_says_what_was_asked(void **state)
 {
-	CLEANUP(pki_pair_fini)
-	struct pki_pair ca = {0}, node = {0};
+	CLEANUP(pki_pair_fini) struct pki_pair ca = {0}, node = {0};
 	struct pki_request req = node_request();
 	struct pki_info i;
 
@@ -62,8 +61,7 @@ static void issued_certificate_says_what_was_asked(void **state)
 
 static void verification_tells_ca_time_and_use(void **state)
 {
-	CLEANUP(pki_pair_fini)
-	struct pki_pair ca = {0}, other = {0}, node = {0}, client = {0};
+	CLEANUP(pki_pair_fini) struct pki_pair ca = {0}, other = {0}, node = {0}, client = {0};
 	struct pki_request req = node_request();
 	struct err err = {0};
 
@@ -93,8 +91,7 @@ static void verification_tells_ca_time_and_use(void **state)
 
 static void bad_names_are_refused(void **state)
 {
-	CLEANUP(pki_pair_fini)
-	struct pki_pair ca = {0};
+	CLEANUP(pki_pair_fini) struct pki_pair ca = {0};
 	struct pki_pair out = {0};
 	struct pki_request req = node_request();
 	const char *const bad[] = {"not a name"};
@@ -114,8 +111,7 @@ static void bad_names_are_refused(void **state)
 
 static void files_keep_the_key_private(void **state)
 {
-	CLEANUP(pki_pair_fini)
-	struct pki_pair ca = {0}, back = {0}, other = {0};
+	CLEANUP(pki_pair_fini) struct pki_pair ca = {0}, back = {0}, other = {0};
 	char dir[] = "/tmp/ferry-pki-XXXXXX", path[128];
 	struct stat st;
 
@@ -170,8 +166,7 @@ static struct pki_pair torture_ca;
 
 static enum rc issue_and_inspect(void)
 {
-	CLEANUP(pki_pair_fini)
-	struct pki_pair out = {0};
+	CLEANUP(pki_pair_fini) struct pki_pair out = {0};
 	struct pki_request req = node_request();
 	struct pki_info i = {0};
 	enum rc rc = pki_issue(&out, &torture_ca, &req, NOW, NULL);

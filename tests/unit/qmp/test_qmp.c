@@ -475,8 +475,7 @@ static void schema_is_asked_by_name(void **state)
 		"\"type\":\"3\"}]},"
 		"{\"name\":\"3\",\"meta-type\":\"enum\",\"values\":[\"events\",\"xbzrle\"]},"
 		"{\"name\":\"STOP\",\"meta-type\":\"event\",\"arg-type\":\"0\"}]";
-	CLEANUP(js_unrefp)
-	struct json *j = NULL;
+	CLEANUP(js_unrefp) struct json *j = NULL;
 
 	assert_int_equal(js_parse(text, strlen(text), &j, NULL), RC_OK);
 	assert_true(qmp_schema_has(j, "migrate-set", NULL));
