@@ -130,6 +130,10 @@ static void on_failure(const struct ctl_def *def, const char *ns, const char *na
 	 * in words of its own.  It shows up in the cache a moment later. */
 	if (def == &installation_ctl_def && strstr(err->msg, "already created"))
 		return;
+	/* A VMI may end, or begin to move, between the view and the create: KubeVirt's admission says 400 to
+	 * that.  It may not go on like this. */
+	if (def == &evacuation_ctl_def && in_a_row < 3)
+		return;
 	if (err->rc == RC_INVALID || err->rc == RC_BAD_REQUEST || err->rc == RC_FORBIDDEN)
 		sim_fail(s, "controller %s, key %s/%s: %s", def->name, ns, name, err->msg);
 }
