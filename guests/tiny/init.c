@@ -195,8 +195,8 @@ static void network_up(void)
 	if (access("/sys/class/net/eth0", F_OK) < 0)
 		return;
 	char *const link_up[] = {"/bin/busybox", "ip", "link", "set", "eth0", "up", NULL};
-	char *const dhcp[] = {"/bin/busybox", "udhcpc", "-f", "-i", "eth0", "-T", "1", "-A", "1", "-S",
-			      "-s", "/udhcpc.sh", NULL};
+	char *const dhcp[] = {"/bin/busybox", "udhcpc", "-f", "-i", "eth0",	  "-T", "1",
+			      "-A",	      "1",	"-S", "-s", "/udhcpc.sh", NULL};
 
 	run(link_up);
 	if (fork() == 0) { /* keeps asking until an answer comes, and renews */
@@ -244,7 +244,8 @@ static void pace(double start, double done_mib, double rate)
 static void dirty_loop(unsigned mib, double rate)
 {
 	size_t pages = (size_t)mib * 256;
-	uint64_t *m = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t *m = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			   -1, 0);
 	double start = now_s();
 	double done = 0;
 
@@ -263,7 +264,8 @@ static void dirty_loop(unsigned mib, double rate)
 static void verify_loop(unsigned mib)
 {
 	size_t pages = (size_t)mib * 256;
-	uint64_t *m = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t *m = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			   -1, 0);
 
 	if (m == MAP_FAILED)
 		_exit(1);
@@ -275,7 +277,8 @@ static void verify_loop(unsigned mib)
 
 			if (!page_ok(p, i, g)) {
 				cnt->mem_bad++;
-				printf("CORRUPT memory page %zu generation %llu\n", i, (unsigned long long)g);
+				printf("CORRUPT memory page %zu generation %llu\n", i,
+				       (unsigned long long)g);
 				fflush(stdout);
 			}
 			page_fill(p, i, g + 1);
@@ -291,17 +294,19 @@ static void disk_loop(const char *dev, uint64_t bytes)
 	uint64_t blocks = bytes / PAGE;
 	uint64_t *w = NULL, *r = NULL;
 
-	if (fd < 0 || posix_memalign((void **)&w, PAGE, PAGE) || posix_memalign((void **)&r, PAGE, PAGE) ||
-	    blocks == 0)
+	if (fd < 0 || posix_memalign((void **)&w, PAGE, PAGE) ||
+	    posix_memalign((void **)&r, PAGE, PAGE) || blocks == 0)
 		_exit(1);
 	for (uint64_t g = 1;; g++)
 		for (uint64_t i = 0; i < blocks; i++) {
 			memset(w, 0, PAGE);
 			page_fill(w, i, g);
 			if (pwrite(fd, w, PAGE, (off_t)(i * PAGE)) != PAGE ||
-			    pread(fd, r, PAGE, (off_t)(i * PAGE)) != PAGE || memcmp(w, r, PAGE) != 0) {
+			    pread(fd, r, PAGE, (off_t)(i * PAGE)) != PAGE ||
+			    memcmp(w, r, PAGE) != 0) {
 				cnt->disk_bad++;
-				printf("CORRUPT disk block %llu: %s\n", (unsigned long long)i, strerror(errno));
+				printf("CORRUPT disk block %llu: %s\n", (unsigned long long)i,
+				       strerror(errno));
 				fflush(stdout);
 			}
 			uint64_t old = (i + 1) % blocks; /* what the last round left */
@@ -359,8 +364,10 @@ static void heartbeat_loop(bool print)
 	for (;;) {
 		cnt->heartbeat++;
 		if (print) {
-			printf("tick %llu %.3f boot %s bad %llu\n", (unsigned long long)cnt->heartbeat, now_s(),
-			       boot_id, (unsigned long long)(cnt->mem_bad + cnt->disk_bad + cnt->kernel_bad));
+			printf("tick %llu %.3f boot %s bad %llu\n",
+			       (unsigned long long)cnt->heartbeat, now_s(), boot_id,
+			       (unsigned long long)(cnt->mem_bad + cnt->disk_bad +
+						    cnt->kernel_bad));
 			fflush(stdout);
 		}
 		usleep(print ? 1000000 : 100000);
@@ -404,14 +411,16 @@ static const char *data_disk(void)
 
 static void answer_status(char *out, size_t size)
 {
-	snprintf(out, size,
-		 "{\"bootID\":\"%s\",\"uptime\":%.3f,\"heartbeat\":%llu,\"dirtied\":%llu,\"memChecks\":%llu,"
-		 "\"memBad\":%llu,\"diskChecks\":%llu,\"diskBad\":%llu,\"kernelBad\":%llu,"
-		 "\"kernelText\":\"%s\",\"disk\":\"%s\"}\n",
-		 boot_id, now_s(), (unsigned long long)cnt->heartbeat, (unsigned long long)cnt->dirtied,
-		 (unsigned long long)cnt->mem_checks, (unsigned long long)cnt->mem_bad,
-		 (unsigned long long)cnt->disk_checks, (unsigned long long)cnt->disk_bad,
-		 (unsigned long long)cnt->kernel_bad, cnt->kernel_text, data_disk() ? data_disk() : "");
+	snprintf(
+		out, size,
+		"{\"bootID\":\"%s\",\"uptime\":%.3f,\"heartbeat\":%llu,\"dirtied\":%llu,\"memChecks\":%llu,"
+		"\"memBad\":%llu,\"diskChecks\":%llu,\"diskBad\":%llu,\"kernelBad\":%llu,"
+		"\"kernelText\":\"%s\",\"disk\":\"%s\"}\n",
+		boot_id, now_s(), (unsigned long long)cnt->heartbeat,
+		(unsigned long long)cnt->dirtied, (unsigned long long)cnt->mem_checks,
+		(unsigned long long)cnt->mem_bad, (unsigned long long)cnt->disk_checks,
+		(unsigned long long)cnt->disk_bad, (unsigned long long)cnt->kernel_bad,
+		cnt->kernel_text, data_disk() ? data_disk() : "");
 }
 
 static void command(char *line, char *out, size_t size)

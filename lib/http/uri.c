@@ -52,7 +52,8 @@ static enum rc decode(struct str in, bool is_query, char **out, struct err *err)
 	text[n] = '\0';
 	/* Selectors and messages in a query may hold tabs and newlines; nothing in a path may. */
 	if (!is_clean_text(text, n, is_query))
-		return err_set(err, RC_BAD_REQUEST, "the %s has %sbad UTF-8", is_query ? "query" : "path",
+		return err_set(err, RC_BAD_REQUEST, "the %s has %sbad UTF-8",
+			       is_query ? "query" : "path",
 			       is_query ? "" : "control characters or ");
 	*out = STEAL(text);
 	return RC_OK;

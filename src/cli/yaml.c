@@ -47,7 +47,8 @@ static bool is_bool(const char *s, bool *v)
 	for (size_t i = 0; i < n; i++) {
 		lower = lower && islower((unsigned char)s[i]);
 		upper = upper && isupper((unsigned char)s[i]);
-		capital = capital && (i ? islower((unsigned char)s[i]) : isupper((unsigned char)s[i]));
+		capital = capital &&
+			  (i ? islower((unsigned char)s[i]) : isupper((unsigned char)s[i]));
 	}
 	if (!lower && !upper && !capital)
 		return false;
@@ -122,13 +123,15 @@ static struct json *scalar_value(const yaml_node_t *node)
 /* Recursion is bounded by LIMIT_JSON_DEPTH, checked at entry. */
 static enum rc build(struct builder *b, const yaml_node_t *node, unsigned depth, struct json **out);
 
-static enum rc build_mapping(struct builder *b, const yaml_node_t *node, unsigned depth, struct json **out)
+static enum rc build_mapping(struct builder *b, const yaml_node_t *node, unsigned depth,
+			     struct json **out)
 {
 	CLEANUP(js_unrefp) struct json *obj = js_new_object();
 
 	if (!obj)
 		return err_set(b->err, RC_NOMEM, "out of memory");
-	for (yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top; p++) {
+	for (yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top;
+	     p++) {
 		const yaml_node_t *key = yaml_document_get_node(b->doc, p->key);
 		struct json *value = NULL;
 
@@ -167,7 +170,8 @@ static enum rc build(struct builder *b, const yaml_node_t *node, unsigned depth,
 
 	if (!arr)
 		return err_set(b->err, RC_NOMEM, "out of memory");
-	for (yaml_node_item_t *i = node->data.sequence.items.start; i < node->data.sequence.items.top; i++) {
+	for (yaml_node_item_t *i = node->data.sequence.items.start;
+	     i < node->data.sequence.items.top; i++) {
 		struct json *value = NULL;
 		enum rc rc = build(b, yaml_document_get_node(b->doc, *i), depth + 1, &value);
 
@@ -190,10 +194,11 @@ static enum rc parse_docs(yaml_parser_t *parser, struct json *docs, struct err *
 		enum rc rc = RC_OK;
 
 		if (!yaml_parser_load(parser, &doc))
-			return err_set(err, parser->error == YAML_MEMORY_ERROR ? RC_NOMEM : RC_BAD_REQUEST,
-				       "invalid YAML at line %zu, column %zu: %s", parser->problem_mark.line + 1,
-				       parser->problem_mark.column + 1,
-				       parser->problem ? parser->problem : "unreadable");
+			return err_set(
+				err, parser->error == YAML_MEMORY_ERROR ? RC_NOMEM : RC_BAD_REQUEST,
+				"invalid YAML at line %zu, column %zu: %s",
+				parser->problem_mark.line + 1, parser->problem_mark.column + 1,
+				parser->problem ? parser->problem : "unreadable");
 		const yaml_node_t *root = yaml_document_get_root_node(&doc);
 
 		if (!root) {
@@ -251,11 +256,12 @@ static bool reads_as_other_type(const char *s)
 
 static bool is_plain_safe(const char *s)
 {
-	if (reads_as_other_type(s) || strchr("-?:,[]{}#&*!|>'\"%@` ", *s) || s[strlen(s) - 1] == ' ' ||
-	    s[strlen(s) - 1] == ':')
+	if (reads_as_other_type(s) || strchr("-?:,[]{}#&*!|>'\"%@` ", *s) ||
+	    s[strlen(s) - 1] == ' ' || s[strlen(s) - 1] == ':')
 		return false;
 	for (const char *p = s; *p; p++)
-		if ((unsigned char)*p < 0x20 || (*p == ':' && p[1] == ' ') || (*p == ' ' && p[1] == '#'))
+		if ((unsigned char)*p < 0x20 || (*p == ':' && p[1] == ' ') ||
+		    (*p == ' ' && p[1] == '#'))
 			return false;
 	return true;
 }

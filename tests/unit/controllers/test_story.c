@@ -85,7 +85,8 @@ static void a_move_takes_at_most_sixteen_writes(void **state)
 	w.now += 200 * USEC_PER_MSEC;
 	cast_pod_runs(&w, cast_target(&w)->metadata.name);
 	world_settle(&w);
-	assert_at(&w, KVMIM, "m1", "/status/phase", "Scheduling"); /* told with the start of the copy */
+	assert_at(&w, KVMIM, "m1", "/status/phase",
+		  "Scheduling"); /* told with the start of the copy */
 	assert_at(&w, KVMI, "tiny", "/status/migrationState/targetNode", "node-2");
 	cast_target_listens(&w);
 	world_settle(&w);

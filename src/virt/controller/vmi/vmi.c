@@ -351,7 +351,8 @@ static enum rc keep(struct vmi_ctx *c)
 static bool has_live_pod(const struct vmi_ctx *c)
 {
 	for (size_t i = 0; i < c->pods.n; i++)
-		if (!kit_pod_is_final(c->pods.all[i]) && !c->pods.all[i]->metadata.deletionTimestamp)
+		if (!kit_pod_is_final(c->pods.all[i]) &&
+		    !c->pods.all[i]->metadata.deletionTimestamp)
 			return true;
 	return false;
 }
