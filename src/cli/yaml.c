@@ -254,10 +254,40 @@ static bool reads_as_other_type(const char *s)
 	return number || (isdigit((unsigned char)*s) && (strchr(s, ':') || strchr(s, '-')));
 }
 
+/* Code points beyond ASCII that YAML takes for a line break, a mark or not at all: only as escapes.
+ * Returns how many bytes it has (0: an ordinary one) and its number. */
+static size_t special_at(const char *s, unsigned *code)
+{
+	unsigned char a = (unsigned char)s[0], b = (unsigned char)(a ? s[1] : 0);
+	unsigned char c = (unsigned char)(b ? s[2] : 0);
+
+	if (a == 0x7f)
+		return *code = 0x7f, 1;
+	if (a == 0xc2 && b >= 0x80 && b <= 0xa0)
+		return *code = b, 2;
+	if (a == 0xe2 && b == 0x80 && (c == 0xa8 || c == 0xa9))
+		return *code = 0x2000u | (c & 0x3f), 3;
+	if (a == 0xef && b == 0xbb && c == 0xbf)
+		return *code = 0xfeff, 3;
+	if (a == 0xef && b == 0xbf && (c == 0xbe || c == 0xbf))
+		return *code = 0xffc0u | (c & 0x3f), 3;
+	return 0;
+}
+
+static bool has_special(const char *s)
+{
+	unsigned code;
+
+	for (; *s; s++)
+		if (special_at(s, &code))
+			return true;
+	return false;
+}
+
 static bool is_plain_safe(const char *s)
 {
 	if (reads_as_other_type(s) || strchr("-?:,[]{}#&*!|>'\"%@` ", *s) ||
-	    s[strlen(s) - 1] == ' ' || s[strlen(s) - 1] == ':')
+	    s[strlen(s) - 1] == ' ' || s[strlen(s) - 1] == ':' || has_special(s))
 		return false;
 	for (const char *p = s; *p; p++)
 		if ((unsigned char)*p < 0x20 || (*p == ':' && p[1] == ' ') ||
@@ -268,20 +298,27 @@ static bool is_plain_safe(const char *s)
 
 static void print_quoted(const char *s, struct sbuf *out)
 {
+	unsigned code;
+
 	sbuf_addc(out, '"');
 	for (; *s; s++) {
 		unsigned char c = (unsigned char)*s;
+		size_t n = special_at(s, &code);
 
-		if (c == '"' || c == '\\')
+		if (n) {
+			sbuf_addf(out, "\\u%04x", code);
+			s += n - 1;
+		} else if (c == '"' || c == '\\') {
 			sbuf_addf(out, "\\%c", c);
-		else if (c == '\n')
+		} else if (c == '\n') {
 			sbuf_adds(out, "\\n");
-		else if (c == '\t')
+		} else if (c == '\t') {
 			sbuf_adds(out, "\\t");
-		else if (c < 0x20)
+		} else if (c < 0x20) {
 			sbuf_addf(out, "\\x%02x", c);
-		else
+		} else {
 			sbuf_addc(out, (char)c);
+		}
 	}
 	sbuf_addc(out, '"');
 }
@@ -294,7 +331,7 @@ static void indent_by(struct sbuf *out, unsigned n)
 
 static bool is_block_text(const char *s)
 {
-	if (!strchr(s, '\n') || s[0] == ' ' || s[0] == '\n')
+	if (!strchr(s, '\n') || s[0] == ' ' || s[0] == '\t' || s[0] == '\n' || has_special(s))
 		return false;
 	for (; *s; s++)
 		if ((unsigned char)*s < 0x20 && *s != '\n' && *s != '\t')
