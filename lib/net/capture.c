@@ -385,11 +385,11 @@ static bool backlog_count(struct tap_counter *t, uint64_t n_captured, uint64_t *
 
 	uint64_t out = l.n_sent - t->n_out_before;
 	int64_t rest = MIN(t->rest[0], t->rest[1]);
-	int64_t under_way = (int64_t)(n_captured - t->n_unicast) - rest;
+	int64_t ahead = (int64_t)(n_captured - t->n_unicast);
 
 	*n = t->n_all > out ? t->n_all - out : 0;
-	if (rest != INT64_MAX && under_way > 0)
-		*n += (uint64_t)under_way;
+	if (rest != INT64_MAX && ahead > rest)
+		*n += (uint64_t)(ahead - rest);
 	return true;
 }
 

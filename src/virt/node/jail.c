@@ -100,7 +100,9 @@ static NORETURN void child_main(const struct jail *j, int exe_fd, int out_fd, in
 	child_mounts(j);
 	child_fds(j, exe_fd, moved);
 	child_limit(RLIMIT_FSIZE, j->file_bytes_max);
+#ifndef __SANITIZE_ADDRESS__ /* whose shadow alone is terabytes of address space */
 	child_limit(RLIMIT_AS, j->memory_bytes_max);
+#endif
 	child_limit(RLIMIT_CORE, 1);
 	child_limit(RLIMIT_NOFILE, 256);
 	if (syscall(SYS_setgroups, 0, NULL) < 0 ||
