@@ -135,8 +135,9 @@ static enum rc build_mapping(struct builder *b, const yaml_node_t *node, unsigne
 		const yaml_node_t *key = yaml_document_get_node(b->doc, p->key);
 		struct json *value = NULL;
 
-		if (!key || key->type != YAML_SCALAR_NODE)
-			return fail_at(b, node, "a key is not a scalar");
+		if (!key || key->type != YAML_SCALAR_NODE ||
+		    memchr(key->data.scalar.value, '\0', key->data.scalar.length))
+			return fail_at(b, node, "a key is not a scalar, or holds a NUL");
 		const char *name = (const char *)key->data.scalar.value;
 
 		if (js_get(obj, name))
@@ -162,6 +163,9 @@ static enum rc build(struct builder *b, const yaml_node_t *node, unsigned depth,
 		return fail_at(b, node, "too many values (aliases count where they are used)");
 	if (node->type == YAML_MAPPING_NODE)
 		return build_mapping(b, node, depth, out);
+	if (node->type == YAML_SCALAR_NODE &&
+	    memchr(node->data.scalar.value, '\0', node->data.scalar.length))
+		return fail_at(b, node, "the text holds a NUL");
 	if (node->type == YAML_SCALAR_NODE) {
 		*out = scalar_value(node);
 		return *out ? RC_OK : fail_at(b, node, "the text is not valid UTF-8");
