@@ -123,6 +123,12 @@ static struct json *scalar_value(const yaml_node_t *node)
 /* Recursion is bounded by LIMIT_JSON_DEPTH, checked at entry. */
 static enum rc build(struct builder *b, const yaml_node_t *node, unsigned depth, struct json **out);
 
+/* "\\0" in quotes: JSON texts of the API have none, and a C string would end there. */
+static bool has_nul(const yaml_node_t *scalar)
+{
+	return memchr(scalar->data.scalar.value, '\0', scalar->data.scalar.length) != NULL;
+}
+
 static enum rc build_mapping(struct builder *b, const yaml_node_t *node, unsigned depth,
 			     struct json **out)
 {
@@ -135,11 +141,12 @@ static enum rc build_mapping(struct builder *b, const yaml_node_t *node, unsigne
 		const yaml_node_t *key = yaml_document_get_node(b->doc, p->key);
 		struct json *value = NULL;
 
-		if (!key || key->type != YAML_SCALAR_NODE ||
-		    memchr(key->data.scalar.value, '\0', key->data.scalar.length))
-			return fail_at(b, node, "a key is not a scalar, or holds a NUL");
+		if (!key || key->type != YAML_SCALAR_NODE)
+			return fail_at(b, node, "a key is not a scalar");
 		const char *name = (const char *)key->data.scalar.value;
 
+		if (has_nul(key))
+			return fail_at(b, key, "the key has a NUL character");
 		if (js_get(obj, name))
 			return fail_at(b, key, "the key is there twice");
 		enum rc rc = build(b, yaml_document_get_node(b->doc, p->value), depth + 1, &value);
@@ -163,10 +170,9 @@ static enum rc build(struct builder *b, const yaml_node_t *node, unsigned depth,
 		return fail_at(b, node, "too many values (aliases count where they are used)");
 	if (node->type == YAML_MAPPING_NODE)
 		return build_mapping(b, node, depth, out);
-	if (node->type == YAML_SCALAR_NODE &&
-	    memchr(node->data.scalar.value, '\0', node->data.scalar.length))
-		return fail_at(b, node, "the text holds a NUL");
 	if (node->type == YAML_SCALAR_NODE) {
+		if (has_nul(node))
+			return fail_at(b, node, "the text has a NUL character");
 		*out = scalar_value(node);
 		return *out ? RC_OK : fail_at(b, node, "the text is not valid UTF-8");
 	}
@@ -258,71 +264,51 @@ static bool reads_as_other_type(const char *s)
 	return number || (isdigit((unsigned char)*s) && (strchr(s, ':') || strchr(s, '-')));
 }
 
-/* Code points beyond ASCII that YAML takes for a line break, a mark or not at all: only as escapes.
- * Returns how many bytes it has (0: an ordinary one) and its number. */
-static size_t special_at(const char *s, unsigned *code)
+/* The code point at s when it has to be escaped: what YAML takes for a line break, a byte order mark or not
+ * printable.  0: it can stand as it is. */
+static unsigned needs_escape(const char *s)
 {
-	unsigned char a = (unsigned char)s[0], b = (unsigned char)(a ? s[1] : 0);
-	unsigned char c = (unsigned char)(b ? s[2] : 0);
+	const unsigned char *u = (const unsigned char *)s;
 
-	if (a == 0x7f)
-		return *code = 0x7f, 1;
-	if (a == 0xc2 && b >= 0x80 && b <= 0xa0)
-		return *code = b, 2;
-	if (a == 0xe2 && b == 0x80 && (c == 0xa8 || c == 0xa9))
-		return *code = 0x2000u | (c & 0x3f), 3;
-	if (a == 0xef && b == 0xbb && c == 0xbf)
-		return *code = 0xfeff, 3;
-	if (a == 0xef && b == 0xbf && (c == 0xbe || c == 0xbf))
-		return *code = 0xffc0u | (c & 0x3f), 3;
+	if (u[0] < 0x20 || u[0] == 0x7f)
+		return u[0];
+	if (u[0] == 0xc2 && u[1] < 0xa0)
+		return u[1];
+	if (u[0] == 0xe2 && u[1] == 0x80 && (u[2] == 0xa8 || u[2] == 0xa9))
+		return 0x2000u | (u[2] & 0x3f);
+	if (u[0] == 0xef && (u[1] == 0xbb || u[1] == 0xbf) && u[2] >= (u[1] == 0xbb ? 0xbf : 0xbe))
+		return 0xf000u | (u[1] & 0x3fu) << 6 | (u[2] & 0x3fu);
 	return 0;
-}
-
-static bool has_special(const char *s)
-{
-	unsigned code;
-
-	for (; *s; s++)
-		if (special_at(s, &code))
-			return true;
-	return false;
 }
 
 static bool is_plain_safe(const char *s)
 {
 	if (reads_as_other_type(s) || strchr("-?:,[]{}#&*!|>'\"%@` ", *s) ||
-	    s[strlen(s) - 1] == ' ' || s[strlen(s) - 1] == ':' || has_special(s))
+	    str_has_prefix(s, "...") || s[strlen(s) - 1] == ' ' || s[strlen(s) - 1] == ':')
 		return false;
 	for (const char *p = s; *p; p++)
-		if ((unsigned char)*p < 0x20 || (*p == ':' && p[1] == ' ') ||
-		    (*p == ' ' && p[1] == '#'))
+		if (needs_escape(p) || (*p == ':' && p[1] == ' ') || (*p == ' ' && p[1] == '#'))
 			return false;
 	return true;
 }
 
 static void print_quoted(const char *s, struct sbuf *out)
 {
-	unsigned code;
-
 	sbuf_addc(out, '"');
 	for (; *s; s++) {
-		unsigned char c = (unsigned char)*s;
-		size_t n = special_at(s, &code);
+		unsigned odd = needs_escape(s);
 
-		if (n) {
-			sbuf_addf(out, "\\u%04x", code);
-			s += n - 1;
-		} else if (c == '"' || c == '\\') {
-			sbuf_addf(out, "\\%c", c);
-		} else if (c == '\n') {
+		if (*s == '"' || *s == '\\')
+			sbuf_addf(out, "\\%c", *s);
+		else if (*s == '\n')
 			sbuf_adds(out, "\\n");
-		} else if (c == '\t') {
+		else if (*s == '\t')
 			sbuf_adds(out, "\\t");
-		} else if (c < 0x20) {
-			sbuf_addf(out, "\\x%02x", c);
-		} else {
-			sbuf_addc(out, (char)c);
-		}
+		else if (odd)
+			sbuf_addf(out, "\\u%04x", odd);
+		else
+			sbuf_addc(out, *s);
+		s += odd > 0x7ff ? 2 : odd > 0x7f ? 1 : 0;
 	}
 	sbuf_addc(out, '"');
 }
@@ -335,10 +321,10 @@ static void indent_by(struct sbuf *out, unsigned n)
 
 static bool is_block_text(const char *s)
 {
-	if (!strchr(s, '\n') || s[0] == ' ' || s[0] == '\t' || s[0] == '\n' || has_special(s))
+	if (!strchr(s, '\n') || s[0] == ' ' || s[0] == '\n')
 		return false;
 	for (; *s; s++)
-		if ((unsigned char)*s < 0x20 && *s != '\n' && *s != '\t')
+		if (needs_escape(s) && *s != '\n' && *s != '\t')
 			return false;
 	return true;
 }
