@@ -173,6 +173,9 @@ enum rc iso_write(const char *label, const struct iso_file *files, size_t n, str
 		im.at[i] = im.sectors;
 		im.sectors += sectors_of(files[i].n);
 	}
+	/* Whole blocks of 4 KiB: as a writable disk on storage with such blocks, QEMU copies it to the target
+	 * of a move only then. */
+	im.sectors += im.sectors % 2;
 	CLEANUP(mem_freep) uint8_t *b = mem_calloc(im.sectors, ISO_SECTOR);
 
 	if (!b)
