@@ -60,7 +60,7 @@ class Bench:
             "image": f"oci:{self.oci()}", "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd.gz"}}, **kw)
 
     def oci(self):
-        path = os.path.join(os.path.dirname(self.args.out), "tiny-oci")
+        path = os.path.join(self.args.bin, "test-images", "tiny")
         if not os.path.exists(os.path.join(path, "index.json")):
             subprocess.run([sys.executable, os.path.join(HERE, "../lib/ociimage.py"), path,
                             f"{self.args.tiny}/vmlinuz:/boot/vmlinuz", f"{self.args.tiny}/initrd.gz:/boot/initrd.gz"],

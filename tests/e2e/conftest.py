@@ -45,7 +45,7 @@ def cluster():
 @pytest.fixture(scope="session")
 def images():
     """OCI folders: kernel boot, and the boot disk as a containerDisk (raw and qcow2)."""
-    base = os.path.join(WORK, "images")
+    base = ft.IMAGES
     os.makedirs(base, exist_ok=True)
     ociimage.make(f"{base}/kernel", [(f"{TINY}/vmlinuz", "/boot/vmlinuz"), (f"{TINY}/initrd.gz", "/boot/initrd.gz")])
     ociimage.make(f"{base}/disk", [(f"{TINY}/disk.img", "/disk/disk.img")])

@@ -103,8 +103,8 @@ def test_a_claim_of_the_local_class_binds_where_the_vm_runs_and_does_not_move(cl
 
 
 def bad_image(name, make):
-    folder = os.path.join(WORK, "images", name)
-    path = os.path.join(WORK, "images", f"{name}.img")
+    folder = os.path.join(ft.IMAGES, name)
+    path = os.path.join(ft.IMAGES, f"{name}.img")
     make(path)
     ociimage.make(folder, [(path, "/disk/disk.qcow2")])
     return f"oci:{folder}"
@@ -137,7 +137,7 @@ def test_hostile_images_are_refused(cluster, images):
 
 
 def test_an_image_without_a_disk(cluster, images):
-    folder = os.path.join(WORK, "images", "nodisk")
+    folder = os.path.join(ft.IMAGES, "nodisk")
     ociimage.make(folder, [(f"{TINY}/stamp", "/etc/other")])
     api = cluster.api
     api.create(container_disk("nodisk", f"oci:{folder}"))

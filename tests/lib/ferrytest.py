@@ -19,6 +19,9 @@ import time
 BIN = os.environ.get("FERRY_BIN", "")
 TINY = os.environ.get("FERRY_TINY", "")
 UNDERLAY = "172.30.77"
+# Beside the programs: the one folder outside the cluster's own that every box sees, wherever the clone is
+# (a box has a /tmp of its own).
+IMAGES = os.path.join(BIN, "test-images")
 
 
 class ApiError(Exception):
