@@ -19,7 +19,6 @@
 #include "kube/kube.h"
 #include "virt/admission/admission.h"
 #include "virt/controller/evacuation/evacuation.h"
-#include "virt/controller/evacuation/evacuation.h"
 #include "virt/controller/migration/migration.h"
 #include "virt/controller/vm/vm.h"
 #include "virt/controller/vmi/alloc.h"
