@@ -81,6 +81,26 @@ def test_a_move_by_subresource(cluster, make_vm):
     check_moved(cluster, "subm", obj, source)
 
 
+def test_a_guest_that_has_moved_reboots_and_powers_off_as_before(cluster, make_vm):
+    """A reset of the machine and of each device, on a QEMU that got their state from another."""
+    address = make_vm("again")
+    api = cluster.api
+    for _ in range(2):  # the second move is of a guest that has booted on a target
+        obj, _ = ft.move(api, "again")
+        assert obj["status"]["phase"] == "Succeeded", obj["status"]
+        vmi = api.get("VirtualMachineInstance", "again")
+        before = ft.Guest(address).wait(20)["bootID"]
+        ft.Guest(address).last_word("reboot")
+        ft.poll(lambda: ft.Guest(address).wait(90)["bootID"] != before, 90, "the guest boots again")
+        now = api.get("VirtualMachineInstance", "again")
+        assert now["metadata"]["uid"] == vmi["metadata"]["uid"] and ft.vmi_running(now)
+        assert now["status"]["nodeName"] == vmi["status"]["nodeName"]
+    obj, _ = ft.move(api, "again")
+    api.sub("virtualmachines", "again", "stop")
+    api.wait("VirtualMachineInstance", "again", lambda v: v is None or ft.phase(v) == "Succeeded", 30)
+    api.wait("VirtualMachine", "again", lambda v: ft.printable(v) == "Stopped", 30)
+
+
 def test_a_stopped_vm_and_a_second_move_are_refused(cluster, make_vm):
     make_vm("twice", run_strategy="Halted", wait=False)
     api = cluster.api

@@ -157,9 +157,12 @@ struct json *mig_parameters(const struct mig_options *o, enum mig_role role, boo
 			    js_new_int(MIN(o->initial_downtime_ms, o->downtime_limit_ms)));
 	if (!rc && role == MIG_SOURCE)
 		rc = js_set(j, "max-bandwidth", js_new_int(o->max_bandwidth));
-	/* The launcher announces after `cont`; QEMU would do it when the state is loaded. */
+	/* The launcher announces after `cont`, so QEMU's five rounds are too many.  None would be too few: its
+	 * virtio-net then drops the timer that the device's next reset stops, and a guest that has moved takes
+	 * QEMU down when it reboots (QEMU 10.0, hw/net/virtio-net.c).  The one frame that leaves with the
+	 * loading of the state meets a port that is locked still. */
 	if (!rc && role == MIG_TARGET)
-		rc = js_set(j, "announce-rounds", js_new_int(0));
+		rc = js_set(j, "announce-rounds", js_new_int(1));
 	return rc ? js_unref(j) : j;
 }
 

@@ -146,7 +146,7 @@ static void arguments_are_as_recorded(void **state)
 		    "{\"tls-creds\":\"ferry-tls\",\"tls-hostname\":\"\",\"downtime-limit\":8,"
 		    "\"max-bandwidth\":0}");
 	expect_json(mig_parameters(&o, MIG_TARGET, false),
-		    "{\"tls-creds\":\"\",\"tls-hostname\":\"\",\"announce-rounds\":0}");
+		    "{\"tls-creds\":\"\",\"tls-hostname\":\"\",\"announce-rounds\":1}");
 	expect_json(mig_channels("fd00::1", 49152),
 		    "{\"channels\":[{\"channel-type\":\"main\",\"addr\":{\"transport\":\"socket\","
 		    "\"type\":\"inet\","
