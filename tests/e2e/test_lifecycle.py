@@ -1,5 +1,6 @@
 """VMs start, stop, restart and pause, and say so in KubeVirt's words."""
 import json
+import subprocess
 import time
 
 import ferrytest as ft
@@ -66,6 +67,33 @@ def test_the_address_stays_over_a_restart(cluster, make_vm):
     assert ft.vmi_address(vmi) == before
 
 
+def traces_of(cluster, node):
+    """What pods can leave on a node: processes, links, namespaces, folders, tables."""
+    pid1 = cluster.node_pid1(node)
+
+    def inside(*argv):
+        return subprocess.run(["nsenter", "-t", str(pid1), "-n", "-m", *argv], capture_output=True, text=True,
+                              check=True).stdout
+    return {"processes": sorted(c for c in map(ft.comm, ft.descendants(pid1)) if c),
+            "links": sorted(line.split(": ")[1] for line in inside("ip", "-o", "link").splitlines()),
+            "routes": sorted(inside("ip", "route").splitlines()),
+            "tables": sorted(inside("nft", "list", "tables").splitlines()),
+            "folders": sorted(inside("find", "/run/ferry/run", "-mindepth", "2", "-maxdepth", "2").splitlines())}
+
+
+def test_a_vm_that_moved_and_was_deleted_leaves_nothing_on_its_nodes(cluster, make_vm):
+    api = cluster.api
+    ft.poll(lambda: not api.list("Pod"), 60, "no pod is left")
+    before = {n: traces_of(cluster, n) for n in ("node-1", "node-2")}
+    make_vm("clean")
+    obj, _ = ft.move(api, "clean")
+    assert obj["status"]["phase"] == "Succeeded"
+    api.delete("VirtualMachine", "clean")
+    api.wait("VirtualMachine", "clean", lambda v: v is None, 60)
+    ft.poll(lambda: not api.list("Pod"), 60, "no pod is left")
+    assert {n: traces_of(cluster, n) for n in ("node-1", "node-2")} == before
+
+
 def test_pause_and_unpause(cluster, make_vm):
     address = make_vm("naps")
     api = cluster.api
@@ -103,10 +131,7 @@ def test_run_strategies_after_the_guest_powers_off(cluster, make_vm, strategy, a
     else:
         address = make_vm(name, run_strategy=strategy)
     uid = api.get("VirtualMachineInstance", name)["metadata"]["uid"]
-    try:
-        ft.Guest(address).command("poweroff", 2)
-    except (OSError, ValueError):
-        pass  # it is gone before it answers
+    ft.Guest(address).last_word("poweroff")
     if after_poweroff == "again":
         api.wait("VirtualMachineInstance", name,
                  lambda v: v and v["metadata"]["uid"] != uid and ft.vmi_running(v), 60)

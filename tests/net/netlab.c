@@ -383,7 +383,7 @@ static enum rc do_vmnet(char **a, struct err *err)
 
 static enum rc do_vmnet_down(char **a, struct err *err)
 {
-	return vmnet_down(&vm_of(a[1])->cfg, err);
+	return vmnet_down(vm_of(a[1])->cfg.dir, err);
 }
 
 static enum rc do_settle(char **a, struct err *err)

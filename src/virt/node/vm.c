@@ -25,6 +25,7 @@
 #include "virt/names.h"
 #include "virt/node/migration_int.h"
 #include "virt/node/vm_int.h"
+#include "virt/node/vmnet.h"
 
 #define WRITE_RETRY_MIN (100 * USEC_PER_MSEC)
 #define WRITE_RETRY_MAX (10 * USEC_PER_SEC)
@@ -621,16 +622,16 @@ static void kill_recorded(const struct json *j)
 enum rc vmhost_sweep(const char *run_dir, struct err *err)
 {
 	CLEANUP(mem_freep) char *path = mem_printf("%s/vm.json", run_dir);
+	CLEANUP(mem_freep) char *net = mem_printf("%s/" VMNET_DIR, run_dir);
 	CLEANUP(mem_freep) char *text = NULL;
 	CLEANUP(js_unrefp) struct json *j = NULL;
 	size_t n = 0;
 
-	if (!path)
+	if (!path || !net)
 		return err_set(err, RC_NOMEM, "out of memory");
-	if (file_read(path, LIMIT_FILE_BYTES, &text, &n, NULL) || js_parse(text, n, &j, NULL))
-		return RC_OK; /* nothing was started */
-	kill_recorded(j);
-	return RC_OK;
+	if (!file_read(path, LIMIT_FILE_BYTES, &text, &n, NULL) && !js_parse(text, n, &j, NULL))
+		kill_recorded(j);
+	return vmnet_down(net, err);
 }
 
 /* --- the host --- */

@@ -17,6 +17,7 @@
 #include "json/json.h"
 #include "net/ns.h"
 #include "virt/launcher/launch_spec.h"
+#include "virt/names.h"
 #include "virt/node/vm_int.h"
 #include "virt/node/vmnet.h"
 #include "virt/node/vmspec.h"
@@ -506,6 +507,8 @@ static enum rc make_spec(struct vm *vm, struct err *err)
 	struct vmspec_disk disks[VM_VOLUMES_MAX];
 	struct vmspec_env env = {.probe = vm->host->cfg.probe,
 				 .accel = vm->host->cfg.accel,
+				 .host_model =
+					 vm->host->cfg.pods->annotation(vm->pod, ANN_CPU_MODEL),
 				 .disks = disks,
 				 .n_disks = vm->n_volumes,
 				 .uid = vm->uid,
@@ -572,7 +575,7 @@ static enum rc start_net(struct vm *vm, bool keeps_tap, struct err *err)
 	vm->host->cfg.pods->net(vm->pod, &pn);
 	(void)snprintf(u->ns_name, sizeof(u->ns_name), "%s", pn.ns_name);
 	u->netns_dir = mem_printf("%s/netns", vm->host->cfg.run_dir);
-	u->dir = mem_printf("%s/net", vm->host->cfg.pods->run_dir(vm->pod));
+	u->dir = mem_printf("%s/" VMNET_DIR, vm->host->cfg.pods->run_dir(vm->pod));
 	enum rc rc = u->netns_dir && u->dir ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
 
 	if (!rc)

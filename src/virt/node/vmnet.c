@@ -390,9 +390,9 @@ enum rc vmnet_up(const struct vmnet_config *c, int *tap_fd, struct err *err)
 	return RC_OK;
 }
 
-enum rc vmnet_down(const struct vmnet_config *c, struct err *err)
+enum rc vmnet_down(const char *dir, struct err *err)
 {
-	return net_dnsmasq_stop(c->dir, DHCP_NAME, err);
+	return net_dnsmasq_stop(dir, DHCP_NAME, err);
 }
 
 enum rc vmnet_settle(int ns_fd, struct err *err)

@@ -59,8 +59,9 @@ struct vmnet_config {
  * caller's, who closes its copy once QEMU has it.  tap_fd NULL: QEMU has it already (an agent
  * that restarted): links, rules and DHCP are checked and mended, traffic goes on. */
 MUST_CHECK enum rc vmnet_up(const struct vmnet_config *cfg, int *tap_fd, struct err *err);
-/* Ends DHCP; the rest goes with the namespace. */
-MUST_CHECK enum rc vmnet_down(const struct vmnet_config *cfg, struct err *err);
+/* Ends DHCP; the rest goes with the namespace.  dir: as in the configuration; nothing there is fine. */
+MUST_CHECK enum rc vmnet_down(const char *dir, struct err *err);
+#define VMNET_DIR "net" /* of it below a pod's run folder */
 /* Pure: the nft text of masquerade, for tests and for people. */
 MUST_CHECK enum rc vmnet_render(const struct vmnet_config *cfg, struct sbuf *out, struct err *err);
 
