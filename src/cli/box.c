@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,6 +71,15 @@ static void trees_fini(struct trees *t)
 	fd_close(t->bin);
 }
 
+/* Only v2 is used (docs/internals/launcher.md).  The tree of v1 is one writable tmpfs that all boxes would
+ * share, and of no use to any. */
+static bool has_cgroup2(void)
+{
+	struct statfs st;
+
+	return statfs("/sys/fs/cgroup", &st) == 0 && st.f_type == CGROUP2_SUPER_MAGIC;
+}
+
 static enum rc clone_trees(const struct box *b, struct trees *t, struct err *err)
 {
 	enum rc rc = clone_tree(b->state, &t->state, err);
@@ -77,9 +88,8 @@ static enum rc clone_trees(const struct box *b, struct trees *t, struct err *err
 		rc = clone_tree(b->shared, &t->shared, err);
 	if (!rc && b->bin)
 		rc = clone_tree(b->bin, &t->bin, err);
-	if (!rc)
-		ignore_rc(clone_tree("/sys/fs/cgroup", &t->cgroup,
-				     NULL)); /* a machine may have none */
+	if (!rc && has_cgroup2() && clone_tree("/sys/fs/cgroup", &t->cgroup, NULL))
+		log_warn("box %s: no cgroups inside, going on without", b->name);
 	return rc;
 }
 

@@ -60,11 +60,13 @@ def test_up_and_down_leave_no_trace_twice(images):
         before = traces()
         for _ in range(2):
             c = new_cluster("trace")
-            c.api.create(ft.vm("t", "128Mi", kernel=kernel_boot(images)))
-            c.api.wait("VirtualMachineInstance", "t", ft.vmi_running, 60)
-            ours = c.everything()
-            assert any(ft.comm(p).startswith("qemu") for p in ours)
-            c.down()
+            try:
+                c.api.create(ft.vm("t", "128Mi", kernel=kernel_boot(images)))
+                c.api.wait("VirtualMachineInstance", "t", ft.vmi_running, 60)
+                ours = c.everything()
+                assert any(ft.comm(p).startswith("qemu") for p in ours)
+            finally:
+                c.down()
             assert [p for p in ours if ft.comm(p).startswith(("ferry", "qemu", "dnsmasq"))] == []
             assert traces() == before
             assert not os.path.exists(state)
