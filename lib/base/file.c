@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -51,6 +53,27 @@ enum rc file_read(const char *path, size_t max, char **out, size_t *n, struct er
 
 	if (rc)
 		return err_set(err, rc, "'%s' is larger than %zu bytes", path, max);
+	return RC_OK;
+}
+
+enum rc file_connect_unix(const char *path, int *out, struct err *err)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
+	if (strlen(path) >= sizeof(addr.sun_path))
+		return err_set(err, RC_INVALID, "socket path '%s' is too long", path);
+	memcpy(addr.sun_path, path, strlen(path));
+	CLEANUP(fd_closep)
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return err_set_sys(err, errno, "cannot make a socket");
+	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0) {
+		if (errno == EAGAIN)
+			return err_set(err, RC_BUSY, "'%s' has too many clients waiting", path);
+		return err_set_sys(err, errno, "cannot connect to '%s'", path);
+	}
+	*out = STEAL_FD(fd);
 	return RC_OK;
 }
 

@@ -32,6 +32,10 @@ MUST_CHECK enum rc file_open_beneath(int dir_fd, const char *path, int flags, mo
 /* Loops over short writes and EINTR; for blocking descriptors. */
 MUST_CHECK enum rc file_write_all(int fd, const void *bytes, size_t n, struct err *err);
 
+/* A connected stream socket, non-blocking and close-on-exec.  RC_INVALID: the path is too long; RC_BUSY: the
+ * listener's queue is full. */
+MUST_CHECK enum rc file_connect_unix(const char *path, int *out, struct err *err);
+
 /* Kernel randomness; never fails after boot (aborts if the kernel says no: a bug of the sandbox). */
 void rand_bytes(void *out, size_t n);
 uint64_t rand_u64(void);

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/list.h"
 #include "base/mem.h"
@@ -139,22 +140,12 @@ struct loop *loop_free(struct loop *l)
 
 usec_t loop_now(const struct loop *l)
 {
-	struct timespec t;
-
-	if (l->kind == LOOP_VIRTUAL)
-		return l->now;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (usec_t)t.tv_sec * USEC_PER_SEC + (usec_t)t.tv_nsec / 1000;
+	return l->kind == LOOP_VIRTUAL ? l->now : clock_monotonic();
 }
 
 usec_t loop_realtime(const struct loop *l)
 {
-	struct timespec t;
-
-	if (l->kind == LOOP_VIRTUAL)
-		return l->epoch + l->now;
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (usec_t)t.tv_sec * USEC_PER_SEC + (usec_t)t.tv_nsec / 1000;
+	return l->kind == LOOP_VIRTUAL ? l->epoch + l->now : clock_realtime();
 }
 
 void loop_virtual_set_epoch(struct loop *l, usec_t realtime)

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -329,20 +328,10 @@ enum rc ipc_client_open(struct ipc_client **out, struct loop *loop, const char *
 			const struct ipc_client_ops *ops, void *arg, struct err *err)
 {
 	CLEANUP(fd_closep) int fd = -1;
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	enum rc rc = file_connect_unix(path, &fd, err);
 
-	if (strlen(path) >= sizeof(addr.sun_path))
-		return err_set(err, RC_INVALID, "socket path '%s' is too long", path);
-	memcpy(addr.sun_path, path, strlen(path));
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return err_set_sys(err, errno, "cannot make a socket");
-	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0) {
-		if (errno == EAGAIN)
-			return err_set(err, RC_BUSY, "'%s' has too many clients waiting", path);
-		return err_set_sys(err, errno, "cannot connect to '%s'", path);
-	}
-	return ipc_client_new(out, loop, STEAL_FD(fd), name, speaks, handshake, ops, arg, err);
+	return rc ? rc
+		  : ipc_client_new(out, loop, STEAL_FD(fd), name, speaks, handshake, ops, arg, err);
 }
 
 struct ipc_client *ipc_client_free(struct ipc_client *c)

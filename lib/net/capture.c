@@ -17,6 +17,7 @@
 #include <linux/if_packet.h>
 #include <linux/virtio_net.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "net/ns.h"
@@ -190,10 +191,9 @@ static usec_t frame_time(struct msghdr *m)
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c))
 		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPNS) {
 			memcpy(&t, CMSG_DATA(c), sizeof(t));
-			return (usec_t)t.tv_sec * USEC_PER_SEC + (usec_t)t.tv_nsec / 1000;
+			return clock_usec(&t);
 		}
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (usec_t)t.tv_sec * USEC_PER_SEC + (usec_t)t.tv_nsec / 1000;
+	return clock_realtime();
 }
 
 static void send_frame(struct capture *c, int index, const void *bytes, size_t n)
@@ -359,11 +359,8 @@ static bool count_more(int fd, uint64_t *n)
 /* Remembers what the difference between captured and put in is at rest. */
 static void backlog_sample(struct tap_counter *t, uint64_t n_captured)
 {
-	struct timespec ts;
-	usec_t now;
+	usec_t now = clock_monotonic();
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	now = (usec_t)ts.tv_sec * USEC_PER_SEC + (usec_t)ts.tv_nsec / 1000;
 	if (now < t->next || !count_more(t->unicast, &t->n_unicast))
 		return;
 	t->next = now + REST_EVERY;

@@ -22,6 +22,7 @@
 
 #include <linux/magic.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/str.h"
 
@@ -273,25 +274,17 @@ static NORETURN void child_exec(const char *const argv[], int ns_fd, int out)
 	_exit(127);
 }
 
-static usec_t now_usec(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (usec_t)t.tv_sec * USEC_PER_SEC + (usec_t)t.tv_nsec / 1000;
-}
-
 /* Waits for the child's end; takes what it says meanwhile. */
 static bool child_wait(pid_t pid, int pidfd, int out, usec_t timeout, char *said, size_t max,
 		       int *status)
 {
-	usec_t deadline = now_usec() + timeout;
+	usec_t deadline = clock_monotonic() + timeout;
 	size_t n = 0;
 
 	for (;;) {
 		struct pollfd p[2] = {{.fd = pidfd, .events = POLLIN},
 				      {.fd = out, .events = POLLIN}};
-		usec_t now = now_usec();
+		usec_t now = clock_monotonic();
 		char buf[256];
 
 		if (now >= deadline ||

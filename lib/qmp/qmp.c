@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -663,20 +662,9 @@ enum rc qmp_open(struct qmp **out, struct loop *loop, const char *path, usec_t h
 		 const struct qmp_ops *ops, void *arg, struct err *err)
 {
 	CLEANUP(fd_closep) int fd = -1;
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	enum rc rc = file_connect_unix(path, &fd, err);
 
-	if (strlen(path) >= sizeof(addr.sun_path))
-		return err_set(err, RC_INVALID, "socket path '%s' is too long", path);
-	memcpy(addr.sun_path, path, strlen(path));
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return err_set_sys(err, errno, "cannot make a socket");
-	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0) {
-		if (errno == EAGAIN)
-			return err_set(err, RC_BUSY, "'%s' has too many clients waiting", path);
-		return err_set_sys(err, errno, "cannot connect to '%s'", path);
-	}
-	return qmp_new(out, loop, STEAL_FD(fd), handshake, ops, arg, err);
+	return rc ? rc : qmp_new(out, loop, STEAL_FD(fd), handshake, ops, arg, err);
 }
 
 bool qmp_is_ready(const struct qmp *q)

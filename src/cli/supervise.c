@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -20,14 +21,6 @@
 static const usec_t RESTART_FIRST = 100 * USEC_PER_MSEC;
 static const usec_t RESTART_MOST = 5 * USEC_PER_SEC;
 static const usec_t RESTART_CALM = 10 * USEC_PER_SEC;
-
-static usec_t monotonic(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (usec_t)t.tv_sec * USEC_PER_SEC + (usec_t)t.tv_nsec / 1000;
-}
 
 static pid_t start(char *const argv[], const sigset_t *old)
 {
@@ -70,14 +63,14 @@ static bool reap(pid_t main_pid, int *status)
 
 static void stop_child(pid_t pid, const sigset_t *set, usec_t grace)
 {
-	usec_t deadline = monotonic() + grace;
+	usec_t deadline = clock_monotonic() + grace;
 	int status;
 
 	if (pid <= 0)
 		return;
 	kill(pid, SIGTERM);
 	while (!reap(pid, &status)) {
-		usec_t now = monotonic();
+		usec_t now = clock_monotonic();
 
 		if (now >= deadline) {
 			kill(pid, SIGKILL);
@@ -112,7 +105,7 @@ int supervise(char *const argv[], usec_t grace)
 	sigaddset(&set, SIGINT);
 	sigprocmask(SIG_BLOCK, &set, &old);
 	for (;;) {
-		usec_t now = monotonic();
+		usec_t now = clock_monotonic();
 
 		if (pid <= 0 && now >= due) {
 			started = now;
@@ -128,7 +121,7 @@ int supervise(char *const argv[], usec_t grace)
 		}
 		if (!reap(pid, &status))
 			continue;
-		now = monotonic();
+		now = clock_monotonic();
 		delay = now - started > RESTART_CALM ? RESTART_FIRST : MIN(delay * 2, RESTART_MOST);
 		due = now + delay;
 		pid = 0;

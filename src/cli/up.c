@@ -25,6 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/mem.h"
@@ -55,14 +56,6 @@ struct up {
 	char since[32]; /* when that was, by the clock on the wall */
 };
 
-static usec_t monotonic(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (usec_t)t.tv_sec * USEC_PER_SEC + (usec_t)t.tv_nsec / 1000;
-}
-
 static void step(const struct up *u, const char *fmt, ...) PRINTF_LIKE(2, 3);
 static void step(const struct up *u, const char *fmt, ...)
 {
@@ -74,7 +67,7 @@ static void step(const struct up *u, const char *fmt, ...)
 	va_start(ap, fmt);
 	(void)vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	fprintf(stderr, "  %5.2f s  %s\n", (double)(monotonic() - u->t0) / 1e6, text);
+	fprintf(stderr, "  %5.2f s  %s\n", (double)(clock_monotonic() - u->t0) / 1e6, text);
 }
 
 /* The folder our own program stands in: the daemons stand beside it. */
@@ -328,7 +321,7 @@ static enum rc wait_apiserver(const struct up *u, struct client **out, struct er
 	CLEANUP(mem_freep) char *config = below(u, "control/pki/admin.kubeconfig");
 	const struct client_flags flags = {.kubeconfig = config};
 
-	while (monotonic() - u->t0 < READY_TIMEOUT) {
+	while (clock_monotonic() - u->t0 < READY_TIMEOUT) {
 		CLEANUP(client_freep) struct client *c = NULL;
 		CLEANUP(answer_fini) struct answer a = {0};
 
@@ -644,7 +637,7 @@ static enum rc need_root(struct err *err)
 static int down_run(const struct cmd *c, int argc, char **argv)
 {
 	const char *state = getenv("FERRY_STATE"), *timeout = "60";
-	struct up u = {.t0 = monotonic()};
+	struct up u = {.t0 = clock_monotonic()};
 	bool now = false, purge = false, help;
 	const struct opt opts[] = {
 		{.name = "--state", .value = &state},
@@ -697,8 +690,7 @@ static void print_next(const struct up *u)
 static int up_run(const struct cmd *c, int argc, char **argv)
 {
 	const char *state = getenv("FERRY_STATE"), *nodes = "2";
-	struct up u = {.t0 = monotonic()};
-	struct timespec wall;
+	struct up u = {.t0 = clock_monotonic()};
 	const struct opt opts[] = {
 		{.name = "--state", .value = &state},
 		{.name = "--nodes", .value = &nodes},
@@ -714,8 +706,7 @@ static int up_run(const struct cmd *c, int argc, char **argv)
 		return help ? EXIT_OK : EXIT_USAGE;
 	if (n)
 		return cmd_usage(c, "unexpected argument '%s'", argv[0]);
-	clock_gettime(CLOCK_REALTIME, &wall);
-	time_rfc3339((usec_t)wall.tv_sec * USEC_PER_SEC, u.since);
+	time_rfc3339(clock_realtime(), u.since);
 	enum rc rc = need_root(&err);
 
 	if (!rc)

@@ -5,7 +5,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -132,7 +131,6 @@ static void on_guest(uint32_t revents, void *arg)
 
 static enum rc console_connect(struct launcher *l, struct err *err)
 {
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	char path[PATH_LEN];
 	struct console *c = mem_alloc(sizeof(*c));
 
@@ -142,11 +140,10 @@ static enum rc console_connect(struct launcher *l, struct err *err)
 	c->l = l;
 	list_init(&c->clients);
 	path_in(l, "serial0.sock", path);
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
-	c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
-		return err_set_sys(err, errno, "cannot connect to the guest's console");
-	return ev_io(l->loop, &c->io, c->fd, EPOLLIN, on_guest, c, err);
+	c->fd = -1;
+	enum rc rc = file_connect_unix(path, &c->fd, err);
+
+	return rc ? rc : ev_io(l->loop, &c->io, c->fd, EPOLLIN, on_guest, c, err);
 }
 
 static enum rc add_client(struct launcher *l, int *theirs, struct err *err)

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/mem.h"
@@ -346,12 +347,8 @@ NORETURN static void become_qemu(struct setup *s)
 
 static void write_exit(int dir_fd, int status)
 {
-	struct timespec t;
+	unsigned long long at = clock_realtime();
 	char text[160];
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	unsigned long long at =
-		(unsigned long long)t.tv_sec * 1000000 + (unsigned long long)t.tv_nsec / 1000;
 	int n = WIFSIGNALED(status)
 			? snprintf(text, sizeof(text), "{\"signal\": %d, \"at\": %llu}\n",
 				   WTERMSIG(status), at)

@@ -16,16 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/str.h"
-
-static usec_t now_usec(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (usec_t)ts.tv_sec * USEC_PER_SEC + (usec_t)ts.tv_nsec / 1000;
-}
 
 /* Between fork and exec: only async-signal-safe calls (the parent has threads). */
 static NORETURN void child_fail(const char *what)
@@ -125,7 +118,7 @@ static bool drain(int out_fd, int err_fd, struct sbuf *out, struct sbuf *err_tex
 	char chunk[4096];
 
 	while (p[0].fd >= 0 || p[1].fd >= 0) {
-		usec_t now = now_usec();
+		usec_t now = clock_monotonic();
 
 		if (now >= deadline)
 			return false;
@@ -229,7 +222,7 @@ enum rc jail_run(const struct jail *j, int *status, struct err *err)
 	out_w = fd_close(out_w);
 	err_w = fd_close(err_w);
 
-	bool in_time = drain(out_r, err_r, j->out, &text, now_usec() + j->timeout);
+	bool in_time = drain(out_r, err_r, j->out, &text, clock_monotonic() + j->timeout);
 	enum rc rc = reap(pid, j, in_time, &text, status, err);
 
 	if (!rc && j->out && sbuf_rc(j->out))

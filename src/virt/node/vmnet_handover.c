@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "net/capture.h"
 #include "net/steer.h"
@@ -68,14 +69,6 @@ static enum rc handover_new(struct vmnet_handover **out, const struct vmnet_hand
 	return RC_OK;
 }
 
-static usec_t monotonic(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (usec_t)t.tv_sec * USEC_PER_SEC + (usec_t)t.tv_nsec / 1000;
-}
-
 /* ---- source ---- */
 
 enum rc vmnet_source_open(struct vmnet_handover **out, const struct vmnet_handover_config *c,
@@ -135,7 +128,7 @@ enum rc vmnet_source_open(struct vmnet_handover **out, const struct vmnet_handov
 enum rc vmnet_source_switch(struct vmnet_handover *h, usec_t stop, struct vmnet_switch_stats *stats,
 			    struct err *err)
 {
-	usec_t begin = monotonic();
+	usec_t begin = clock_monotonic();
 	struct err e = {0};
 	enum rc rc;
 
@@ -156,7 +149,7 @@ enum rc vmnet_source_switch(struct vmnet_handover *h, usec_t stop, struct vmnet_
 		if (h->has_gap)
 			rc = RC_OK; /* a gap is no reason to stop: it is counted */
 	}
-	h->took = monotonic() - begin;
+	h->took = clock_monotonic() - begin;
 	if (stats)
 		vmnet_source_stats(h, stats);
 	return rc ? err_copy(err, &e) : RC_OK;

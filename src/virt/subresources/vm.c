@@ -217,14 +217,9 @@ static bool ensure_grace(struct hook_call *call, const struct json *vmi, int64_t
 	return false;
 }
 
-/* stop */
-
-static void after_stop(struct hook_call *call, int status, const struct json *obj)
-{
-	conclude_stop(call, status, obj, vm_stop);
-}
-
-static void after_stop_grace(struct hook_call *call, int status, const struct json *obj)
+/* The grace period is written, or could not be: then the answer is that. */
+static void grace_is_set(struct hook_call *call, int status, const struct json *obj,
+			 void (*go_on)(struct hook_call *call))
 {
 	struct op *op = op_of(call);
 
@@ -235,7 +230,19 @@ static void after_stop_grace(struct hook_call *call, int status, const struct js
 		return;
 	}
 	op->grace_done = true;
-	vm_stop(call);
+	go_on(call);
+}
+
+/* stop */
+
+static void after_stop(struct hook_call *call, int status, const struct json *obj)
+{
+	conclude_stop(call, status, obj, vm_stop);
+}
+
+static void after_stop_grace(struct hook_call *call, int status, const struct json *obj)
+{
+	grace_is_set(call, status, obj, vm_stop);
 }
 
 static bool may_stop(struct hook_call *call, const struct json *vm, const struct json *vmi,
@@ -302,16 +309,7 @@ static void after_restart(struct hook_call *call, int status, const struct json 
 
 static void after_restart_grace(struct hook_call *call, int status, const struct json *obj)
 {
-	struct op *op = op_of(call);
-
-	if (!op)
-		return;
-	if (status / 100 != 2) {
-		reply_as_is(call, status, obj);
-		return;
-	}
-	op->grace_done = true;
-	vm_restart(call);
+	grace_is_set(call, status, obj, vm_restart);
 }
 
 static bool may_restart(struct hook_call *call, const struct json *vm, const struct json *vmi,
