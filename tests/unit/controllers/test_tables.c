@@ -85,16 +85,16 @@ static void strategies(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		bool is_deleted = strcmp(rows[i].vmi, "del") == 0;
 		CLEANUP(mem_freep)
 		char *text = mem_printf("{'metadata':{'name':'a'},'spec':{'runStrategy':'%s'},'"
 					"status':{'runStrategy':'%s'}}",
 					rows[i].strategy, rows[i].acted);
 		CLEANUP(mem_freep)
-		char *vtext = mem_printf(
-			"{'metadata':{'name':'a','uid':'u'%s},'status':{'phase':'%s'}}",
-			str_eq(rows[i].vmi, "del") ? ",'deletionTimestamp':'2026-01-01T00:00:00Z'"
-						   : "",
-			str_eq(rows[i].vmi, "del") ? "Running" : rows[i].vmi);
+		char *vtext =
+			mem_printf("{'metadata':{'name':'a','uid':'u'%s},'status':{'phase':'%s'}}",
+				   is_deleted ? ",'deletionTimestamp':'2026-01-01T00:00:00Z'" : "",
+				   is_deleted ? "Running" : rows[i].vmi);
 		CLEANUP(VirtualMachine_freep)
 		VirtualMachine *vm = make(&api_type_VirtualMachine, text);
 		CLEANUP(VirtualMachineInstance_freep)
