@@ -30,6 +30,7 @@
 #include "http/client.h"
 #include "json/json.h"
 #include "kube/kcache.h"
+#include "kube/kobj.h"
 #include "kube/kube.h"
 #include "virt/launcher/kvm_probe.h"
 #include "virt/names.h"
@@ -46,14 +47,14 @@
 #define IMAGE_BYTES_MAX ((uint64_t)1 << 40)
 #define DEVICES		"1000"
 
-enum { NET_QUEUE = 1, WORDS_MAX = 32, PREFIX = 16 };
+enum { NET_QUEUE = 1, WORDS_MAX = 32, SERVICE_DNS = 10 };
 
 static const char *opt_name, *opt_server, *opt_pki, *opt_state = "/var/lib/ferry",
 						    *opt_run = "/run/ferry";
 static const char *opt_shared, *opt_address, *opt_qemu = "/usr/bin/qemu-system-x86_64",
 					     *opt_launcher;
 static const char *opt_agent_port = "8186", *opt_accel = "auto", *opt_oci_root = "/";
-static const char *opt_insecure, *opt_registries;
+static const char *opt_insecure, *opt_registries, *opt_service_cidr = "10.96.0.0/16";
 
 struct node {
 	struct daemon *daemon;
@@ -65,11 +66,16 @@ struct node {
 	struct kvm_verdict kvm;
 	const char *accel;
 	struct image_store images;
-	struct in_addr underlay, network, gateway, services, dns, segment;
+	struct in_addr underlay, services, dns;
+	unsigned service_prefix;
+	struct in_addr network, gateway; /* of the cluster network: FerryConfig.spec.networks */
+	unsigned prefix;
+	uint32_t vni;
 	uint16_t agent_port;
 	struct kube *kube;
 	struct http_client *http;
 	struct kcache *cache;
+	struct kcache_handler *on_config;
 	struct exec *pod_exec, *vm_exec;
 	struct cpuprobe *cpuprobe;
 	struct json *probe;
@@ -81,7 +87,7 @@ struct node {
 	struct podrt *pods;
 	struct pvdata *pvdata;
 	struct agent_http *https;
-	bool is_synced, is_net_up;
+	bool has_network, is_synced, is_net_up;
 	enum rc net_rc;
 	struct err net_err;
 };
@@ -332,7 +338,7 @@ static enum rc make_vms(struct node *n, struct err *err)
 				   .mtu = podnet_mtu(n->net),
 				   .underlay = n->underlay,
 				   .segment_net = n->network,
-				   .segment_prefix = PREFIX,
+				   .segment_prefix = n->prefix,
 				   .gateway = n->gateway,
 				   .agent_port = n->agent_port};
 	struct podrt_config pc = {.loop = n->loop,
@@ -388,8 +394,8 @@ static enum rc make_netsync(struct node *n, struct err *err)
 				    .gateway = n->gateway,
 				    .service_network = n->services,
 				    .dns = n->dns,
-				    .prefix = PREFIX,
-				    .service_prefix = PREFIX,
+				    .prefix = n->prefix,
+				    .service_prefix = n->service_prefix,
 				    .dns_dir = n->dns_dir,
 				    .dns_dev = PODNET_GATEWAY_IF,
 				    .on_ready = on_net_ready,
@@ -449,10 +455,11 @@ static void on_registered(struct in_addr segment, void *arg)
 					    .underlay = n->underlay,
 					    .segment = segment,
 					    .network = n->network,
-					    .prefix = PREFIX,
+					    .prefix = n->prefix,
 					    .gateway = n->gateway,
+					    .vni = n->vni,
 					    .service_network = n->services,
-					    .service_prefix = PREFIX};
+					    .service_prefix = n->service_prefix};
 	if (pool_run_ordered(n->loop, NET_QUEUE, net_work, net_after, n, &err))
 		give_up(n, &err);
 }
@@ -481,7 +488,7 @@ static enum rc register_node(struct node *n, struct err *err)
 				    .owns_label = cpu_label_is_ours,
 				    .resources = &resources,
 				    .segment_net = n->network,
-				    .segment_prefix = PREFIX};
+				    .segment_prefix = n->prefix};
 
 	TRY(cpu_labels(n->probe, &labels, err));
 	if (list_resources(n, &resources))
@@ -499,7 +506,44 @@ static void on_probe(enum rc rc, const struct json *probe, const struct err *why
 		return;
 	}
 	n->probe = js_ref(probe);
-	if (register_node(n, &err))
+	if (n->has_network && register_node(n, &err))
+		give_up(n, &err);
+}
+
+/* What FerryConfig leaves out has its default. */
+static enum rc take_network(struct node *n, const FerryConfigSpec *cfg, struct err *err)
+{
+	const FerryNetwork *net = NULL;
+
+	for (size_t i = 0; i < cfg->n_networks && !net; i++)
+		if (str_eq(cfg->networks[i].name, "default"))
+			net = &cfg->networks[i];
+	TRY(net_cidr_parse(net && net->cidr ? net->cidr : NETWORK_DEFAULT, &n->network, &n->prefix,
+			   err));
+	n->gateway = net_ip4_nth(n->network, n->prefix, 1);
+	if (net && net->gateway)
+		TRY(net_ip4_parse(net->gateway, &n->gateway, err));
+	n->vni = net ? (uint32_t)API_GET(net, vni, 0) : 0;
+	n->has_network = true;
+	return RC_OK;
+}
+
+/* The cluster's settings are there.  Later changes concern no node: the network stays as long as there
+ * are nodes (admission sees to it). */
+static void on_config(const struct kobj *old, const struct kobj *new, void *arg)
+{
+	struct node *n = arg;
+	const FerryConfig *cfg = kobj_typed(new);
+	struct err err = {0};
+
+	(void)old;
+	if (!cfg || n->has_network)
+		return;
+	enum rc rc = take_network(n, &cfg->spec, &err);
+
+	if (!rc && n->probe)
+		rc = register_node(n, &err);
+	if (rc)
 		give_up(n, &err);
 }
 
@@ -523,12 +567,14 @@ static enum rc make_cache(struct node *n, struct err *err)
 		{.kind = &api_kind_EndpointSlice},
 		{.kind = &api_kind_PersistentVolume},
 		{.kind = &api_kind_Handover},
+		{.kind = &api_kind_FerryConfig},
 	};
 
 	(void)snprintf(mine, sizeof(mine), "spec.nodeName=%s", opt_name);
 	TRY(kcache_new(&n->cache, n->loop, n->kube, NULL, err));
 	for (size_t i = 0; i < ARRAY_SIZE(sources); i++)
 		TRY(kcache_add(n->cache, &sources[i], err));
+	TRY(kcache_on(n->cache, &n->on_config, &api_kind_FerryConfig, on_config, n, err));
 	kcache_on_synced(n->cache, on_synced, n);
 	return kcache_start(n->cache, err);
 }
@@ -631,10 +677,13 @@ static enum rc make_addresses(struct node *n, struct err *err)
 	TRY(str_to_i64(opt_agent_port, 1, 65535, &port, err));
 	n->agent_port = (uint16_t)port;
 	TRY(net_ip4_parse(opt_address, &n->underlay, err));
-	TRY(net_ip4_parse("10.244.0.0", &n->network, err));
-	TRY(net_ip4_parse("10.244.0.1", &n->gateway, err));
-	TRY(net_ip4_parse("10.96.0.0", &n->services, err));
-	return net_ip4_parse("10.96.0.10", &n->dns, err);
+	TRY(net_cidr_parse(opt_service_cidr, &n->services, &n->service_prefix, err));
+	if (n->service_prefix < 8 || n->service_prefix > 28)
+		return err_set(err, RC_INVALID,
+			       "--service-cidr '%s' must be a network of /8 to /28",
+			       opt_service_cidr);
+	n->dns = net_ip4_nth(n->services, n->service_prefix, SERVICE_DNS);
+	return RC_OK;
 }
 
 static enum rc start(struct node *n, struct err *err)
@@ -702,6 +751,7 @@ static void fini(struct node *n)
 	n->cpuprobe = cpuprobe_free(n->cpuprobe);
 	n->pod_exec = exec_free(n->pod_exec);
 	n->vm_exec = exec_free(n->vm_exec);
+	n->on_config = kcache_handler_free(n->on_config);
 	n->cache = kcache_free(n->cache);
 	n->kube = kube_free(n->kube);
 	n->http = http_client_free(n->http);
@@ -736,6 +786,9 @@ static const struct daemon_option options[] = {
 	{"shared", "DIR", "folder of the storage class 'shared': the same on every node",
 	 .text = &opt_shared},
 	{"agent-port", "PORT", "HTTPS port of this node (default 8186)", .text = &opt_agent_port},
+	{"service-cidr", "CIDR",
+	 "addresses of Services, as the API server has it (default 10.96.0.0/16)",
+	 .text = &opt_service_cidr},
 	{"accel", "KIND", "auto, kvm or tcg (default auto: kvm once a guest program has run)",
 	 .text = &opt_accel},
 	{"qemu", "FILE", "QEMU's system emulator (default /usr/bin/qemu-system-x86_64)",

@@ -47,6 +47,14 @@
 #define ANN_ADDRESS "ferry.dev/address"
 #define ANN_MAC	    "ferry.dev/mac"
 #define ANN_UID	    "ferry.dev/uid"
+/* Of a launcher pod: what host-model stands for in it (FerryConfig.spec.cpuBaseline when it was made). */
+#define ANN_CPU_MODEL "ferry.dev/cpu-model"
+
+/* The name that the image of kernelBoot goes by, beside those of volumes. */
+#define VOLUME_KERNEL_BOOT "kernel-boot"
+
+/* The cluster network where FerryConfig names none. */
+#define NETWORK_DEFAULT "10.244.0.0/16"
 
 /* Finalizers */
 #define FIN_VM	       "kubevirt.io/virtualMachineControllerFinalize" /* VM and VMI */

@@ -3,7 +3,8 @@
  * A lease that runs out only marks: condition Ready=Unknown and a taint that keeps new pods away.  Nothing
  * is evicted and nothing is started elsewhere.  Only the taint node.kubernetes.io/out-of-service, which
  * says that the machine has been switched off (by an operator, or by what fences it), removes the pods of
- * a node that is not ready; then each VM's run strategy decides.
+ * a node that is not ready; then each VM's run strategy decides.  FerryConfig.spec.fencing None: not even
+ * the taint does; pods of a dead node stay until they are deleted by hand.
  *
  * Ages are taken from the lease's own time: the clocks of the machines must agree within seconds. */
 #include "api/api.h"
@@ -13,6 +14,7 @@
 #include "cluster/controllers/controllers.h"
 
 #define NODE		     (&api_kind_Node)
+#define CONFIG		     (&api_kind_FerryConfig)
 #define LEASE_NS	     "kube-node-lease"
 #define GRACE		     (40 * USEC_PER_SEC)
 #define UNSCHEDULABLE_AFTER  (300 * USEC_PER_SEC)
@@ -88,12 +90,19 @@ static enum rc mark_away(const Node *node, usec_t silent, struct plan *out)
 	return plan_update(out, NODE, node, STEAL(next), NULL);
 }
 
+static bool may_fence(const struct view *v)
+{
+	const FerryConfig *cfg = view_get(v, CONFIG, NULL, "ferry");
+
+	return !cfg || !str_eq(cfg->spec.fencing, "None");
+}
+
 /* The machine is off, somebody says: its pods are over.  Not believed of a node that answers. */
 static enum rc clear_out(const struct view *v, const Node *node, struct plan *out)
 {
 	struct kiter it;
 
-	if (!has_taint(node, TAINT_OUT_OF_SERVICE))
+	if (!has_taint(node, TAINT_OUT_OF_SERVICE) || !may_fence(v))
 		return RC_OK;
 	view_list(v, &api_kind_Pod, NULL, &it);
 	for (const Pod *pod; (pod = view_next(&it));)
@@ -164,7 +173,20 @@ static void map_pod(const struct view *v, const struct kobj *obj, ctl_emit_fn em
 		emit(ctx, NULL, pod->spec.nodeName);
 }
 
+/* The policy has changed: for every node that has been marked. */
+static void map_config(const struct view *v, const struct kobj *obj, ctl_emit_fn emit, void *ctx)
+{
+	struct kiter it;
+
+	(void)obj;
+	view_list(v, NODE, NULL, &it);
+	for (const Node *node; (node = view_next(&it));)
+		if (has_taint(node, TAINT_OUT_OF_SERVICE))
+			emit(ctx, NULL, node->metadata.name);
+}
+
 static const struct ctl_map maps[] = {
+	{CONFIG, map_config},
 	{&api_kind_Lease, map_lease},
 	{&api_kind_Pod, map_pod},
 	{NULL, NULL},

@@ -43,6 +43,10 @@ static enum rc config_check(const struct podnet_config *c, struct err *err)
 	if (net_ip4_in(c->underlay, c->network, c->prefix))
 		return err_set(err, RC_INVALID,
 			       "the underlay address must not be in the cluster network");
+	if (net_ip4_in(c->service_network, c->network, c->prefix) ||
+	    net_ip4_in(c->network, c->service_network, c->service_prefix))
+		return err_set(err, RC_INVALID,
+			       "the Services' network must not overlap the cluster network");
 	if (str_is_empty(c->pod_ns_dir) || c->pod_ns_dir[0] != '/')
 		return err_set(err, RC_INVALID,
 			       "the folder of pods' namespaces must be an absolute path");

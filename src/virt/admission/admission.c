@@ -35,6 +35,11 @@ const struct admission_hook virt_admission[] = {
 		.denied_by_delete = "kubevirt-validator.kubevirt.io",
 		.validate = kubevirt_validate,
 	},
+	{
+		.resource = "ferryconfigs.ferry.dev",
+		.denied_by = "ferryconfig-validator.ferry.dev",
+		.validate = ferryconfig_validate,
+	},
 };
 const size_t n_virt_admission = ARRAY_SIZE(virt_admission);
 
@@ -102,6 +107,21 @@ bool adm_gate(const struct adm_cluster *c, const char *gate)
 	if (d && is_listed(d->featureGates, d->n_featureGates, gate))
 		return true;
 	return is_one_of(gate, beta);
+}
+
+static bool stop_at_first(const struct json *obj, void *arg)
+{
+	(void)obj;
+	*(bool *)arg = true;
+	return false;
+}
+
+bool adm_any(struct hook_ctx *ctx, const char *resource)
+{
+	bool found = false;
+
+	hook_each(ctx->env, resource, NULL, stop_at_first, &found);
+	return found;
 }
 
 bool is_one_of(const char *text, const char *const *values)

@@ -54,6 +54,14 @@ MUST_CHECK enum rc adm_add_finalizer(struct json *obj, const char *name, struct 
 enum rc vmim_mutate(struct hook_ctx *ctx, struct json *obj, struct err *err);
 enum rc vmim_validate(struct hook_ctx *ctx, const void *obj, const void *old, struct field_errs *fe,
 		      struct err *err);
+/* Is there any object of the resource ("nodes", "kubevirts.kubevirt.io")? */
+bool adm_any(struct hook_ctx *ctx, const char *resource);
+/* A model that neither QEMU nor a node knows is a fault of path, with the nearest names.  env NULL: no
+ * nodes are asked. */
+void adm_check_cpu_model(struct hook_env *env, const char *path, const char *model,
+			 struct field_errs *fe);
+enum rc ferryconfig_validate(struct hook_ctx *ctx, const void *obj, const void *old,
+			     struct field_errs *fe, struct err *err);
 enum rc kubevirt_validate(struct hook_ctx *ctx, const void *obj, const void *old,
 			  struct field_errs *fe, struct err *err);
 

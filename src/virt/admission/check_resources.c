@@ -232,17 +232,18 @@ static size_t without_version(const char *model)
 	return n;
 }
 
-static void check_model(struct check *c, const char *model)
+void adm_check_cpu_model(struct hook_env *env, const char *path, const char *model,
+			 struct field_errs *fe)
 {
 	struct nearest n = {.wanted = model, .n_wanted = without_version(model)};
 
-	if (c->cluster->env)
-		hook_each(c->cluster->env, "nodes", NULL, consider_node, &n);
+	if (env)
+		hook_each(env, "nodes", NULL, consider_node, &n);
 	for (const char *const *m = qemu_models; *m; m++)
 		consider(&n, *m);
 	if (n.is_known)
 		return;
-	fe_cause(c->fe, NOT_SUPPORTED, at(c, "domain.cpu.model"),
+	fe_cause(fe, NOT_SUPPORTED, path,
 		 "unknown CPU model '%s'; the nearest names are '%s', '%s', '%s'", model, n.name[0],
 		 n.name[1], n.name[2]);
 }
@@ -317,7 +318,8 @@ void check_cpu(struct check *c)
 		check_features(c, cpu);
 		check_topology(c, cpu);
 		if (!str_is_empty(cpu->model))
-			check_model(c, cpu->model);
+			adm_check_cpu_model(c->cluster->env, at(c, "domain.cpu.model"), cpu->model,
+					    c->fe);
 		if (cpu->isolateEmulatorThread && !cpu->dedicatedCpuPlacement)
 			fe_cause(c->fe, INVALID, at(c, "domain.cpu.isolateEmulatorThread"),
 				 "IsolateEmulatorThread should be only set in combination with "

@@ -3,21 +3,6 @@
 
 /* The KubeVirt object: one in the cluster, and settings that Ferry can keep. */
 
-static bool stop_at_first(const struct json *obj, void *arg)
-{
-	(void)obj;
-	*(bool *)arg = true;
-	return false;
-}
-
-static bool any(struct hook_ctx *ctx, const char *resource)
-{
-	bool found = false;
-
-	hook_each(ctx->env, resource, NULL, stop_at_first, &found);
-	return found;
-}
-
 static void check_gates(const DeveloperConfiguration *d, struct field_errs *fe)
 {
 	for (size_t i = 0; d && i < d->n_featureGates; i++)
@@ -72,7 +57,7 @@ static enum rc check_delete(struct hook_ctx *ctx, const KubeVirt *kv, struct err
 	if (!kv || !str_eq(kv->spec.uninstallStrategy, "BlockUninstallIfWorkloadsExist"))
 		return RC_OK;
 	for (size_t i = 0; i < ARRAY_SIZE(workloads); i++)
-		if (any(ctx, workloads[i].resource))
+		if (adm_any(ctx, workloads[i].resource))
 			return err_set(err, RC_BAD_REQUEST,
 				       "Rejecting the uninstall request, since there are still %s "
 				       "present. "
@@ -90,7 +75,7 @@ enum rc kubevirt_validate(struct hook_ctx *ctx, const void *obj, const void *old
 
 	if (ctx->op == HOOK_DELETE)
 		return check_delete(ctx, old, err);
-	if (ctx->op == HOOK_CREATE && any(ctx, "kubevirts.kubevirt.io"))
+	if (ctx->op == HOOK_CREATE && adm_any(ctx, "kubevirts.kubevirt.io"))
 		return err_set(err, RC_BAD_REQUEST, "Kubevirt is already created");
 	if (*ctx->subresource || !kv->spec.configuration)
 		return RC_OK;

@@ -71,6 +71,13 @@ const KubeVirtConfiguration *kit_config(const struct view *v)
 	return kv ? kv->spec.configuration : NULL;
 }
 
+const FerryConfigSpec *kit_ferry_config(const struct view *v)
+{
+	const FerryConfig *cfg = view_get(v, &api_kind_FerryConfig, NULL, "ferry");
+
+	return cfg ? &cfg->spec : NULL;
+}
+
 bool kit_vmi_is_final(const VirtualMachineInstance *vmi)
 {
 	return str_eq(vmi->status.phase, "Succeeded") || str_eq(vmi->status.phase, "Failed");

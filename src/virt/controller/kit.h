@@ -34,6 +34,7 @@ usec_t kit_coalesce_left(usec_t now, const char *stamp);
 /* The installation's KubeVirt object; NULL before it exists. */
 const KubeVirt *kit_kubevirt(const struct view *v);
 const KubeVirtConfiguration *kit_config(const struct view *v); /* NULL: all defaults */
+const FerryConfigSpec *kit_ferry_config(const struct view *v); /* NULL: all defaults */
 
 bool kit_vmi_is_final(const VirtualMachineInstance *vmi);
 bool kit_pod_is_final(const Pod *pod);

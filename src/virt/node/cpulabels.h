@@ -36,6 +36,7 @@ MUST_CHECK enum rc cpu_labels(const struct json *probe, struct api_map *labels, 
 /* Is this label key one of the families that cpu_labels() owns (and so removes when it is stale)? */
 bool cpu_label_is_ours(const char *key);
 
+/* Can a guest be given this named model here, without a feature missing? */
 bool cpu_model_is_usable(const struct json *probe, const char *name);
 bool cpu_model_is_obsolete(const char *name); /* facts 7.4 */
 /* "pc-q35-10.0" for "q35"; the name itself when it is no alias; NULL: unknown machine type. */

@@ -21,8 +21,7 @@
 #include "virt/node/pvdata.h"
 #include "virt/node/vm_int.h"
 
-#define VMI_WAIT      (10 * USEC_PER_SEC)
-#define KERNEL_VOLUME "kernel-boot"
+#define VMI_WAIT (10 * USEC_PER_SEC)
 
 enum { NEEDS_MAX = 4 * VM_VOLUMES_MAX, IMAGES_MAX = VM_VOLUMES_MAX };
 
@@ -37,7 +36,7 @@ struct need {
 
 /* One image that must be here first. */
 struct need_image {
-	char *name;  /* of the volume, or KERNEL_VOLUME */
+	char *name;  /* of the volume, or VOLUME_KERNEL_BOOT */
 	char *image; /* as the VMI has it */
 	char *ref;   /* pinned, once it was resolved */
 	char *path;  /* containerDisk.path; NULL: the only file below /disk */
@@ -628,7 +627,8 @@ static enum rc list_needs(struct vm_prep *p, struct err *err)
 		TRY(list_volume(p, &vmi->spec.volumes[i], err));
 	if (!kc)
 		return RC_OK;
-	TRY(add_image(p, KERNEL_VOLUME, kc->image, kc->imagePullPolicy, kc->imagePullSecret, &m));
+	TRY(add_image(p, VOLUME_KERNEL_BOOT, kc->image, kc->imagePullPolicy, kc->imagePullSecret,
+		      &m));
 	TRY(api_set_str(&m->kernel, strip(kc->kernelPath)));
 	return api_set_str(&m->initrd, strip(kc->initrdPath));
 }

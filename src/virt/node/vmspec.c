@@ -133,6 +133,15 @@ static enum rc cpu_from_text(const char *text, struct launch_spec *s, struct err
 static enum rc host_model(const struct vmspec_env *env, struct launch_spec *s, struct err *err)
 {
 	struct cpu_host_model hm = {0};
+
+	if (env->host_model && !cpu_model_is_usable(env->probe, env->host_model))
+		return err_set(
+			err, RC_UNSUPPORTED,
+			"the CPU model '%s', which host-model stands for in this cluster, is "
+			"not usable on this node",
+			env->host_model);
+	if (env->host_model)
+		return api_set_str(&s->cpu_model, env->host_model);
 	enum rc rc = cpu_host_model_choose(env->probe, &hm, err);
 
 	if (!rc && !hm.name)

@@ -28,6 +28,8 @@ struct vmspec_disk { /* a volume that was opened */
 struct vmspec_env {
 	const struct json *probe; /* see cpulabels.h */
 	const char *accel;	  /* "kvm", "tcg" */
+	const char
+		*host_model; /* what host-model stands for in this pod; NULL: the node's own best */
 	const struct vmspec_disk *disks;
 	size_t n_disks;
 	int64_t uid;	 /* unix uid of QEMU */

@@ -825,6 +825,110 @@ static void kubevirt_rules(void **state)
 	env_fini(&env);
 }
 
+/* FerryConfig */
+
+static void ferryconfig_rules(void **state)
+{
+	static const struct {
+		const char *spec, *field, *message; /* NULL: accepted */
+	} cases[] = {
+		{"{'networks': [{'name': 'default', 'cidr': '10.20.0.0/16'}]}", NULL, NULL},
+		{"{'networks': [{'name': 'default', 'cidr': '10.20.4.0/22', 'gateway': "
+		 "'10.20.4.9'}], 'cpuBaseline': 'Nehalem'}",
+		 NULL, NULL},
+		{"{'networks': [{'name': 'default', 'cidr': '10.0.0.0/8'}]}",
+		 "spec.networks[0].cidr",
+		 "spec.networks[0].cidr '10.0.0.0/8': must be an IPv4 network of /16 to /22, as in "
+		 "10.244.0.0/16"},
+		{"{'networks': [{'name': 'default', 'cidr': 'fd00::/64'}]}",
+		 "spec.networks[0].cidr",
+		 "spec.networks[0].cidr 'fd00::/64': must be an IPv4 network of /16 to /22, as in "
+		 "10.244.0.0/16"},
+		{"{'networks': [{'name': 'default', 'cidr': '10.20.1.0/16'}]}",
+		 "spec.networks[0].cidr",
+		 "spec.networks[0].cidr '10.20.1.0/16': must not have bits set beyond its prefix"},
+		{"{'networks': [{'name': 'default', 'cidr': '10.96.0.0/16'}]}",
+		 "spec.networks[0].cidr",
+		 "spec.networks[0].cidr '10.96.0.0/16': must not overlap the Services' network "
+		 "10.96.0.0/16"},
+		{"{'networks': [{'name': 'default', 'cidr': '10.20.0.0/16', 'gateway': "
+		 "'10.20.0.10'}]}",
+		 "spec.networks[0].gateway",
+		 "spec.networks[0].gateway '10.20.0.10': must be one of the first 9 addresses of "
+		 "10.20.0.0/16"},
+		{"{'networks': [{'name': 'lan', 'cidr': '10.20.0.0/16'}]}", "spec.networks[0].name",
+		 "spec.networks[0].name 'lan': not supported by Ferry yet; the one network is "
+		 "named 'default'"},
+		{"{'cpuBaseline': 'host-model'}", "spec.cpuBaseline",
+		 "spec.cpuBaseline 'host-model': must be a named CPU model, the same on every "
+		 "node"},
+		{"{'cpuBaseline': 'Nehalen'}", "spec.cpuBaseline",
+		 "unknown CPU model 'Nehalen'; the nearest names are 'Nehalem', 'athlon', "
+		 "'Penryn'"},
+	};
+	struct field_errs fe = FIELD_ERRS_INIT;
+	struct hook_env env;
+	struct err err = {0};
+
+	(void)state;
+	env_init(&env);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		CLEANUP(js_unrefp) struct json *obj = json_of("{'metadata': {'name': 'ferry'}}");
+
+		assert_int_equal(js_set(obj, "spec", json_of(cases[i].spec)), RC_OK);
+		assert_int_equal(admit(&env, "ferryconfigs.ferry.dev", &api_type_FerryConfig,
+				       HOOK_CREATE, NULL, obj, NULL, &fe, &err),
+				 RC_OK);
+		assert_int_equal(fe.n, cases[i].field ? 1 : 0);
+		if (cases[i].field) {
+			assert_string_equal(fe.items[0].field, cases[i].field);
+			assert_string_equal(fe.items[0].message, cases[i].message);
+		}
+		fe_fini(&fe);
+	}
+	env_fini(&env);
+}
+
+static void ferryconfig_of_a_cluster_with_nodes(void **state)
+{
+	CLEANUP(js_unrefp)
+	struct json *old = json_of("{'metadata': {'name': 'ferry'}, 'spec': {'networks': "
+				   "[{'name': 'default', 'cidr': '10.20.0.0/16'}]}}");
+	CLEANUP(js_unrefp)
+	struct json *obj = json_of("{'metadata': {'name': 'ferry'}, 'spec': {'networks': "
+				   "[{'name': 'default', 'cidr': '10.21.0.0/16'}]}}");
+	CLEANUP(js_unrefp)
+	struct json *other = json_of("{'metadata': {'name': 'second'}, 'spec': {}}");
+	struct field_errs fe = FIELD_ERRS_INIT;
+	struct hook_env env;
+	struct err err = {0};
+
+	(void)state;
+	env_init(&env);
+	assert_int_equal(admit(&env, "ferryconfigs.ferry.dev", &api_type_FerryConfig, HOOK_UPDATE,
+			       NULL, obj, old, &fe, &err),
+			 RC_OK);
+	assert_int_equal(fe.n, 0);
+	env_add(&env, "nodes", "{'metadata': {'name': 'node-1'}}");
+	assert_int_equal(admit(&env, "ferryconfigs.ferry.dev", &api_type_FerryConfig, HOOK_UPDATE,
+			       NULL, obj, old, &fe, &err),
+			 RC_OK);
+	assert_int_equal(fe.n, 1);
+	assert_string_equal(fe.items[0].message,
+			    "spec.networks: field is immutable while the cluster has nodes");
+	fe_fini(&fe);
+	assert_int_equal(admit(&env, "ferryconfigs.ferry.dev", &api_type_FerryConfig, HOOK_CREATE,
+			       NULL, other, NULL, &fe, &err),
+			 RC_OK);
+	assert_int_equal(fe.n, 1);
+	assert_string_equal(fe.items[0].field, "metadata.name");
+	fe_fini(&fe);
+	assert_int_equal(admit(&env, "ferryconfigs.ferry.dev", &api_type_FerryConfig, HOOK_DELETE,
+			       NULL, NULL, old, &fe, &err),
+			 RC_BAD_REQUEST);
+	env_fini(&env);
+}
+
 /* Memory */
 
 static const char torture_vmi[] = "{\"metadata\":{\"name\":\"a\"},\"spec\":{\"domain\":{\"memory\":"
@@ -872,6 +976,8 @@ int main(void)
 		cmocka_unit_test(migration_create_rules),
 		cmocka_unit_test(migration_update_rules),
 		cmocka_unit_test(kubevirt_rules),
+		cmocka_unit_test(ferryconfig_rules),
+		cmocka_unit_test(ferryconfig_of_a_cluster_with_nodes),
 		cmocka_unit_test(defaults_survive_every_failed_allocation),
 	};
 

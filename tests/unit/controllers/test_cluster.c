@@ -431,6 +431,35 @@ static void only_a_fenced_node_gives_its_vms_up(void **state)
 	world_fini(&w);
 }
 
+static void where_fencing_is_off_the_taint_changes_nothing(void **state)
+{
+	struct world w;
+
+	(void)state;
+	all(&w);
+	cast_nodes(&w);
+	renew(&w, "node-1");
+	renew(&w, "node-2");
+	cast_running(&w);
+	world_patch(&w, &api_kind_FerryConfig, "", "ferry", "{'spec':{'fencing':'None'}}");
+	CLEANUP(mem_freep)
+	char *first = mem_strdup(world_at(&w, KVMI, "t", "tiny", "/metadata/uid"));
+
+	world_patch(&w, &api_kind_Node, "", "node-1",
+		    "{'spec':{'taints':[{'key':'node.kubernetes.io/"
+		    "out-of-service','effect':'NoExecute'}]}}");
+	world_pass(&w, 50 * USEC_PER_SEC);
+	renew(&w, "node-2");
+	world_settle(&w);
+	assert_at(&w, KVMI, "t", "tiny", "/metadata/uid", first);
+	/* the policy counts, not when it was set */
+	world_patch(&w, &api_kind_FerryConfig, "", "ferry",
+		    "{'spec':{'fencing':'OutOfServiceTaint'}}");
+	world_settle(&w);
+	assert_string_not_equal(world_at(&w, KVMI, "t", "tiny", "/metadata/uid"), first);
+	world_fini(&w);
+}
+
 /* ---- VMs in trouble ---- */
 
 static void a_crash_loop_backs_off_is_shown_and_can_be_stopped(void **state)
@@ -742,6 +771,7 @@ int main(void)
 		cmocka_unit_test(a_move_does_not_touch_the_endpoint_slice),
 		cmocka_unit_test(endpoints_follow_readiness_and_named_ports),
 		cmocka_unit_test(a_silent_node_is_marked_and_nothing_else),
+		cmocka_unit_test(where_fencing_is_off_the_taint_changes_nothing),
 		cmocka_unit_test(only_a_fenced_node_gives_its_vms_up),
 		cmocka_unit_test(a_crash_loop_backs_off_is_shown_and_can_be_stopped),
 		cmocka_unit_test(rerun_on_failure_restarts_after_failure_only),

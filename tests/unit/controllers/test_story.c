@@ -150,6 +150,98 @@ static void each_phase_keeps_its_own_time(void **state)
 	world_fini(&w);
 }
 
+/* A tag that points elsewhere by the next start changes nothing; an image that the spec changes does. */
+static void a_vm_keeps_its_images_digest_over_a_restart(void **state)
+{
+	struct world w;
+
+	(void)state;
+	cast_world(&w);
+	cast_nodes(&w);
+	cast_running(&w);
+	world_patch(&w, KVMI, NS, "tiny",
+		    "{'status':{'ferry':{'images':[{'volumeName':'root','image':'registry.test/"
+		    "tiny:v1','digest':'sha256:aa'}]}}}");
+	world_settle(&w);
+	world_pass(&w, 5 * USEC_PER_SEC);
+	assert_at(&w, KVM, "tiny", "/status/ferry/images/0/digest", "sha256:aa");
+	for (int n = 0; n < 2; n++) {
+		CLEANUP(mem_freep)
+		char *first = mem_strdup(world_at(&w, KVMI, NS, "tiny", "/metadata/uid"));
+
+		if (n == 1)
+			world_patch(&w, KVM, NS, "tiny",
+				    "{'spec':{'template':{'spec':{'volumes':[{'name':'root',"
+				    "'containerDisk':{'image':'registry.test/tiny:v2'}}]}}}}");
+		cast_guest_ends(&w, "Succeeded");
+		world_settle(&w);
+		while (!world_get(&w, KVMI, NS, "tiny") ||
+		       str_eq(world_at(&w, KVMI, NS, "tiny", "/metadata/uid"), first))
+			assert_true(world_next(&w, 300 * USEC_PER_SEC));
+		assert_at(&w, KVMI, "tiny", "/status/ferry/images/0/digest",
+			  n == 0 ? "sha256:aa" : "(none)");
+		cast_pod_runs(&w, cast_source(&w)->metadata.name);
+		cast_guest_runs(&w);
+		world_settle(&w);
+	}
+	world_fini(&w);
+}
+
+static void the_cpu_baseline_is_what_host_model_stands_for(void **state)
+{
+	struct world w;
+
+	(void)state;
+	cast_world(&w);
+	world_add(&w, &api_kind_FerryConfig,
+		  "{'metadata':{'name':'ferry'},'spec':{'cpuBaseline':'Nehalem'}}");
+	cast_node(&w, "node-1", "", NULL);
+	cast_node(&w, "node-2", ",'cpu-model-migration.node.kubevirt.io/Nehalem':'true'", NULL);
+	cast_vm(&w, "Always");
+	world_settle(&w);
+	assert_string_equal(cast_source(&w)->spec.nodeName, "node-2");
+	assert_string_equal(api_annotation(&cast_source(&w)->metadata, ANN_CPU_MODEL), "Nehalem");
+	/* it sticks: the guest has seen that CPU */
+	world_patch(&w, &api_kind_FerryConfig, "", "ferry", "{'spec':{'cpuBaseline':'Westmere'}}");
+	cast_pod_runs(&w, cast_source(&w)->metadata.name);
+	cast_guest_runs(&w);
+	world_settle(&w);
+	world_add(&w, KVMIM,
+		  "{'metadata':{'name':'m1','namespace':'t'},'spec':{'vmiName':'tiny'}}");
+	world_settle(&w);
+	const Pod *target = cast_target(&w);
+
+	if (target) { /* no node but the source's has it */
+		assert_true(api_map_has(&target->spec.nodeSelector,
+					"cpu-model-migration.node.kubevirt.io/Nehalem"));
+		assert_false(api_map_has(&target->spec.nodeSelector,
+					 "cpu-model-migration.node.kubevirt.io/Westmere"));
+	}
+	assert_at(&w, KVMI, "tiny", "/status/nodeName", "node-2");
+	world_fini(&w);
+}
+
+/* What tells a node how to run a pod is the controller's, not the user's, to say. */
+static void a_users_annotation_of_ferry_does_not_reach_the_pod(void **state)
+{
+	struct world w;
+
+	(void)state;
+	cast_world(&w);
+	cast_nodes(&w);
+	cast_vm(&w, "Halted");
+	world_patch(&w, KVM, NS, "tiny",
+		    "{'spec':{'runStrategy':'Always','template':{'metadata':{'annotations':{"
+		    "'ferry.dev/cpu-model':'Nehalem','ferry.dev/uid':'0','own':'kept'}}}}}");
+	world_settle(&w);
+	const ObjectMeta *m = &cast_source(&w)->metadata;
+
+	assert_string_equal(api_annotation(m, "own"), "kept");
+	assert_null(api_annotation(m, ANN_CPU_MODEL));
+	assert_string_not_equal(api_annotation(m, ANN_UID), "0");
+	world_fini(&w);
+}
+
 static void stopping_deletes_the_pod_within_its_grace_and_keeps_the_identity(void **state)
 {
 	struct world w;
@@ -268,6 +360,9 @@ int main(void)
 		cmocka_unit_test(a_slow_start_is_shown_step_by_step),
 		cmocka_unit_test(a_move_takes_at_most_sixteen_writes),
 		cmocka_unit_test(each_phase_keeps_its_own_time),
+		cmocka_unit_test(a_vm_keeps_its_images_digest_over_a_restart),
+		cmocka_unit_test(the_cpu_baseline_is_what_host_model_stands_for),
+		cmocka_unit_test(a_users_annotation_of_ferry_does_not_reach_the_pod),
 		cmocka_unit_test(stopping_deletes_the_pod_within_its_grace_and_keeps_the_identity),
 		cmocka_unit_test(deleting_a_vm_leaves_nothing),
 		cmocka_unit_test(a_vm_made_anew_under_the_old_name_is_not_confused_with_it),

@@ -183,6 +183,31 @@ static void a_running_vm_keeps_its_cpu_and_machine_where_it_goes(void **state)
 	js_unref(probe);
 }
 
+static void host_model_stands_for_what_the_pod_says(void **state)
+{
+	struct json *probe = read_json("probe.json");
+	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+	struct vmspec_env env = make_env(probe);
+	struct launch_spec *s = NULL;
+	struct err err = {0};
+
+	(void)state;
+	env.host_model = "Nehalem";
+	assert_int_equal(vmspec_build(vmi, &env, &s, NULL), RC_OK);
+	assert_string_equal(s->cpu_model, "Nehalem");
+	char *text = vmspec_cpu_text(s);
+
+	assert_string_equal(text, "Nehalem,-vmx,+avx2"); /* only what the VM asked for */
+	mem_free(text);
+	launch_spec_free(s);
+	s = NULL;
+	env.host_model = "Haswell"; /* lacks a feature here */
+	assert_int_equal(vmspec_build(vmi, &env, &s, &err), RC_UNSUPPORTED);
+	assert_non_null(strstr(err.msg, "'Haswell'"));
+	VirtualMachineInstance_free(vmi);
+	js_unref(probe);
+}
+
 static void what_cannot_be_done_is_refused_by_name(void **state)
 {
 	struct json *probe = read_json("probe.json");
@@ -370,6 +395,7 @@ int main(void)
 		cmocka_unit_test(machine_aliases_are_resolved),
 		cmocka_unit_test(a_vmi_gives_the_golden_spec),
 		cmocka_unit_test(a_running_vm_keeps_its_cpu_and_machine_where_it_goes),
+		cmocka_unit_test(host_model_stands_for_what_the_pod_says),
 		cmocka_unit_test(what_cannot_be_done_is_refused_by_name),
 		cmocka_unit_test(a_failed_allocation_leaks_nothing),
 		cmocka_unit_test(a_start_is_one_write_with_all_facts),

@@ -222,6 +222,41 @@ static enum rc fill_vmi_meta(ObjectMeta *m, const VirtualMachine *vm, int64_t ge
 	return api_add_owner(m, VM, &vm->metadata, true, true);
 }
 
+/* The image of this volume in the template; NULL: it has none. */
+static const char *image_of(const VirtualMachineInstanceSpec *spec, const char *volume)
+{
+	const Firmware *fw = spec->domain.firmware;
+	const KernelBoot *kb = fw ? fw->kernelBoot : NULL;
+
+	for (size_t i = 0; i < spec->n_volumes; i++)
+		if (spec->volumes[i].containerDisk && str_eq(spec->volumes[i].name, volume))
+			return spec->volumes[i].containerDisk->image;
+	return kb && kb->container && str_eq(volume, VOLUME_KERNEL_BOOT) ? kb->container->image
+									 : NULL;
+}
+
+/* A VM that starts again gets the images it had, wherever their tags point now; a changed image in the
+ * spec is what asks for another. */
+static enum rc pin_images(VirtualMachineInstance *vmi, const VirtualMachine *vm)
+{
+	const FerryVMStatus *kept = vm->status.ferry;
+	FerryVMIStatus *f = NULL;
+
+	for (size_t i = 0; kept && i < kept->n_images; i++) {
+		const FerryImage *im = &kept->images[i];
+
+		if (!str_eq(image_of(&vmi->spec, im->volumeName), im->image))
+			continue;
+		f = api_ensure(&api_type_FerryVMIStatus, &vmi->status.ferry);
+		FerryImage *to = f ? api_append(&f->images, &f->n_images, sizeof(*to)) : NULL;
+
+		if (!to)
+			return RC_NOMEM;
+		TRY(api_copy(&api_type_FerryImage, to, im));
+	}
+	return RC_OK;
+}
+
 static bool wants_paused(const struct vm_ctx *c)
 {
 	const VirtualMachineStateChangeRequest *r = first_request(c);
@@ -241,6 +276,7 @@ static enum rc plan_vmi(struct vm_ctx *c, int64_t generation)
 	TRY(api_copy(&api_type_VirtualMachineInstanceSpec, &vmi->spec,
 		     &c->vm->spec.template->spec));
 	TRY(set_firmware(vmi, c->vm));
+	TRY(pin_images(vmi, c->vm));
 	if (c->starts_paused)
 		TRY(api_set_str(&vmi->spec.startStrategy, "Paused"));
 	TRY(plan_create(c->plan, VMI, STEAL(vmi)));
@@ -409,6 +445,29 @@ static enum rc set_identity(struct vm_ctx *c)
 	return api_set_str(&f->mac, mac);
 }
 
+/* What its guest's images were resolved to: kept for the next start (pin_images()). */
+static enum rc keep_images(struct vm_ctx *c)
+{
+	const FerryVMIStatus *from = c->vmi ? c->vmi->status.ferry : NULL;
+
+	if (!from || !from->n_images)
+		return RC_OK;
+	FerryVMStatus *f = api_ensure(&api_type_FerryVMStatus, &c->next->status.ferry);
+
+	if (!f)
+		return RC_NOMEM;
+	while (f->n_images)
+		api_remove(&api_type_FerryImage, &f->images, &f->n_images, f->n_images - 1);
+	for (size_t i = 0; i < from->n_images; i++) {
+		FerryImage *to = api_append(&f->images, &f->n_images, sizeof(*to));
+
+		if (!to)
+			return RC_NOMEM;
+		TRY(api_copy(&api_type_FerryImage, to, &from->images[i]));
+	}
+	return RC_OK;
+}
+
 static enum rc set_failure(struct vm_ctx *c)
 {
 	VirtualMachineStatus *st = &c->next->status;
@@ -456,6 +515,7 @@ static enum rc compute_status(struct vm_ctx *c)
 	API_SET(st, observedGeneration, started);
 	if (c->action != VM_START || starts) /* a start that must wait has not been acted on */
 		TRY(api_set_str(&st->runStrategy, vm_strategy_name(c->strategy)));
+	TRY(keep_images(c));
 	return set_identity(c);
 }
 

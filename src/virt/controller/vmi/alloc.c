@@ -10,10 +10,10 @@
 #include "base/try.h"
 #include "virt/controller/kit.h"
 #include "virt/controller/vmi/launcher_pod.h"
+#include "virt/names.h"
 
-#define NETWORK_DEFAULT "10.244.0.0/16"
-#define ADDRESS_SKIP	256 /* the first addresses belong to gateways and nodes */
-#define PROBES_MAX	4096
+#define ADDRESS_SKIP 256 /* the first addresses belong to gateways and nodes */
+#define PROBES_MAX   4096
 /* An owner that is not in the view may only not have arrived yet. */
 #define RELEASE_AFTER (10 * USEC_PER_SEC)
 
@@ -102,23 +102,23 @@ struct range {
 
 static enum rc network_range(const struct view *v, struct range *out, struct err *err)
 {
-	const FerryConfig *cfg = view_get(v, &api_kind_FerryConfig, NULL, "ferry");
+	const FerryConfigSpec *cfg = kit_ferry_config(v);
 	const char *cidr = NETWORK_DEFAULT;
 	char addr[48];
 	struct in_addr in;
 	uint64_t bits;
 
-	for (size_t i = 0; cfg && i < cfg->spec.n_networks; i++)
-		if (str_eq(cfg->spec.networks[i].name, "default") && cfg->spec.networks[i].cidr)
-			cidr = cfg->spec.networks[i].cidr;
+	for (size_t i = 0; cfg && i < cfg->n_networks; i++)
+		if (str_eq(cfg->networks[i].name, "default") && cfg->networks[i].cidr)
+			cidr = cfg->networks[i].cidr;
 	const char *slash = strchr(cidr, '/');
 
 	if (!slash || (size_t)(slash - cidr) >= sizeof(addr))
 		return err_set(err, RC_INVALID, "network '%s' is not a CIDR", cidr);
 	snprintf(addr, sizeof(addr), "%.*s", (int)(slash - cidr), cidr);
 	if (inet_pton(AF_INET, addr, &in) != 1 || str_to_u64(slash + 1, 22, &bits, NULL) ||
-	    bits < 8)
-		return err_set(err, RC_INVALID, "network '%s' is not an IPv4 CIDR of /8 to /22",
+	    bits < 16)
+		return err_set(err, RC_INVALID, "network '%s' is not an IPv4 CIDR of /16 to /22",
 			       cidr);
 	uint32_t size = 1u << (32 - bits);
 

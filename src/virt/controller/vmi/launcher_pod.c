@@ -43,10 +43,19 @@ static enum rc hostname_of(const VirtualMachineInstance *vmi, char **out)
 	return api_set_strf(out, "%.*s", (int)MIN(n, 63), name);
 }
 
+static bool is_host_model(const VirtualMachineInstanceSpec *spec)
+{
+	const CPU *cpu = spec->domain.cpu;
+
+	return !cpu || !cpu->model || str_eq(cpu->model, "host-model");
+}
+
+/* ferry.dev/… is what the node does as it is told: only the controller says it. */
 static bool is_copied_annotation(const char *key)
 {
 	return !str_has_prefix(key, "kubectl.kubernetes.io/") &&
-	       !str_eq(key, ANN_STORAGE_VERSION) && !str_eq(key, ANN_OBSERVED_VERSION);
+	       !str_has_prefix(key, "ferry.dev/") && !str_eq(key, ANN_STORAGE_VERSION) &&
+	       !str_eq(key, ANN_OBSERVED_VERSION);
 }
 
 static enum rc set_meta(const struct launcher_pod_in *in, Pod *pod)
@@ -84,6 +93,8 @@ static enum rc set_meta(const struct launcher_pod_in *in, Pod *pod)
 	TRY(api_map_set(&m->annotations, ANN_EVICT_ONLY, ""));
 	TRY(api_map_setf(&m->annotations, ANN_MEMORY_OVERHEAD, "%lld",
 			 (long long)vmi_memory_overhead(&vmi->spec, in->cfg)));
+	if (in->cpu_baseline && is_host_model(&vmi->spec))
+		TRY(api_map_set(&m->annotations, ANN_CPU_MODEL, in->cpu_baseline));
 	if (in->address)
 		TRY(api_map_set(&m->annotations, ANN_ADDRESS, in->address));
 	if (in->mac)
@@ -94,28 +105,29 @@ static enum rc set_meta(const struct launcher_pod_in *in, Pod *pod)
 
 /* ---- where it may run ---- */
 
-static enum rc select_cpu(const VirtualMachineInstanceSpec *spec, struct api_map *sel)
+static enum rc require_label(struct api_map *sel, const char *family, const char *name)
 {
-	const CPU *cpu = spec->domain.cpu;
-	const char *model = cpu ? cpu->model : NULL;
+	CLEANUP(mem_freep)
+	char *key = mem_printf("%s%s", family, name);
 
-	if (model && !str_eq(model, "host-model") && !str_eq(model, "host-passthrough")) {
-		CLEANUP(mem_freep)
-		char *key = mem_printf(LABEL_CPU_MODEL "%s", model);
+	return key ? api_map_set(sel, key, "true") : RC_NOMEM;
+}
 
-		if (!key)
-			return RC_NOMEM;
-		TRY(api_map_set(sel, key, "true"));
+static enum rc select_cpu(const struct launcher_pod_in *in, struct api_map *sel)
+{
+	const CPU *cpu = in->vmi->spec.domain.cpu;
+
+	if (is_host_model(&in->vmi->spec)) {
+		if (in->cpu_baseline)
+			TRY(require_label(sel, LABEL_CPU_MODEL_MIGRATION, in->cpu_baseline));
+	} else if (!str_eq(cpu->model, "host-passthrough")) {
+		TRY(require_label(sel, LABEL_CPU_MODEL, cpu->model));
 	}
 	for (size_t i = 0; cpu && i < cpu->n_features; i++) {
 		const CPUFeature *f = &cpu->features[i];
-		CLEANUP(mem_freep)
-		char *key = mem_printf(LABEL_CPU_FEATURE "%s", f->name);
 
-		if (!key)
-			return RC_NOMEM;
 		if (str_is_empty(f->policy) || str_eq(f->policy, "require"))
-			TRY(api_map_set(sel, key, "true"));
+			TRY(require_label(sel, LABEL_CPU_FEATURE, f->name));
 	}
 	return RC_OK;
 }
@@ -143,7 +155,7 @@ static enum rc set_node_selector(const struct launcher_pod_in *in, Pod *pod)
 	TRY(api_map_set(sel, LABEL_ARCH, spec->architecture ? spec->architecture : "amd64"));
 	if (in->cfg && in->cfg->developerConfiguration)
 		TRY(api_map_merge(sel, &in->cfg->developerConfiguration->nodeSelectors));
-	TRY(select_cpu(spec, sel));
+	TRY(select_cpu(in, sel));
 	TRY(select_machine(in->vmi, sel));
 	return api_map_merge(sel, &spec->nodeSelector); /* the user's value wins */
 }
@@ -177,8 +189,9 @@ enum rc launcher_pod_require(Pod *pod, const char *key, const char *op)
 	return RC_OK;
 }
 
-static enum rc set_affinity(const VirtualMachineInstanceSpec *spec, Pod *pod)
+static enum rc set_affinity(const struct launcher_pod_in *in, Pod *pod)
 {
+	const VirtualMachineInstanceSpec *spec = &in->vmi->spec;
 	const CPU *cpu = spec->domain.cpu;
 
 	if (spec->affinity) {
@@ -186,7 +199,7 @@ static enum rc set_affinity(const VirtualMachineInstanceSpec *spec, Pod *pod)
 		if (!pod->spec.affinity)
 			return RC_NOMEM;
 	}
-	if (cpu && str_eq(cpu->model, "host-model"))
+	if (cpu && str_eq(cpu->model, "host-model") && !in->cpu_baseline)
 		TRY(launcher_pod_require(pod, LABEL_OBSOLETE_HOST_MODEL, "DoesNotExist"));
 	for (size_t i = 0; cpu && i < cpu->n_features; i++) {
 		CLEANUP(mem_freep)
@@ -338,7 +351,7 @@ static enum rc set_spec(const struct launcher_pod_in *in, Pod *pod)
 	PodSpec *ps = &pod->spec;
 
 	TRY(set_node_selector(in, pod));
-	TRY(set_affinity(spec, pod));
+	TRY(set_affinity(in, pod));
 	TRY(set_tolerations(spec, pod));
 	TRY(set_spread(spec, pod));
 	TRY(set_compute(in, pod));

@@ -20,6 +20,7 @@ struct launcher_pod_in {
 	const char *address; /* NULL: no pod network */
 	const char *mac;
 	int64_t uid;
+	const char *cpu_baseline; /* model that host-model stands for; NULL: the node's own best */
 	struct vmi_devices devices;
 	const PersistentVolumeClaim *const
 		*claims; /* per volume of the VMI; NULL items: no claim */

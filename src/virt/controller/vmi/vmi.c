@@ -71,6 +71,7 @@ static enum rc ensure_binding(struct vmi_ctx *c, const Pod *pod)
 
 static enum rc plan_pod(struct vmi_ctx *c, const PersistentVolumeClaim *const *claims)
 {
+	const FerryConfigSpec *settings = kit_ferry_config(c->v);
 	struct vm_identity id;
 	Pod *pod = NULL;
 	enum rc rc = alloc_identity(c->v, c->vmi, c->plan, &id, c->err);
@@ -84,6 +85,7 @@ static enum rc plan_pod(struct vmi_ctx *c, const PersistentVolumeClaim *const *c
 		.address = id.has_network ? id.address : NULL,
 		.mac = id.has_network ? id.mac : NULL,
 		.uid = id.uid,
+		.cpu_baseline = settings ? settings->cpuBaseline : NULL,
 		.devices = vmi_cluster_devices(c->v),
 		.claims = claims,
 	};
