@@ -1,5 +1,7 @@
 """Disks: containerDisk, emptyDisk, cloud-init, claims of both classes; hostile images are refused."""
+import json
 import os
+import shutil
 import subprocess
 
 import ferrytest as ft
@@ -35,6 +37,50 @@ def test_a_container_disk_boots_and_moves(cluster, make_vm, images, kind):
     assert obj["status"]["phase"] == "Succeeded", obj["status"]
     s = ft.Guest(address).wait(10)
     assert s["bootID"] == boot and s["diskBad"] == 0 and s["diskChecks"] > 0
+
+
+def digest_of(api, name):
+    images = api.get("VirtualMachineInstance", name)["status"]["ferry"]["images"]
+    return {i["volumeName"]: i["digest"] for i in images}["root"]
+
+
+def test_a_tag_that_moves_changes_no_vm_until_its_spec_does(cluster, make_vm, images):
+    """Not by a restart, not by a move; the digest is the VM's (kubevirt/kubevirt#15967)."""
+    api = cluster.api
+    folder, second = f"{images}/tagged", f"{images}/tagged-2"
+    first_digest = ociimage.make(folder, [(f"{TINY}/disk.img", "/disk/disk.img")], tag="v1")
+    longer = f"{images}/longer.img"
+    shutil.copyfile(f"{TINY}/disk.img", longer)
+    os.truncate(longer, os.path.getsize(longer) + 1048576)
+    second_digest = ociimage.make(second, [(longer, "/disk/disk.img")], tag="v1")
+    assert first_digest != second_digest
+    make_vm("tagged", manifest=container_disk("tagged", f"oci:{folder}:v1"))
+    assert digest_of(api, "tagged") == first_digest
+    # the tag v1 is another image from now on, as v2 is
+    shutil.copytree(f"{second}/blobs", f"{folder}/blobs", dirs_exist_ok=True)
+    with open(f"{second}/index.json") as f:
+        index = json.load(f)
+    index["manifests"].append({**index["manifests"][0], "annotations": {"org.opencontainers.image.ref.name": "v2"}})
+    with open(f"{folder}/index.json", "w") as f:
+        json.dump(index, f)
+
+    def again():
+        uid = api.get("VirtualMachineInstance", "tagged")["metadata"]["uid"]
+        assert api.sub("virtualmachines", "tagged", "restart")[0] == 202
+        vmi = api.wait("VirtualMachineInstance", "tagged",
+                       lambda v: v and v["metadata"]["uid"] != uid and ft.vmi_running(v), 60)
+        ft.Guest(ft.vmi_address(vmi)).wait(90)
+        return digest_of(api, "tagged")
+    assert again() == first_digest
+    obj, _ = ft.move(api, "tagged")
+    assert obj["status"]["phase"] == "Succeeded", obj["status"]
+    assert digest_of(api, "tagged") == first_digest
+    vm = api.get("VirtualMachine", "tagged")
+    assert vm["status"]["ferry"]["images"][0]["digest"] == first_digest
+    vm["spec"]["template"]["spec"]["volumes"][0]["containerDisk"]["image"] = f"oci:{folder}:v2"
+    api.patch("VirtualMachine", "tagged", {"spec": {"template": {"spec": {
+        "volumes": vm["spec"]["template"]["spec"]["volumes"]}}}})
+    assert again() == second_digest
 
 
 def test_empty_disk_and_cloud_init(cluster, make_vm, images):

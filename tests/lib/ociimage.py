@@ -64,4 +64,4 @@ def make(out, pairs, tag="latest", mutate=None):
 
 
 if __name__ == "__main__":
-    print(make(sys.argv[1], [tuple(a.rsplit(":", 1)) for a in sys.argv[2:]]))
+    make(sys.argv[1], [tuple(a.rsplit(":", 1)) for a in sys.argv[2:]])

@@ -71,6 +71,23 @@ const KubeVirtConfiguration *kit_config(const struct view *v)
 	return kv ? kv->spec.configuration : NULL;
 }
 
+static bool is_listed(char *const *list, size_t n, const char *text)
+{
+	for (size_t i = 0; i < n; i++)
+		if (str_eq(list[i], text))
+			return true;
+	return false;
+}
+
+bool kit_alpha_gate(const struct view *v, const char *gate)
+{
+	const KubeVirtConfiguration *cfg = kit_config(v);
+	const DeveloperConfiguration *d = cfg ? cfg->developerConfiguration : NULL;
+
+	return d && is_listed(d->featureGates, d->n_featureGates, gate) &&
+	       !is_listed(d->disabledFeatureGates, d->n_disabledFeatureGates, gate);
+}
+
 const FerryConfigSpec *kit_ferry_config(const struct view *v)
 {
 	const FerryConfig *cfg = view_get(v, &api_kind_FerryConfig, NULL, "ferry");

@@ -694,6 +694,40 @@ static void one_node_sends_two_at_once(void **state)
 	world_fini(&w);
 }
 
+static void the_longest_pause_counts_with_its_gate(void **state)
+{
+	static const struct {
+		const char *config, *effective;
+	} cases[] = {
+		{"'migrations':{'maxDowntimeMs':10}", "(none)"},
+		{"'migrations':{'maxDowntimeMs':10},'developerConfiguration':{'featureGates':["
+		 "'MigrationStallDetection']}",
+		 "10"},
+		{"'developerConfiguration':{'featureGates':['MigrationStallDetection']}", "900"},
+		{"'developerConfiguration':{'featureGates':['MigrationStallDetection'],"
+		 "'disabledFeatureGates':['MigrationStallDetection']}",
+		 "(none)"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct world w;
+		CLEANUP(mem_freep)
+		char *kv = mem_printf("{'metadata':{'name':'kubevirt','namespace':'kubevirt'},"
+				      "'spec':{'configuration':{%s}}}",
+				      cases[i].config);
+
+		begin(&w);
+		world_add(&w, &api_kind_KubeVirt, kv);
+		lead_to(&w, MIG_RUNNING);
+		assert_at(&w, KVMIM, "m1", PHASE, "Running");
+		assert_at(&w, KVMI, "tiny",
+			  "/status/migrationState/migrationConfiguration/maxDowntimeMs",
+			  cases[i].effective);
+		world_fini(&w);
+	}
+}
+
 static void urgent_ones_go_first(void **state)
 {
 	struct world w;
@@ -945,6 +979,7 @@ int main(void)
 		cmocka_unit_test(exactly_the_configured_number_runs_at_once),
 		cmocka_unit_test(a_thousand_wait_without_starving_anybody),
 		cmocka_unit_test(one_node_sends_two_at_once),
+		cmocka_unit_test(the_longest_pause_counts_with_its_gate),
 		cmocka_unit_test(urgent_ones_go_first),
 		cmocka_unit_test(the_newest_five_records_are_kept),
 		cmocka_unit_test(a_vm_moves_there_and_back_again),

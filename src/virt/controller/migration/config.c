@@ -34,7 +34,7 @@ int64_t mig_limit_node(const struct view *v)
 	return mc ? MAX(API_GET(mc, parallelOutboundMigrationsPerNode, PER_NODE), 1) : PER_NODE;
 }
 
-static enum rc fill(VMIMConfigurationOptions *o, const MigrationConfiguration *mc)
+static enum rc fill(VMIMConfigurationOptions *o, const MigrationConfiguration *mc, bool may_stall)
 {
 	static const MigrationConfiguration none;
 
@@ -55,10 +55,9 @@ static enum rc fill(VMIMConfigurationOptions *o, const MigrationConfiguration *m
 		API_GET(mc, completionTimeoutPerGiB, COMPLETION_PER_GIB));
 	API_SET(o, progressTimeout, API_GET(mc, progressTimeout, PROGRESS_TIMEOUT));
 	API_SET(o, utilityVolumesTimeout, API_GET(mc, utilityVolumesTimeout, UTILITY_TIMEOUT));
-	/* KubeVirt's 900 counts only with its gate MigrationStallDetection; without a value of the user's
-	 * the agents keep QEMU's own 300 */
-	if (mc->has_maxDowntimeMs)
-		API_SET(o, maxDowntimeMs, mc->maxDowntimeMs);
+	/* Counts only with its gate; without it the agents keep QEMU's own 300. */
+	if (may_stall)
+		API_SET(o, maxDowntimeMs, API_GET(mc, maxDowntimeMs, MAX_DOWNTIME_MS));
 	API_SET(o, allowAutoConverge, API_GET(mc, allowAutoConverge, false));
 	API_SET(o, allowPostCopy, post_copy);
 	API_SET(o, allowWorkloadDisruption, API_GET(mc, allowWorkloadDisruption, post_copy));
@@ -77,7 +76,7 @@ enum rc mig_effective_config(const struct view *v, VMIMConfigurationOptions **ou
 
 	if (!o)
 		return RC_NOMEM;
-	TRY(fill(o, configured(v)));
+	TRY(fill(o, configured(v), kit_alpha_gate(v, "MigrationStallDetection")));
 	*out = STEAL(o);
 	return RC_OK;
 }
