@@ -401,6 +401,10 @@ static void part_nics(struct argv *a, const struct launch_spec *s, const struct 
 
 		if (j && n->mtu && n->model == LAUNCH_NIC_VIRTIO)
 			put(j, "host_mtu", js_new_int(n->mtu), a);
+		/* Where a guest's address is, nodes are told by the hand-over; a guest that announces itself
+		 * does so in its first milliseconds on the target, when every instruction is dear. */
+		if (j && n->model == LAUNCH_NIC_VIRTIO)
+			put(j, "guest_announce", js_new_bool(false), a);
 		add_json(a, "-device", j);
 	}
 }
