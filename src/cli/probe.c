@@ -27,6 +27,8 @@
 #include "ev/ev.h"
 #include "json/json.h"
 
+#define UDP_DRAIN (500 * USEC_PER_MSEC)
+
 enum { UDP_WINDOW = 1 << 16, MAX_PENDING = 256 };
 
 struct window {
@@ -71,7 +73,8 @@ struct probe {
 	char held_error[120];
 	uint32_t held_retrans_base;
 	int udp_fd;
-	uint64_t udp_n;
+	uint64_t udp_n, udp_home; /* sent and back since the start */
+	bool is_ending;
 	uint8_t udp_seen[UDP_WINDOW / 8];
 	char line[256];
 	size_t line_n;
@@ -339,10 +342,13 @@ static void on_udp(uint32_t revents, void *arg)
 		}
 		*seen |= bit;
 		p->w.udp_back++;
+		p->udp_home++;
 		if (now - p->w.udp_last > p->w.udp_gap)
 			p->w.udp_gap = now - p->w.udp_last;
 		p->w.udp_last = now;
 	}
+	if (p->is_ending && p->udp_home == p->udp_n)
+		loop_quit(p->loop, 0);
 }
 
 static void on_udp_due(void *arg)
@@ -365,10 +371,27 @@ static void on_udp_due(void *arg)
 
 /* Control */
 
-static void on_end(void *arg)
+static void on_drained(void *arg)
 {
 	struct probe *p = arg;
 
+	loop_quit(p->loop, 0);
+}
+
+/* Datagrams that are on their way are waited for, or they would count as lost; a second signal waits for
+ * nothing. */
+static void on_end(void *arg)
+{
+	struct probe *p = arg;
+	struct err err;
+
+	if (!p->is_ending && p->udp_n != p->udp_home) {
+		p->is_ending = true;
+		p->udp_timer = ev_src_free(p->udp_timer);
+		p->end_timer = ev_src_free(p->end_timer);
+		if (!ev_timer_after(p->loop, &p->end_timer, UDP_DRAIN, on_drained, p, &err))
+			return;
+	}
 	loop_quit(p->loop, 0);
 }
 

@@ -439,6 +439,12 @@ class Probe:
         if enter:
             cmd = ["nsenter", "-t", str(enter), "-n", *cmd]
         self.p = subprocess.Popen(cmd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.udp_sent = self.udp_back = 0  # over all windows: one that is under way at a mark is in the next
+
+    def count(self, window):
+        self.udp_sent += window["udp"]["sent"]
+        self.udp_back += window["udp"]["back"]
+        return window
 
     def mark(self, name="mark"):
         self.p.stdin.write(name + "\n")
@@ -446,14 +452,14 @@ class Probe:
         line = self.p.stdout.readline()
         if not line:
             raise RuntimeError(f"the probe ended: exit code {self.p.wait()}")
-        return json.loads(line)
+        return self.count(json.loads(line))
 
     def stop(self):
         if self.p.poll() is None:
             self.p.terminate()
         out, _ = self.p.communicate(timeout=10)
         lines = [l for l in out.splitlines() if l.strip()]
-        return json.loads(lines[-1]) if lines else None
+        return self.count(json.loads(lines[-1])) if lines else None
 
 
 class Guest:
