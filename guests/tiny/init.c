@@ -7,7 +7,8 @@
  *   7778/tcp             one command a line, one JSON answer a line:
  *     status             boot id, uptime, heartbeat, integrity counters, kernel complaints
  *     dirty MIB RATE     rewrite MIB of memory at RATE MiB/s (0: flat out; MIB 0: stop)
- *     verify MIB         keep MIB of memory filled with a checked pattern (0: stop)
+ *     verify MIB RATE    keep MIB of memory filled with a checked pattern, renewed at RATE MiB/s (0: as
+ *                        fast as it goes; MIB 0: stop)
  *     disk BYTES         write and re-read checked blocks on the data disk (0: stop)
  *     poweroff | reboot | panic
  *
@@ -261,11 +262,13 @@ static void dirty_loop(unsigned mib, double rate)
 		}
 }
 
-static void verify_loop(unsigned mib)
+static void verify_loop(unsigned mib, double rate)
 {
 	size_t pages = (size_t)mib * 256;
 	uint64_t *m = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 			   -1, 0);
+
+	double start = now_s(), done = 0;
 
 	if (m == MAP_FAILED)
 		_exit(1);
@@ -283,8 +286,11 @@ static void verify_loop(unsigned mib)
 			}
 			page_fill(p, i, g + 1);
 			cnt->mem_checks++;
-			if ((i & 63) == 0)
+			done += PAGE / 1048576.0;
+			if ((i & 63) == 0) {
 				usleep(500);
+				pace(start, done, rate);
+			}
 		}
 }
 
@@ -436,10 +442,10 @@ static void command(char *line, char *out, size_t size)
 		worker_dirty = stop_worker(worker_dirty);
 		if (mib && (worker_dirty = fork()) == 0)
 			dirty_loop(mib, rate);
-	} else if (sscanf(line, "verify %u", &mib) == 1) {
+	} else if (sscanf(line, "verify %u %lf", &mib, &rate) >= 1) {
 		worker_verify = stop_worker(worker_verify);
 		if (mib && (worker_verify = fork()) == 0)
-			verify_loop(mib);
+			verify_loop(mib, rate);
 	} else if (sscanf(line, "disk %llu", &bytes) == 1) {
 		worker_disk = stop_worker(worker_disk);
 		if (bytes && !data_disk())
