@@ -187,6 +187,30 @@ def test_cancel_in_every_phase_leaves_the_guest_where_it_was(cluster, make_vm):
     g.command("dirty 0")
 
 
+def test_a_guest_that_writes_too_fast_is_given_up_with_figures_and_runs_on(cluster, make_vm):
+    address = make_vm("busy", memory="512Mi")
+    api = cluster.api
+    g = ft.Guest(address, timeout=20)
+    g.command("dirty 256 0")
+    before = g.status()["bootID"]
+    limits = {"progressTimeout": 2}
+    api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"migrations": limits}}}, ns="kubevirt")
+    try:
+        source = node_of(api, "busy")
+        obj, _ = ft.move(api, "busy", timeout=120)
+    finally:
+        api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"migrations": {"progressTimeout": None}}}},
+                  ns="kubevirt")
+    st = obj["status"]
+    assert st["phase"] == "Failed", st
+    assert st["migrationState"]["failureReason"] == "Live migration has been aborted"  # KubeVirt's words
+    assert (st["ferry"]["plane"], st["ferry"]["reason"]) == ("data", "ProgressTimeout"), st["ferry"]
+    assert "MiB are left, the guest changes" in st["ferry"]["message"], st["ferry"]
+    assert node_of(api, "busy") == source
+    assert g.status()["bootID"] == before
+    ft.poll(lambda: list(qemu_pids(cluster, "busy")) == [source], 10, "the target is gone")
+
+
 def test_the_target_qemu_dies_and_the_source_goes_on(cluster, make_vm):
     address = make_vm("tdies", memory="512Mi")
     api = cluster.api

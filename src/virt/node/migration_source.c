@@ -29,6 +29,7 @@ struct mig_source {
 	struct vmhost *host;
 	enum src_state state;
 	char *uid, *target_node, *failure;
+	char *reason, *detail; /* of the failure: a word for programs, a sentence beyond KubeVirt's text */
 	char agent_url[64];
 	struct mig_net net;
 	char target_ip[NET_IP4_TEXT];
@@ -94,6 +95,8 @@ static void source_destroy(struct mig_source *m)
 	mem_free(m->uid);
 	mem_free(m->target_node);
 	mem_free(m->failure);
+	mem_free(m->reason);
+	mem_free(m->detail);
 	mem_free(m->user);
 	if (m->key)
 		explicit_bzero(m->key, strlen(m->key));
@@ -447,13 +450,20 @@ static void ask_cancel(struct mig_source *m, const char *reason)
 
 /* --- watching it: KubeVirt's completion and progress limits (facts 6.3) --- */
 
-static void give_up(struct mig_source *m, const char *why)
+static void give_up(struct mig_source *m, const char *reason, const char *what)
 {
+	const struct json *memory = js_at(m->last, "stats", "memory", NULL);
+
 	if (m->cancel_sent)
 		return;
-	log_warn("move %s: %s", m->uid, why);
+	m->reason = mem_strdup(reason);
+	m->detail = mem_printf("%s: %lld MiB are left, the guest changes %lld MiB/s and %lld MiB/s go over",
+			       what, (long long)(js_get_int(memory, "remaining", 0) >> 20),
+			       (long long)(js_get_int(memory, "dirtyBytesPerSecond", 0) >> 20),
+			       (long long)(js_get_int(memory, "bytesPerSecond", 0) >> 20));
+	log_warn("move %s: %s", m->uid, m->detail ? m->detail : what);
 	step(m, SRCEV_CANCEL);
-	ask_cancel(m, why);
+	ask_cancel(m, what);
 }
 
 static void on_watch(void *arg)
@@ -477,9 +487,10 @@ static void on_watch(void *arg)
 			m->best_at = now;
 		}
 		if (per_gb && now - m->begun_at > (usec_t)(per_gb * gb) * USEC_PER_SEC)
-			give_up(m, "the migration did not complete in time");
+			give_up(m, "CompletionTimeout",
+				"the move did not end within completionTimeoutPerGiB");
 		else if (progress && now - m->best_at > (usec_t)progress * USEC_PER_SEC)
-			give_up(m, "the migration makes no progress");
+			give_up(m, "ProgressTimeout", "no progress for progressTimeout");
 	}
 	ev_timer_rearm(m->watch, WATCH_EVERY);
 	vm_sync(m->vm);
@@ -675,8 +686,11 @@ static void on_phase(struct mig_source *m, const struct json *data)
 		m->stop_at = (usec_t)js_get_int(data, "stopAt", 0);
 	if (str_eq(phase, "completed") && js_get_bool(data, "released", false))
 		released(m);
-	else if (str_eq(phase, "failed") || str_eq(phase, "cancelled"))
+	else if (str_eq(phase, "failed") || str_eq(phase, "cancelled")) {
+		if (!m->reason && !m->is_aborted_by_user)
+			m->reason = mem_strdup(js_get_str(js_get(data, "failure"), "reason"));
 		ended(m, failure_of(m, data));
+	}
 	else if (!m->watch && m->state < SRC_RELEASED &&
 		 ev_timer_after(m->host->cfg.loop, &m->watch, WATCH_EVERY, on_watch, m, &err))
 		log_warn("move %s: %s", m->uid, err.msg);
@@ -855,6 +869,20 @@ void mig_source_kick(struct vm *vm)
 
 /* --- what the VMI says --- */
 
+/* Beside KubeVirt's text: why, for programs and for people. */
+static enum rc publish_reason(struct mig_source *m, VirtualMachineInstance *vmi)
+{
+	FerryVMIStatus *fs = api_ensure(&api_type_FerryVMIStatus, &vmi->status.ferry);
+	FerryMigrationStatus *fm =
+		fs ? api_ensure(&api_type_FerryMigrationStatus, &fs->migration) : NULL;
+
+	if (!fm)
+		return RC_NOMEM;
+	TRY(api_set_str(&fm->plane, "data"));
+	TRY(api_set_str(&fm->reason, m->reason));
+	return api_set_str(&fm->message, m->detail ? m->detail : m->failure);
+}
+
 static enum rc publish_end(struct mig_source *m, VirtualMachineInstance *vmi, usec_t now)
 {
 	VirtualMachineInstanceMigrationState *s = vmi->status.migrationState;
@@ -863,6 +891,7 @@ static enum rc publish_end(struct mig_source *m, VirtualMachineInstance *vmi, us
 		return RC_OK;
 	API_SET(s, failed, true);
 	TRY(api_set_str(&s->failureReason, m->failure));
+	TRY(publish_reason(m, vmi));
 	if (m->is_aborted_by_user || m->cancel_sent)
 		TRY(api_set_str(&s->abortStatus, MigrationAbortStatus_Succeeded));
 	return mig_set_time(&s->endTimestamp, now);
