@@ -362,6 +362,8 @@ static void watch_kernel(void)
 		for (char *c = cnt->kernel_text; *c; c++)
 			if (*c == '"' || *c == '\\' || (unsigned char)*c < 32)
 				*c = ' ';
+		printf("kernel: %s\n", cnt->kernel_text);
+		fflush(stdout);
 	}
 }
 

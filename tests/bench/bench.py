@@ -283,7 +283,7 @@ def bench_stream(b):
 
 
 def bench_integrity(b):
-    """Moves under network, disk and memory load at two downtime limits."""
+    """Moves under network, disk and memory load at two pause limits; and by hand, for what the kernel says."""
     b.up()
     image = os.path.join(b.work, "data.img")
     shutil.copyfile(f"{b.args.tiny}/disk.img", image)
@@ -291,44 +291,90 @@ def bench_integrity(b):
     api = b.cluster.api
     api.create(ft.vm("load", "512Mi", pvc="load"))
     address = ft.vmi_address(api.wait("VirtualMachineInstance", "load", ft.vmi_running, 60))
-    g = ft.Guest(address)
+    g = ft.Guest(address, timeout=20)
     first = g.wait(90)
     g.command("disk 4194304")
     probe = ft.Probe(f"{address}:7777", "--udp-rate", "200", bin_=b.args.bin)
     moves = 10 if b.args.quick else 100
+    said = []
     try:
         # what is written during 10 ms of the link has to fit into 10 ms of the link: a slower guest
-        for limit, load in ((10, ("verify 64 4", "dirty 16 8")), (300, ("verify 64 16", "dirty 32 20"))):
+        for limit, load in ((10, ("verify 64 4", "dirty 16 8")), (300, LOAD)):
             for c in load:
                 g.command(c)
             api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {
                 "developerConfiguration": {"featureGates": ["MigrationStallDetection"]},
                 "migrations": {"maxDowntimeMs": limit}}}}, ns="kubevirt")
-            done, before, pauses, took = 0, g.status(), [], []
-            for _ in range(moves):
+            before, pauses, took = g.status(), [], []
+            last = before
+            for n in range(1, moves + 1):
                 obj, phases = ft.move(api, "load", timeout=180)
                 st = obj["status"]
                 if st["migrationState"]["migrationConfiguration"]["maxDowntimeMs"] != limit:
                     raise RuntimeError("the limit is not the one that was set")
-                if st["phase"] != "Succeeded":
-                    print(f"    {st}")
-                    continue
-                done += 1
-                pauses.append(st["ferry"]["pauseMs"])
-                took.append(phases["Succeeded"])
-            last = g.status()
+                if st["phase"] == "Succeeded":
+                    pauses.append(st["ferry"]["pauseMs"])
+                    took.append(phases["Succeeded"])
+                else:
+                    print(f"    move {n}: {st['ferry']}")
+                now = g.status()
+                if now["kernelBad"] != last["kernelBad"]:
+                    said.append(f"limit {limit} ms, move {n}: {now['kernelText']}")
+                last = now
+            where = f"integrity, limit {limit} ms"
             bad = last["memBad"] + last["diskBad"]
-            ok = (bad == 0 and last["bootID"] == first["bootID"] and last["kernelBad"] == first["kernelBad"]
-                  and done == moves)
-            b.add(f"integrity, limit {limit} ms: wrong bytes after {done} of {moves} moves under load", bad, "", "0", ok)
-            b.add(f"integrity, limit {limit} ms: pages and blocks checked",
+            b.add(f"{where}: wrong bytes after {len(took)} of {moves} moves under load", bad, "", "0",
+                  bad == 0 and last["bootID"] == first["bootID"] and len(took) == moves)
+            b.add(f"{where}: kernel messages", last["kernelBad"] - before["kernelBad"], "", "0",
+                  last["kernelBad"] == before["kernelBad"])
+            b.add(f"{where}: pages and blocks checked",
                   last["memChecks"] + last["diskChecks"] - before["memChecks"] - before["diskChecks"], "")
-            b.add(f"integrity, limit {limit} ms: pause", float(statistics.median(pauses)), "ms", samples=pauses)
-            b.add(f"integrity, limit {limit} ms: one move", float(statistics.median(took)), "s", samples=took)
+            b.add(f"{where}: pause", float(statistics.median(pauses)), "ms", samples=pauses)
+            b.add(f"{where}: one move", float(statistics.median(took)), "s", samples=took)
     finally:
         probe.stop()
-    if last["kernelBad"] != first["kernelBad"]:
-        print(f"    kernel: {last['kernelText']}")
+        for line in said:
+            print(f"    kernel, {line}")
+    b.down()
+    messages, text = by_hand_under_load(b, moves)
+    b.add(f"integrity, by hand: kernel messages in {moves} moves under the same load", messages, "")
+    if messages:
+        print(f"    kernel, by hand, the last: {text}")
+
+
+LOAD = ("verify 64 16", "dirty 32 20")  # for a pause of 300 ms
+
+
+def by_hand_under_load(b, moves):
+    """How many complaints of its kernel a guest has that QEMU moves without Ferry, and the last of them."""
+    nodes = handmove.HandNodes(os.path.join(b.work, "hand"), "fbb").up()
+    hv = handmove.HandVm(nodes, 512, kernel=f"{b.args.tiny}/vmlinuz", initrd=f"{b.args.tiny}/initrd.gz",
+                         append=f"console=ttyS0 quiet tiny.ip={handmove.ADDRESS}/24")
+    enter = subprocess.Popen(["ip", "netns", "exec", nodes.ns("c"), "sleep", "7200"])
+
+    def ask(line):
+        out = subprocess.run(["nsenter", "-t", str(enter.pid), "-n", sys.executable, "-c",
+                              "import socket,sys\n"
+                              f"s = socket.create_connection(('{handmove.ADDRESS}', 7778), 20)\n"
+                              "s.sendall(sys.argv[1].encode() + b'\\n')\nprint(s.makefile().readline())", line],
+                             capture_output=True, text=True, check=True).stdout
+        return json.loads(out)
+    try:
+        hv.start("a")
+        time.sleep(10)
+        for c in LOAD:
+            ask(c)
+        before = ask("status")["kernelBad"]
+        for _ in range(moves):
+            hv.move()
+            time.sleep(0.5)
+        last = ask("status")
+    finally:
+        enter.kill()
+        enter.wait()
+        hv.stop()
+        nodes.down()
+    return last["kernelBad"] - before, last["kernelText"]
 
 
 def bench_footprint(b):
