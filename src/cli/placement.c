@@ -131,8 +131,13 @@ bool placement_print(const struct json *vmim, const char *vm, const char *node, 
 
 	count(rows, node, n);
 	if (!js_len(rows)) {
-		sbuf_addf(out, "VM %s does not run yet: which nodes could take it is known then.\n",
-			  vm);
+		bool waits = js_at(vmim, "status", "ferry", "stage", NULL) != NULL;
+
+		sbuf_addf(
+			out,
+			waits ? "VM %s does not run yet: which nodes could take it is known then.\n"
+			      : "The server does not tell where VM %s could go.\n",
+			vm);
 		return false;
 	}
 	if (!(n[V_YES] + n[V_NO] + n[V_WAIT] + n[V_SOURCE])) {

@@ -98,8 +98,8 @@ static const struct {
 	 "VM v runs on node-1 already.\n",
 	 false},
 	{SOURCE "," YES, "node-9", "VM v cannot move to node-9: there is no such node.\n", false},
-	/* the VM does not run yet */
-	{"", NULL, "VM v does not run yet: which nodes could take it is known then.\n", false},
+	/* another server than Ferry's */
+	{"", NULL, "The server does not tell where VM v could go.\n", false},
 };
 
 static void each_verdict_has_its_row_and_its_sentence(void **state)
@@ -113,6 +113,19 @@ static void each_verdict_has_its_row_and_its_sentence(void **state)
 				 cases[i].has_room);
 		assert_string_equal(sbuf_str(&out), cases[i].text);
 	}
+}
+
+static void a_vm_that_does_not_run_yet_has_a_sentence_of_its_own(void **state)
+{
+	CLEANUP(js_unrefp)
+	struct json *vmim =
+		js_pack("{s:{s:{s:s}}}", "status", "ferry", "stage", "WaitingForVirtualMachine");
+	CLEANUP(sbuf_fini) struct sbuf out = SBUF_INIT(1 << 16);
+
+	(void)state;
+	assert_false(placement_print(vmim, "v", NULL, &out));
+	assert_string_equal(sbuf_str(&out),
+			    "VM v does not run yet: which nodes could take it is known then.\n");
 }
 
 static struct json *whole;
@@ -137,6 +150,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_verdict_has_its_row_and_its_sentence),
+		cmocka_unit_test(a_vm_that_does_not_run_yet_has_a_sentence_of_its_own),
 		cmocka_unit_test(running_out_of_memory_is_said),
 	};
 
