@@ -32,7 +32,10 @@ bool apisrv_user_in_group(const struct apisrv_user *u, const char *group);
  * system:nodes included): who may write what KubeVirt reserves for its components. */
 bool apisrv_user_is_component(const struct apisrv_user *u);
 
-/* ---- lookups -------------------------------------------------------------------------------- */
+/* ---- lookups --------------------------------------------------------------------------------
+ *
+ * Of admission, a lookup that runs out of memory shows less than there is; whatever the hook makes of
+ * that, the request is answered with "internal error". */
 
 /* The newest version of an object; NULL: none.  Borrowed until the hook returns.  ns NULL or "":
  * cluster-scoped. */

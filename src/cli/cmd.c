@@ -4,7 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/limits.h"
+#include "base/sbuf.h"
 #include "base/str.h"
+#include "cli/yaml.h"
+#include "json/json.h"
 
 int cmd_usage(const struct cmd *c, const char *fmt, ...)
 {
@@ -23,6 +27,22 @@ int cmd_fail(const struct err *err)
 {
 	fprintf(stderr, "error: %s\n", err->msg);
 	return EXIT_FAIL;
+}
+
+enum rc cmd_print_value(const struct json *value, const char *format, struct err *err)
+{
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(LIMIT_RESPONSE_BYTES);
+
+	if (str_eq(format, "yaml")) {
+		yaml_print(value, &b);
+	} else {
+		js_print_pretty(value, &b, 4);
+		sbuf_addc(&b, '\n');
+	}
+	if (sbuf_rc(&b))
+		return err_set(err, sbuf_rc(&b), "cannot print the object");
+	fputs(sbuf_str(&b), stdout);
+	return RC_OK;
 }
 
 static const struct opt *find_opt(const struct opt *opts, const char *arg,

@@ -7,6 +7,8 @@
 
 #include "base/err.h"
 
+struct json;
+
 enum { EXIT_OK = 0, EXIT_FAIL = 1, EXIT_USAGE = 2 };
 
 struct cmd {
@@ -25,7 +27,7 @@ extern const struct cmd cmd_box;
 extern const struct cmd cmd_doctor;
 extern const struct cmd cmd_get, cmd_describe, cmd_apply, cmd_create, cmd_delete, cmd_wait;
 extern const struct cmd cmd_start, cmd_stop, cmd_restart, cmd_pause, cmd_unpause, cmd_migrate;
-extern const struct cmd cmd_console, cmd_completion, cmd_version;
+extern const struct cmd cmd_explain, cmd_console, cmd_completion, cmd_version;
 
 /* All commands, hidden ones too; returns how many. */
 size_t cmd_list(const struct cmd *const **out);
@@ -48,6 +50,8 @@ bool cmd_parse(const struct cmd *c, int argc, char **argv, const struct opt *opt
 int cmd_usage(const struct cmd *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Prints "error: text"; returns EXIT_FAIL. */
 int cmd_fail(const struct err *err);
+/* The value on standard output: format "yaml", or JSON as kubectl indents it. */
+MUST_CHECK enum rc cmd_print_value(const struct json *value, const char *format, struct err *err);
 /* Output of a program, at most one line of it; false when it cannot be run or fails. */
 bool cmd_first_line(const char *const argv[], char *out, size_t size);
 

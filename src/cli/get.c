@@ -9,7 +9,6 @@
 #include "cli/client.h"
 #include "cli/cmd.h"
 #include "cli/resource.h"
-#include "cli/yaml.h"
 #include "json/json.h"
 
 static const char TABLE_ACCEPT[] = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
@@ -138,22 +137,6 @@ static enum rc print_table(const struct json *table, const struct get_args *a, b
 	return rc;
 }
 
-static enum rc print_value(const struct json *value, const char *format, struct err *err)
-{
-	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(LIMIT_RESPONSE_BYTES);
-
-	if (str_eq(format, "yaml")) {
-		yaml_print(value, &b);
-	} else {
-		js_print_pretty(value, &b, 4);
-		sbuf_addc(&b, '\n');
-	}
-	if (sbuf_rc(&b))
-		return err_set(err, sbuf_rc(&b), "cannot print the object");
-	fputs(sbuf_str(&b), stdout);
-	return RC_OK;
-}
-
 static void print_names(const struct api_kind *k, const struct json *value)
 {
 	const struct json *items = js_get(value, "items");
@@ -235,12 +218,12 @@ static enum rc print_structured(const struct api_kind *k, const struct json *all
 		return RC_OK;
 	}
 	if (js_len(all) == 1)
-		return print_value(js_item(all, 0), output, err);
+		return cmd_print_value(js_item(all, 0), output, err);
 	CLEANUP(js_unrefp)
 	struct json *list = js_pack("{s:s,s:s,s:O,s:{s:s}}", "apiVersion", "v1", "kind", "List",
 				    "items", all, "metadata", "resourceVersion", "");
 
-	return list ? print_value(list, output, err) : err_set(err, RC_NOMEM, "out of memory");
+	return list ? cmd_print_value(list, output, err) : err_set(err, RC_NOMEM, "out of memory");
 }
 
 struct watch_print {
@@ -260,7 +243,7 @@ static bool on_change(const char *type, const struct json *object, void *arg)
 	if (js_get(object, "rows"))
 		(void)print_table(object, w->a, w->a->all_namespaces);
 	else if (is_structured(w->a->output) && !str_eq(w->a->output, "name"))
-		(void)print_value(object, w->a->output, NULL);
+		ignore_rc(cmd_print_value(object, w->a->output, NULL)); /* the next one may fit */
 	else
 		printf("%-9s %s%s%s  %s%s\n", type, ns ? ns : "", ns ? "/" : "", name ? name : "?",
 		       js_str(js_at(object, "status", "phase", NULL)) ?: "",

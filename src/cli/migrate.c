@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "cli/client.h"
 #include "cli/cmd.h"
+#include "cli/migrate.h"
 #include "json/json.h"
 
 #define VMIM_PATH "/apis/kubevirt.io/v1/namespaces/%s/virtualmachineinstancemigrations"
@@ -141,23 +142,24 @@ static enum rc parse_selector(const char *text, struct json *spec, struct err *e
 	return map ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
 }
 
-static enum rc create_move(struct client *c, const char *vm, const char *selector, const char *to,
-			   bool dry_run, struct json **out, struct err *err)
+enum rc migrate_create(struct client *c, const struct move_request *r, struct json **out,
+		       struct err *err)
 {
 	CLEANUP(mem_freep)
-	char *path = mem_printf(VMIM_PATH "%s", client_ns(c), dry_run ? "?dryRun=All" : "");
+	char *path = mem_printf(VMIM_PATH "%s", client_ns(c), r->dry_run ? "?dryRun=All" : "");
 	CLEANUP(js_unrefp)
-	struct json *body = js_pack("{s:s,s:s,s:{s:s},s:{s:s}}", "apiVersion", "kubevirt.io/v1",
-				    "kind", "VirtualMachineInstanceMigration", "metadata",
-				    "generateName", "kubevirt-migrate-vm-", "spec", "vmiName", vm);
+	struct json *body =
+		js_pack("{s:s,s:s,s:{s:s},s:{s:s}}", "apiVersion", "kubevirt.io/v1", "kind",
+			"VirtualMachineInstanceMigration", "metadata", "generateName",
+			"kubevirt-migrate-vm-", "spec", "vmiName", r->vm);
 	enum rc rc = path && body ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
 
-	if (!rc && selector)
-		rc = parse_selector(selector, js_get(body, "spec"), err);
-	if (!rc && to) {
+	if (!rc && r->selector)
+		rc = parse_selector(r->selector, js_get(body, "spec"), err);
+	if (!rc && r->to) {
 		struct json *map = js_ensure_object(js_get(body, "spec"), "addedNodeSelector");
 
-		rc = map ? js_set(map, "kubernetes.io/hostname", js_new_str(to)) : RC_NOMEM;
+		rc = map ? js_set(map, "kubernetes.io/hostname", js_new_str(r->to)) : RC_NOMEM;
 	}
 	return rc ? rc : client_send(c, "POST", path, NULL, body, out, err);
 }
@@ -191,17 +193,18 @@ static enum rc cancel_move(struct client *c, const char *vm, struct err *err)
 static int migrate_run(const struct cmd *c, int argc, char **argv)
 {
 	struct client_flags flags = {0};
-	const char *selector = NULL, *to = NULL, *timeout = "3600";
-	bool no_watch = false, dry_run = false, cancel = false, watch = false;
+	struct move_request move = {0};
+	const char *timeout = "3600";
+	bool no_watch = false, cancel = false, watch = false;
 	const struct opt opts[] = {
 		{.name = "--kubeconfig", .value = &flags.kubeconfig},
 		{.name = "--namespace", .letter = 'n', .value = &flags.ns},
-		{.name = "--addedNodeSelector", .value = &selector},
-		{.name = "--to", .value = &to},
+		{.name = "--addedNodeSelector", .value = &move.selector},
+		{.name = "--to", .value = &move.to},
 		{.name = "--timeout", .value = &timeout},
 		{.name = "--no-watch", .is_flag = true, .flag = &no_watch},
 		{.name = "--watch", .is_flag = true, .flag = &watch},
-		{.name = "--dry-run", .is_flag = true, .flag = &dry_run},
+		{.name = "--dry-run", .is_flag = true, .flag = &move.dry_run},
 		{.name = "--cancel", .is_flag = true, .flag = &cancel},
 		{0},
 	};
@@ -220,11 +223,12 @@ static int migrate_run(const struct cmd *c, int argc, char **argv)
 
 	if (rc)
 		return cmd_usage(c, "--timeout: %s", err.msg);
+	move.vm = argv[0];
 	rc = client_open(&client, &flags, &err);
 	if (!rc && cancel)
 		rc = cancel_move(client, argv[0], &err);
 	else if (!rc)
-		rc = create_move(client, argv[0], selector, to, dry_run, &made, &err);
+		rc = migrate_create(client, &move, &made, &err);
 	if (rc) {
 		fprintf(stderr, "Error migrating VirtualMachine %s\n", err.msg);
 		return EXIT_FAIL;
@@ -233,7 +237,7 @@ static int migrate_run(const struct cmd *c, int argc, char **argv)
 		return EXIT_OK;
 	printf("VM %s was scheduled to migrate\n", argv[0]);
 	fflush(stdout);
-	if (no_watch || dry_run)
+	if (no_watch || move.dry_run)
 		return EXIT_OK;
 	rc = follow(client, js_str(js_at(made, "metadata", "name", NULL)), "0", argv[0],
 		    seconds * USEC_PER_SEC, &err);

@@ -160,6 +160,42 @@ def test_a_move_to_a_cpu_that_is_not_there_fails_at_once(cluster, make_vm):
     assert obj["status"]["phase"] == "Succeeded", obj["status"]
 
 
+def test_explain_tells_each_node_before_anything_moves(cluster, make_vm):
+    make_vm("asks")
+    api = cluster.api
+    source = node_of(api, "asks")
+    to = other(source)
+
+    def explain(*args):
+        p = cluster.ferry("explain", "migration", "asks", *args, check=False)
+        rows = {line.split()[0]: line.split()[1:3] for line in p.stdout.splitlines() if line.startswith("node-")}
+        return p.returncode, rows, p.stdout + p.stderr
+
+    code, rows, text = explain()
+    assert code == 0 and rows == {source: ["Source", "Source"], to: ["Yes"]}, text
+    assert "VM asks can move now: 1 of 1 other nodes can take it." in text
+    code, rows, text = explain("--to", source)
+    assert code == 1 and list(rows) == [source] and f"VM asks runs on {source} already." in text, text
+    code, rows, text = explain("--to", "node-9")
+    assert code == 1 and "there is no such node" in text, text
+    api.patch("Node", to, {"spec": {"unschedulable": True}})
+    try:
+        code, rows, text = explain()
+        assert code == 1 and rows[to] == ["Wait", "NodeUnschedulable"], text
+    finally:
+        api.patch("Node", to, {"spec": {"unschedulable": None}})
+    made = api.create(ft.migration("m-asks", "asks", addedNodeSelector={"no/such": "label"}), dry_run=True)
+    assert made["status"]["ferry"]["reason"] == "NoCandidate"
+    assert [p["node"] for p in made["status"]["ferry"]["placement"] if p.get("lasting")] == sorted([source, to])
+    p = cluster.ferry("explain", "migration", "not-there", check=False)
+    assert p.returncode == 1 and 'the VMI "default/not-there" does not exist' in p.stderr, p.stderr
+    assert api.list("VirtualMachineInstanceMigration", "kubevirt.io/vmi-name=asks") == []
+    assert node_of(api, "asks") == source
+    obj, _ = ft.move(api, "asks")
+    assert obj["status"]["phase"] == "Succeeded", obj["status"]
+    assert obj["status"]["migrationState"]["targetNode"] == to
+
+
 def test_cancel_in_every_phase_leaves_the_guest_where_it_was(cluster, make_vm):
     address = make_vm("cancel", memory="512Mi")
     api = cluster.api

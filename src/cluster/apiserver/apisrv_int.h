@@ -91,6 +91,7 @@ struct apisrv {
 	struct json **borrowed; /* lent to hooks until the loop goes on */
 	size_t n_borrowed, cap_borrowed;
 	struct ev_src *borrow_defer;
+	bool lookup_failed; /* a hook's lookup ran out of memory and showed less than there is */
 	size_t n_watchers;
 	uint64_t seed; /* 0: kernel randomness */
 	uint32_t service_net, service_mask;

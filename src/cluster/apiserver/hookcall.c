@@ -43,14 +43,17 @@ static void on_borrow_end(void *arg)
 	release_borrowed(s);
 }
 
-/* Keeps j alive until the loop goes on. */
+/* Keeps j alive until the loop goes on; NULL: there was no memory for it. */
 static const struct json *lend(struct apisrv *s, struct json *j)
 {
-	if (!j)
+	if (!j) {
+		s->lookup_failed = true;
 		return NULL;
+	}
 	if (!mem_grow((void **)&s->borrowed, &s->cap_borrowed, s->n_borrowed,
 		      sizeof(*s->borrowed))) {
 		js_unref(j);
+		s->lookup_failed = true;
 		return NULL;
 	}
 	s->borrowed[s->n_borrowed++] = j;
@@ -75,6 +78,8 @@ const struct json *hook_get(struct hook_env *env, const char *resource, const ch
 				     : mem_printf("%s/%s/%s", resource, ns, name);
 	struct obj *o = key ? store_newest(S(env)->store, key) : NULL;
 
+	if (!key)
+		S(env)->lookup_failed = true;
 	return o ? lend(S(env), obj_json(o)) : NULL;
 }
 
@@ -91,7 +96,9 @@ void hook_each(struct hook_env *env, const char *resource, const char *ns, hook_
 	while ((o = store_iter_next_newest(&it))) {
 		CLEANUP(js_unrefp) struct json *j = obj_json(o);
 
-		if (j && !fn(j, arg))
+		if (!j)
+			S(env)->lookup_failed = true;
+		else if (!fn(j, arg))
 			break;
 	}
 }

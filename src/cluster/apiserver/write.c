@@ -283,8 +283,9 @@ static void hook_denied(struct change *ch, enum rc rc, const struct err *err)
 		call_fail(ch->c, rc_http(rc), rc_reason(rc), NULL, "%s", err->msg);
 }
 
-static struct hook_ctx hook_ctx_of(struct change *ch)
+static struct hook_ctx begin_hook(struct change *ch)
 {
+	ch->c->srv->lookup_failed = false;
 	return (struct hook_ctx){
 		.env = (struct hook_env *)ch->c->srv,
 		.user = &ch->c->user,
@@ -299,6 +300,12 @@ static struct hook_ctx hook_ctx_of(struct change *ch)
 	};
 }
 
+/* A hook that was shown less than there is may have judged wrongly, either way. */
+static enum rc hook_result(const struct change *ch, enum rc rc)
+{
+	return ch->c->srv->lookup_failed ? RC_NOMEM : rc;
+}
+
 static bool run_mutate(struct change *ch)
 {
 	const struct admission_hook *h = ch->res->hook;
@@ -306,8 +313,8 @@ static bool run_mutate(struct change *ch)
 
 	if (!h || !h->mutate || ch->op == HOOK_DELETE)
 		return true;
-	struct hook_ctx ctx = hook_ctx_of(ch);
-	enum rc rc = h->mutate(&ctx, ch->obj, &err);
+	struct hook_ctx ctx = begin_hook(ch);
+	enum rc rc = hook_result(ch, h->mutate(&ctx, ch->obj, &err));
 
 	if (rc)
 		hook_denied(ch, rc, &err);
@@ -328,9 +335,9 @@ static bool run_validate(struct change *ch)
 	if (!rc && ch->old)
 		rc = api_decode(t, ch->old, &old, &err);
 	if (!rc) {
-		struct hook_ctx ctx = hook_ctx_of(ch);
+		struct hook_ctx ctx = begin_hook(ch);
 
-		rc = h->validate(&ctx, obj, old, &ch->fe, &err);
+		rc = hook_result(ch, h->validate(&ctx, obj, old, &ch->fe, &err));
 	}
 	api_free(t, obj);
 	api_free(t, old);

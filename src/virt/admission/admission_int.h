@@ -54,6 +54,13 @@ MUST_CHECK enum rc adm_add_finalizer(struct json *obj, const char *name, struct 
 enum rc vmim_mutate(struct hook_ctx *ctx, struct json *obj, struct err *err);
 enum rc vmim_validate(struct hook_ctx *ctx, const void *obj, const void *old, struct field_errs *fe,
 		      struct err *err);
+/* May this migration be created? */
+MUST_CHECK enum rc vmim_check_create(struct hook_ctx *ctx, const VirtualMachineInstanceMigration *m,
+				     struct field_errs *fe, struct err *err);
+/* Adds to a migration that is created as a dry run what the controller would find: status.ferry, as
+ * mig_explain() fills it, and a warning where it would fail at once.  One that is about to be refused
+ * stays as it is. */
+MUST_CHECK enum rc vmim_dry_run(struct hook_ctx *ctx, struct json *obj, struct err *err);
 /* Is there any object of the resource ("nodes", "kubevirts.kubevirt.io")? */
 bool adm_any(struct hook_ctx *ctx, const char *resource);
 /* A model that neither QEMU nor a node knows is a fault of path, with the nearest names.  env NULL: no

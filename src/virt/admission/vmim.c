@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/try.h"
 #include "json/json.h"
 #include "virt/admission/admission_int.h"
 #include "virt/names.h"
@@ -24,7 +25,8 @@ enum rc vmim_mutate(struct hook_ctx *ctx, struct json *obj, struct err *err)
 	labels = meta ? js_ensure_object(meta, "labels") : NULL;
 	if (!labels || (vmi && js_set(labels, LABEL_VMI_NAME, js_new_str(vmi))))
 		return err_set(err, RC_NOMEM, "cannot label a migration");
-	return adm_add_finalizer(obj, FIN_VMIM, err);
+	TRY(adm_add_finalizer(obj, FIN_VMIM, err));
+	return ctx->dry_run ? vmim_dry_run(ctx, obj, err) : RC_OK;
 }
 
 /* Another migration of the same VMI that has not ended. */
@@ -86,8 +88,8 @@ static enum rc check_vmi(struct hook_ctx *ctx, const char *name, struct err *err
 	return RC_OK;
 }
 
-static enum rc check_create(struct hook_ctx *ctx, const VirtualMachineInstanceMigration *m,
-			    struct field_errs *fe, struct err *err)
+enum rc vmim_check_create(struct hook_ctx *ctx, const VirtualMachineInstanceMigration *m,
+			  struct field_errs *fe, struct err *err)
 {
 	if (str_is_empty(m->spec.vmiName))
 		fe_cause(fe, REQUIRED, "spec.vmiName", "vmiName is missing");
@@ -122,7 +124,7 @@ enum rc vmim_validate(struct hook_ctx *ctx, const void *obj, const void *old, st
 		      struct err *err)
 {
 	if (ctx->op == HOOK_CREATE)
-		return check_create(ctx, obj, fe, err);
+		return vmim_check_create(ctx, obj, fe, err);
 	if (ctx->op == HOOK_UPDATE && !*ctx->subresource)
 		check_update(obj, old, fe);
 	return RC_OK;

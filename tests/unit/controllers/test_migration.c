@@ -312,12 +312,12 @@ static void what_no_waiting_can_help_names_every_node_and_its_reason(void **stat
 		  "no node can ever take the virtual machine: node-2: needs label zone=nowhere, "
 		  "the node has "
 		  "none");
-	assert_at(&w, KVMIM, "m1", "/status/ferry/placement",
-		  "[{\"node\":\"node-1\",\"allowed\":false,\"reason\":\"Source\",\"message\":\"the "
-		  "virtual "
-		  "machine runs "
-		  "there\"},{\"node\":\"node-2\",\"allowed\":false,\"reason\":\"NodeAffinity\","
-		  "\"message\":\"needs label zone=nowhere, the node has none\"}]");
+	assert_at(
+		&w, KVMIM, "m1", "/status/ferry/placement",
+		"[{\"node\":\"node-1\",\"allowed\":false,\"lasting\":true,\"reason\":\"Source\","
+		"\"message\":\"the virtual machine runs there\"},{\"node\":\"node-2\",\"allowed\":"
+		"false,\"lasting\":true,\"reason\":\"NodeAffinity\",\"message\":\"needs label "
+		"zone=nowhere, the node has none\"}]");
 	assert_null(cast_target(&w));
 	world_fini(&w);
 }

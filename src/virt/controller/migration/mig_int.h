@@ -42,10 +42,17 @@ struct mig {
 	struct err *err;
 };
 
+/* migration.c: finds the VMI, its pods and the target pod of m->old. */
+MUST_CHECK enum rc mig_set_up(struct mig *m);
+
 /* observe.c: the next thing that happened, MIG_EV_NONE when nothing did. Fills failure and reason. */
 MUST_CHECK enum rc mig_observe(struct mig *m, enum mig_event *out);
 /* VMI.status.migrationState when it is about this migration. */
 const MigState *mig_vmi_state(const struct mig *m);
+/* The VMI runs in one pod that is known: only then can its target pod be thought up. */
+bool mig_vmi_is_ready(const struct mig *m);
+/* status.ferry.stage of m->next. */
+MUST_CHECK enum rc mig_show_stage(struct mig *m, const char *stage);
 /* When the VMIM entered a phase; NULL: it did not. */
 const char *mig_stamp_of(const Vmim *vmim, enum mig_state s);
 

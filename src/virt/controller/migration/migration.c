@@ -152,7 +152,7 @@ static enum rc run(struct mig *m)
 	return mig_is_final(m->state) ? drop_finalizer(m) : RC_OK;
 }
 
-static enum rc set_up(struct mig *m)
+enum rc mig_set_up(struct mig *m)
 {
 	const char *ns = m->old->metadata.namespace;
 
@@ -171,7 +171,7 @@ static enum rc set_up(struct mig *m)
 
 static enum rc reconcile(struct mig *m)
 {
-	TRY(set_up(m));
+	TRY(mig_set_up(m));
 	if (m->state == MIG_STATE__MAX)
 		return RC_OK; /* a decentralized phase: refused at admission */
 	return mig_is_final(m->state) ? finish(m) : run(m);

@@ -68,12 +68,18 @@ static bool is_taken(const struct mig *m)
 	       !API_GET(s, completed, false) && !API_GET(s, failed, false);
 }
 
-static enum rc show_stage(struct mig *m, const char *stage)
+enum rc mig_show_stage(struct mig *m, const char *stage)
 {
 	FerryMigrationStatus *f =
 		api_ensure(&api_type_FerryMigrationStatus, &m->next->status.ferry);
 
 	return f ? api_set_str(&f->stage, stage) : RC_NOMEM;
+}
+
+bool mig_vmi_is_ready(const struct mig *m)
+{
+	return str_eq(m->vmi->status.phase, "Running") && m->vmi->status.activePods.n <= 1 &&
+	       m->pods.current;
 }
 
 static enum rc consider_start(struct mig *m, enum mig_event *out)
@@ -96,12 +102,11 @@ static enum rc consider_start(struct mig *m, enum mig_event *out)
 			     c.reason ? c.reason : "", c.message ? c.message : "");
 		return RC_OK;
 	}
-	if (!str_eq(m->vmi->status.phase, "Running") || m->vmi->status.activePods.n > 1 ||
-	    !m->pods.current)
-		return show_stage(m, "WaitingForVirtualMachine"); /* its next change wakes us */
+	if (!mig_vmi_is_ready(m))
+		return mig_show_stage(m, "WaitingForVirtualMachine"); /* its next change wakes us */
 	wait = mig_failure_backoff(m);
 	if (wait) {
-		TRY(show_stage(m, "BackingOff"));
+		TRY(mig_show_stage(m, "BackingOff"));
 		TRY(plan_event(m->plan, &api_kind_VirtualMachineInstanceMigration, m->old,
 			       "Warning", "MigrationBackoff", "backoff migrating vmi %s/%s",
 			       m->vmi->metadata.namespace, m->vmi->metadata.name));
@@ -109,7 +114,7 @@ static enum rc consider_start(struct mig *m, enum mig_event *out)
 	}
 	TRY(mig_may_start(m, &granted));
 	if (!granted) {
-		TRY(show_stage(m, "WaitingForSlot"));
+		TRY(mig_show_stage(m, "WaitingForSlot"));
 		return plan_requeue_after(m->plan, mig_retry_delay(m->old));
 	}
 	*out = MIG_EV_SLOT;
@@ -217,7 +222,7 @@ static enum rc observe_unschedulable(struct mig *m, enum mig_event *out)
 	TRY(consider_placement(m, m->target, out));
 	if (*out == MIG_EV_FAIL)
 		return RC_OK;
-	TRY(show_stage(m, "WaitingForNode"));
+	TRY(mig_show_stage(m, "WaitingForNode"));
 	if (first)
 		TRY(plan_event(m->plan, &api_kind_VirtualMachineInstanceMigration, m->old,
 			       "Warning", "migrationTargetPodUnschedulable",

@@ -22,7 +22,8 @@ static FerryMigrationStatus *ferry(struct mig *m)
 	return api_ensure(&api_type_FerryMigrationStatus, &m->next->status.ferry);
 }
 
-static enum rc note(struct mig *m, const char *node, bool allowed, const char *reason,
+/* reason NULL: the node can take it. */
+static enum rc note(struct mig *m, const char *node, bool is_lasting, const char *reason,
 		    const char *message)
 {
 	FerryMigrationStatus *f = ferry(m);
@@ -31,7 +32,9 @@ static enum rc note(struct mig *m, const char *node, bool allowed, const char *r
 	if (!p)
 		return RC_NOMEM;
 	TRY(api_set_str(&p->node, node));
-	API_SET(p, allowed, allowed);
+	API_SET(p, allowed, !reason);
+	if (is_lasting)
+		API_SET(p, lasting, true);
 	TRY(api_set_str(&p->reason, reason));
 	return api_set_str(&p->message, message);
 }
@@ -65,7 +68,7 @@ static enum rc ask_node(struct mig *m, const struct sched_cluster *c, const stru
 
 	if (is_source) {
 		a->source_is_added = matches_added(m, n->node);
-		return note(m, name, false, "Source", "the virtual machine runs there");
+		return note(m, name, true, "Source", "the virtual machine runs there");
 	}
 	TRY(sched_check(c, n, pod, vols, n_vols, SCHED_ALL, &verdict, m->err));
 	const struct sched_reason *why = pick(&verdict);
@@ -76,7 +79,8 @@ static enum rc ask_node(struct mig *m, const struct sched_cluster *c, const stru
 		a->n_possible++;
 	else
 		sbuf_addf(&a->text, "%s%s: %s", a->text.n ? "; " : "", name, why->detail);
-	return note(m, name, !why, why ? why->plugin : NULL, why ? why->detail : NULL);
+	return note(m, name, why && why->is_lasting, why ? why->plugin : NULL,
+		    why ? why->detail : NULL);
 }
 
 static enum rc ask_all(struct mig *m, const Pod *pod, struct sched_cluster *c, struct asked *a)
