@@ -29,7 +29,8 @@ struct mig_source {
 	struct vmhost *host;
 	enum src_state state;
 	char *uid, *target_node, *failure;
-	char *reason, *detail; /* of the failure: a word for programs, a sentence beyond KubeVirt's text */
+	char *reason,
+		*detail; /* of the failure: a word for programs, a sentence beyond KubeVirt's text */
 	char agent_url[64];
 	struct mig_net net;
 	char target_ip[NET_IP4_TEXT];
@@ -457,10 +458,11 @@ static void give_up(struct mig_source *m, const char *reason, const char *what)
 	if (m->cancel_sent)
 		return;
 	m->reason = mem_strdup(reason);
-	m->detail = mem_printf("%s: %lld MiB are left, the guest changes %lld MiB/s and %lld MiB/s go over",
-			       what, (long long)(js_get_int(memory, "remaining", 0) >> 20),
-			       (long long)(js_get_int(memory, "dirtyBytesPerSecond", 0) >> 20),
-			       (long long)(js_get_int(memory, "bytesPerSecond", 0) >> 20));
+	m->detail = mem_printf(
+		"%s: %lld MiB are left, the guest changes %lld MiB/s and %lld MiB/s go over", what,
+		(long long)(js_get_int(memory, "remaining", 0) >> 20),
+		(long long)(js_get_int(memory, "dirtyBytesPerSecond", 0) >> 20),
+		(long long)(js_get_int(memory, "bytesPerSecond", 0) >> 20));
 	log_warn("move %s: %s", m->uid, m->detail ? m->detail : what);
 	step(m, SRCEV_CANCEL);
 	ask_cancel(m, what);
@@ -690,9 +692,8 @@ static void on_phase(struct mig_source *m, const struct json *data)
 		if (!m->reason && !m->is_aborted_by_user)
 			m->reason = mem_strdup(js_get_str(js_get(data, "failure"), "reason"));
 		ended(m, failure_of(m, data));
-	}
-	else if (!m->watch && m->state < SRC_RELEASED &&
-		 ev_timer_after(m->host->cfg.loop, &m->watch, WATCH_EVERY, on_watch, m, &err))
+	} else if (!m->watch && m->state < SRC_RELEASED &&
+		   ev_timer_after(m->host->cfg.loop, &m->watch, WATCH_EVERY, on_watch, m, &err))
 		log_warn("move %s: %s", m->uid, err.msg);
 }
 
