@@ -218,7 +218,7 @@ def main():
     args = ap.parse_args()
     state = os.path.join(args.work, "cluster")
     cluster = ft.Cluster(state, 2, bin_=args.bin)
-    ok = False
+    ok = interrupted = False
     signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
     try:
         if os.path.isdir(state):
@@ -234,6 +234,7 @@ def main():
         ok = report(args, moves, hand)
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
+        interrupted = True
     except (OSError, RuntimeError, TimeoutError, subprocess.SubprocessError, ft.ApiError) as e:
         print(f"\n{RED}error:{OFF} {e}", file=sys.stderr)
         for name in ("apiserver", "controller", "node-1", "node-2"):
@@ -255,7 +256,7 @@ def main():
             say("cleaning up")
             cluster.down()
             shutil.rmtree(args.work, ignore_errors=True)
-    return 0 if ok else 1
+    return 130 if interrupted else 0 if ok else 1
 
 
 if __name__ == "__main__":

@@ -229,6 +229,7 @@ def test_a_guest_that_writes_too_fast_is_given_up_with_figures_and_runs_on(clust
     g = ft.Guest(address, timeout=20)
     g.command("dirty 256 0")
     before = g.status()["bootID"]
+    ft.poll(lambda: g.status()["dirtied"] > 3 * 256 * 256, 60, "it has been around three times")
     limits = {"progressTimeout": 2}
     api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"migrations": limits}}}, ns="kubevirt")
     try:
