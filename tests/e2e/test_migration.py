@@ -1,4 +1,5 @@
 """VMs move; their clients notice the pause and nothing else; every move ends and says why."""
+import contextlib
 import json
 import os
 import signal
@@ -223,21 +224,63 @@ def test_cancel_in_every_phase_leaves_the_guest_where_it_was(cluster, make_vm):
     g.command("dirty 0")
 
 
-def test_a_guest_that_writes_too_fast_is_given_up_with_figures_and_runs_on(cluster, make_vm):
-    address = make_vm("busy", memory="512Mi")
-    api = cluster.api
-    g = ft.Guest(address, timeout=20)
-    g.command("dirty 256 0")
-    before = g.status()["bootID"]
-    ft.poll(lambda: g.status()["dirtied"] > 3 * 256 * 256, 60, "it has been around three times")
-    limits = {"progressTimeout": 2}
-    api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"migrations": limits}}}, ns="kubevirt")
+@contextlib.contextmanager
+def migrations(api, **settings):
+    """KubeVirt's settings of moves, for a while."""
+    def patch(values):
+        api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"migrations": values}}}, ns="kubevirt")
+    patch(settings)
     try:
+        yield
+    finally:
+        patch({k: None for k in settings})
+
+
+def busy_guest(make_vm, name):
+    """A guest that rewrites 256 MiB as fast as it can, and has been around them three times."""
+    g = ft.Guest(make_vm(name, memory="512Mi"), timeout=20)
+    g.command("dirty 256 0")
+    ft.poll(lambda: g.status()["dirtied"] > 3 * 256 * 256, 60, "it has been around three times")
+    return g
+
+
+def test_a_guest_that_writes_too_fast_goes_with_a_pause_where_that_is_allowed(cluster, make_vm):
+    api = cluster.api
+    g = busy_guest(make_vm, "patient")
+    g.command("verify 16")
+    before = g.status()
+    with migrations(api, progressTimeout=2, allowWorkloadDisruption=True):
+        source = node_of(api, "patient")
+        obj, _ = ft.move(api, "patient", timeout=120)
+    check_moved(cluster, "patient", obj, source)
+    st = obj["status"]
+    assert st["migrationState"]["mode"] == "Paused", st
+    assert st["ferry"]["pauseMs"] > 300, st["ferry"]  # more than a move may cost by itself
+    after = g.status()
+    assert after["bootID"] == before["bootID"] and after["memBad"] == 0 and after["memChecks"] > before["memChecks"]
+    events = [e["message"] for e in api.list("Event") if e["involvedObject"]["name"] == "patient"]
+    assert any("the guest is paused while the last" in m for m in events), events
+
+
+def test_settings_of_moves_reach_qemu(cluster, make_vm):
+    """Without TLS and with auto-converge a move works as well, and says what was in force."""
+    api = cluster.api
+    make_vm("plain")
+    with migrations(api, disableTLS=True, allowAutoConverge=True):
+        source = node_of(api, "plain")
+        obj, _ = ft.move(api, "plain")
+    check_moved(cluster, "plain", obj, source)
+    used = obj["status"]["migrationState"]["migrationConfiguration"]
+    assert used["disableTLS"] is True and used["allowAutoConverge"] is True, used
+
+
+def test_a_guest_that_writes_too_fast_is_given_up_with_figures_and_runs_on(cluster, make_vm):
+    api = cluster.api
+    g = busy_guest(make_vm, "busy")
+    before = g.status()["bootID"]
+    with migrations(api, progressTimeout=2):
         source = node_of(api, "busy")
         obj, _ = ft.move(api, "busy", timeout=120)
-    finally:
-        api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"migrations": {"progressTimeout": None}}}},
-                  ns="kubevirt")
     st = obj["status"]
     assert st["phase"] == "Failed", st
     assert st["migrationState"]["failureReason"] == "Live migration has been aborted"  # KubeVirt's words

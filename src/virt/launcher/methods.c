@@ -142,6 +142,7 @@ MOVE_METHOD(prepare_incoming)
 MOVE_METHOD(start_outgoing)
 MOVE_METHOD(continue)
 MOVE_METHOD(cancel)
+MOVE_METHOD(finish)
 MOVE_METHOD(release)
 MOVE_METHOD(resume_source)
 MOVE_METHOD(resume_incoming)
@@ -206,6 +207,7 @@ static const struct method {
 	 {"migrationUid", "address", "port", "nbdPort", "tls", "options"}},
 	{"continueOutgoing", m_continue, {"migrationUid", "epoch"}},
 	{"cancelOutgoing", m_cancel, {"migrationUid", "reason"}},
+	{"finishOutgoing", m_finish, {"migrationUid", "timeoutMs"}},
 	{"release", m_release, {"migrationUid", "epoch"}},
 	{"resumeSource", m_resume_source, {"migrationUid"}},
 	{"resumeIncoming", m_resume_incoming, {"migrationUid", "epoch", "timeoutMs", "paused"}},

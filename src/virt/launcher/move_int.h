@@ -133,6 +133,8 @@ void in_adopt(struct move *m, const struct json *query, const char *run_state);
 void move_start_outgoing(struct launcher *l, struct ipc_call *call, const struct json *params);
 void move_continue(struct launcher *l, struct ipc_call *call, const struct json *params);
 void move_cancel(struct launcher *l, struct ipc_call *call, const struct json *params);
+/* However long the guest has to stand for it: the rest goes over now. */
+void move_finish(struct launcher *l, struct ipc_call *call, const struct json *params);
 void move_release(struct launcher *l, struct ipc_call *call, const struct json *params);
 void move_resume_source(struct launcher *l, struct ipc_call *call, const struct json *params);
 void move_prepare_incoming(struct launcher *l, struct ipc_call *call, const struct json *params);

@@ -493,6 +493,47 @@ void move_cancel(struct launcher *l, struct ipc_call *call, const struct json *p
 		out_cancel(m);
 }
 
+static void on_finishing(const struct qmp_reply *r, void *arg)
+{
+	struct ipc_call *call = arg;
+
+	if (r->rc)
+		ipc_call_fail(call, r->rc, "%s", r->desc);
+	else
+		ipc_call_done(call, js_new_object(), NULL, 0);
+}
+
+/* No pause is too long for QEMU's switch any more: it stops the guest at once, and what is left goes over by
+ * the same steps as at any switch, with the same ways back. */
+void move_finish(struct launcher *l, struct ipc_call *call, const struct json *params)
+{
+	struct move *m = named(l, call, params, MIG_SOURCE);
+	int64_t timeout = js_get_int(params, "timeoutMs", 0);
+	struct qmp_call c = {.command = "migrate-set-parameters",
+			     .timeout = QMP_TIMEOUT,
+			     .fn = on_finishing,
+			     .arg = call};
+	struct err err = {0};
+
+	if (!m)
+		return;
+	if (m->phase != MP_MEMORY) {
+		ipc_call_fail(call, RC_CONFLICT, "the move is in phase %s",
+			      move_phase_name(m->phase));
+		return;
+	}
+	c.args = js_pack("{s:i}", "downtime-limit", MIG_DOWNTIME_MAX_MS);
+	if (!c.args || qmp_invoke(l->qmp, NULL, &c, &err)) {
+		ipc_call_fail(call, RC_BUSY, "%s", c.args ? err.msg : "out of memory");
+		return;
+	}
+	m->options.downtime_limit_ms = m->downtime_limit_ms = MIG_DOWNTIME_MAX_MS;
+	m->options.switchover_timeout_ms = MAX(m->options.switchover_timeout_ms, timeout);
+	log_info("move '%s': %lld MiB are left, and go over while the guest stands", m->uid,
+		 (long long)(m->stats.remaining >> 20));
+	move_report(m);
+}
+
 void move_release(struct launcher *l, struct ipc_call *call, const struct json *params)
 {
 	struct move *m = named(l, call, params, MIG_SOURCE);

@@ -15,7 +15,8 @@ static const struct {
 	size_t offset;
 	int64_t min, max;
 } number_options[] = {
-	{"downtimeLimitMs", offsetof(struct mig_options, downtime_limit_ms), 1, 2000000},
+	{"downtimeLimitMs", offsetof(struct mig_options, downtime_limit_ms), 1,
+	 MIG_DOWNTIME_MAX_MS},
 	{"initialDowntimeMs", offsetof(struct mig_options, initial_downtime_ms), 1, 2000000},
 	{"maxBandwidthBytes", offsetof(struct mig_options, max_bandwidth), 0, INT64_MAX},
 	{"switchoverTimeoutMs", offsetof(struct mig_options, switchover_timeout_ms), 100, 3600000},

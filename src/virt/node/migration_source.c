@@ -23,6 +23,9 @@
 #define WATCH_EVERY		 (1 * USEC_PER_SEC)
 #define DEFAULT_PER_GB		 150
 #define DEFAULT_PROGRESS_SECONDS 150
+#define FINISH_RATE_MIN		 (1024 * 1024) /* bytes a second, when none is known */
+#define FINISH_MIN_MS		 10000
+#define FINISH_MAX_MS		 600000
 
 struct mig_source {
 	struct vm *vm; /* NULL: it has gone */
@@ -40,6 +43,7 @@ struct mig_source {
 	bool is_open; /* the way through the firewall */
 	bool has_key, net_ready, is_written, cancel_asked, cancel_sent;
 	bool is_aborted_by_user;
+	usec_t finish_by; /* realtime; 0: not told to finish. The guest stands, the rest goes over */
 	usec_t begun_at; /* realtime */
 	usec_t stop_at;
 	struct json *last; /* the launcher's last word on the move */
@@ -468,6 +472,53 @@ static void give_up(struct mig_source *m, const char *reason, const char *what)
 	ask_cancel(m, what);
 }
 
+static void on_finishing(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+
+	if (!vm->source || !r->rc)
+		return;
+	if (r->rc != RC_CONFLICT) /* that one is past the memory: nothing to ask for */
+		vm->source->finish_by = 0;
+	log_warn("move %s: cannot be finished now: %s", vm->source->uid, r->message);
+}
+
+/* KubeVirt's allowWorkloadDisruption: a move that will not end by itself may cost a pause. */
+static void finish(struct mig_source *m, const char *why)
+{
+	const struct json *memory = js_at(m->last, "stats", "memory", NULL);
+	int64_t left = js_get_int(memory, "remaining", 0);
+	int64_t rate = MAX(js_get_int(memory, "bytesPerSecond", 0), FINISH_RATE_MIN);
+	int64_t timeout = MIN(FINISH_MIN_MS + 2 * 1000 * left / rate, FINISH_MAX_MS);
+	struct json *params = js_pack("{s:s, s:I}", "migrationUid", m->uid, "timeoutMs", timeout);
+	struct err err = {0};
+
+	if (!params || vm_call(m->vm, "finishOutgoing", params, MIG_CALL_DEADLINE, on_finishing,
+			       m->vm, &err)) {
+		log_warn("move %s: cannot be finished now: %s", m->uid,
+			 params ? err.msg : "out of memory");
+		return;
+	}
+	m->finish_by = loop_realtime(m->host->cfg.loop) + (usec_t)timeout * USEC_PER_MSEC;
+	log_warn("move %s: %s: the guest stands while the last %lld MiB go over", m->uid, why,
+		 (long long)(left >> 20));
+	mig_event(m->vm, "Warning", "Migrating",
+		  "%s; the guest is paused while the last %lld MiB go over, as "
+		  "allowWorkloadDisruption permits",
+		  why, (long long)(left >> 20));
+}
+
+/* The limit is over: end the move with a pause where that is allowed, else give it up. */
+static void overdue(struct mig_source *m, bool may_pause, const char *reason, const char *what)
+{
+	if (m->finish_by || m->cancel_sent)
+		return;
+	if (may_pause)
+		finish(m, what);
+	else
+		give_up(m, reason, what);
+}
+
 static void on_watch(void *arg)
 {
 	struct mig_source *m = arg;
@@ -488,11 +539,19 @@ static void on_watch(void *arg)
 			m->best_left = left;
 			m->best_at = now;
 		}
-		if (per_gb && now - m->begun_at > (usec_t)(per_gb * gb) * USEC_PER_SEC)
-			give_up(m, "CompletionTimeout",
+		usec_t limit = (usec_t)(per_gb * gb) * USEC_PER_SEC;
+		usec_t taken = now - m->begun_at;
+		bool may_pause = c && API_GET(c, allowWorkloadDisruption, false);
+
+		if (m->finish_by && now > m->finish_by)
+			give_up(m, "FinishTimeout", "the guest did not stand in time");
+		/* KubeVirt's second limit is twice the first */
+		if (limit && taken > limit)
+			overdue(m, may_pause && taken < 2 * limit, "CompletionTimeout",
 				"the move did not end within completionTimeoutPerGiB");
 		else if (progress && now - m->best_at > (usec_t)progress * USEC_PER_SEC)
-			give_up(m, "ProgressTimeout", "no progress for progressTimeout");
+			overdue(m, may_pause, "ProgressTimeout",
+				"no progress for progressTimeout");
 	}
 	ev_timer_rearm(m->watch, WATCH_EVERY);
 	vm_sync(m->vm);
@@ -904,6 +963,8 @@ static enum rc publish_progress(struct mig_source *m, VirtualMachineInstance *vm
 	FerryMigrationStatus *fm =
 		fs ? api_ensure(&api_type_FerryMigrationStatus, &fs->migration) : NULL;
 
+	if (m->finish_by)
+		TRY(api_set_str(&vmi->status.migrationState->mode, MigrationMode_Paused));
 	return fm ? mig_fill_stats(fm, m->last) : RC_NOMEM;
 }
 

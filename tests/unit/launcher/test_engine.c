@@ -608,6 +608,39 @@ static void a_cancel_at_the_switch_lets_the_source_go_on(void **state)
 	rig_down(&r);
 }
 
+/* The rest goes over while the guest stands: by the same switch, only that no pause is too long for it. */
+static void a_move_can_be_finished_with_a_pause(void **state)
+{
+	struct rig r;
+	struct json *later = js_pack("{s:s, s:i}", "migrationUid", "m1", "timeoutMs", 60000);
+
+	rig_up(&r, "running");
+	assert_int_equal(call(&r, "finishOutgoing", uid_params()), RC_CONFLICT); /* no move */
+	assert_int_equal(call(&r, "startOutgoing", out_params(100, 0)), RC_OK);
+	qstatus(&r, "setup");
+	assert_int_equal(call(&r, "finishOutgoing", uid_params()), RC_CONFLICT); /* too early */
+	qstatus(&r, "active");
+	await(&r, "migration", "phase", "memory");
+	r.sent[0] = '\0';
+	assert_int_equal(call(&r, "finishOutgoing", later), RC_OK);
+	assert_non_null(strstr(r.sent, "migrate-set-parameters "));
+	qevent(&r, "STOP", "{}");
+	qstatus(&r, "pre-switchover");
+	const struct json *e = await(&r, "migration", "phase", "pre-switchover");
+
+	assert_int_equal(js_get_int(e, "downtimeLimitMs", 0), 2000000);
+	assert_int_equal(call(&r, "finishOutgoing", uid_params()), RC_CONFLICT); /* it stands */
+	turn(&r, 300); /* the first deadline would have ended it by now */
+	assert_null(strstr(r.sent, "yank "));
+	assert_null(strstr(r.sent, "migrate_cancel "));
+	assert_int_equal(call(&r, "cancelOutgoing", uid_params()), RC_OK); /* nor is it final */
+	qstatus(&r, "cancelled");
+	qevent(&r, "RESUME", "{}");
+	await(&r, "migration", "phase", "cancelled");
+	expect_state(&r, "running", NULL);
+	rig_down(&r);
+}
+
 static void a_completion_that_overtakes_the_cancel_counts(void **state)
 {
 	struct rig r;
@@ -904,6 +937,7 @@ int main(void)
 		cmocka_unit_test(released_is_durable_before_completed_is_told),
 		cmocka_unit_test(a_record_that_cannot_be_written_releases_nothing),
 		cmocka_unit_test(a_cancel_at_the_switch_lets_the_source_go_on),
+		cmocka_unit_test(a_move_can_be_finished_with_a_pause),
 		cmocka_unit_test(a_completion_that_overtakes_the_cancel_counts),
 		cmocka_unit_test(nobody_allows_the_switch),
 		cmocka_unit_test(a_pause_beyond_its_limit_is_given_up),
