@@ -9,7 +9,7 @@
 
 struct json;
 
-#define MIG_TLS_ID "ferry-tls"
+#define MIG_TLS_ID	    "ferry-tls"
 #define MIG_DOWNTIME_MAX_MS 2000000 /* QEMU's own limit of downtime-limit */
 
 enum mig_role { MIG_SOURCE, MIG_TARGET };

@@ -21,6 +21,8 @@
 
 #define ANN_AGENT_PORT "ferry.dev/agent-port"
 
+enum { FINISH_MIN_MS = 10000, FINISH_MAX_MS = 600000, FINISH_RATE_MIN = 1024 * 1024 };
+
 const VirtualMachineInstanceMigrationState *mig_state(const struct vm *vm)
 {
 	const VirtualMachineInstance *vmi = vm_vmi(vm);
@@ -167,6 +169,26 @@ static enum rc fill_disks(FerryMigrationStatus *out, const struct json *disks)
 		API_SET(t, remainingBytes, MAX(total - done, 0));
 	}
 	return RC_OK;
+}
+
+char *mig_figures(const char *what, const struct json *data)
+{
+	const struct json *m = js_at(data, "stats", "memory", NULL);
+
+	return mem_printf("%s: %lld MiB are left, the guest changes %lld MiB/s and %lld MiB/s go "
+			  "over",
+			  what, (long long)(js_get_int(m, "remaining", 0) >> 20),
+			  (long long)(js_get_int(m, "dirtyBytesPerSecond", 0) >> 20),
+			  (long long)(js_get_int(m, "bytesPerSecond", 0) >> 20));
+}
+
+int64_t mig_finish_timeout(const struct json *data, int64_t *left)
+{
+	const struct json *m = js_at(data, "stats", "memory", NULL);
+	int64_t rate = MAX(js_get_int(m, "bytesPerSecond", 0), FINISH_RATE_MIN);
+
+	*left = js_get_int(m, "remaining", 0);
+	return MIN(FINISH_MIN_MS + 2 * 1000 * *left / rate, FINISH_MAX_MS);
 }
 
 enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data)

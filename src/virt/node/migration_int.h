@@ -43,6 +43,11 @@ void mig_event(struct vm *vm, const char *type, const char *reason, const char *
 void mig_write_handover(struct vm *vm, const char *migration_uid, const char *state,
 			const char *time_field, const char *reason);
 MUST_CHECK enum rc mig_set_time(char **field, usec_t at);
+/* "<what>: N MiB are left, the guest changes …" of a launcher's migration event; owned by the caller, NULL:
+ * out of memory. */
+char *mig_figures(const char *what, const struct json *data);
+/* How long the guest may stand while *left bytes go over, in milliseconds: twice what the rate promises. */
+int64_t mig_finish_timeout(const struct json *data, int64_t *left);
 /* Moved bytes, passes, pause of a launcher's migration event into status.ferry.migration. */
 MUST_CHECK enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data);
 

@@ -23,9 +23,6 @@
 #define WATCH_EVERY		 (1 * USEC_PER_SEC)
 #define DEFAULT_PER_GB		 150
 #define DEFAULT_PROGRESS_SECONDS 150
-#define FINISH_RATE_MIN		 (1024 * 1024) /* bytes a second, when none is known */
-#define FINISH_MIN_MS		 10000
-#define FINISH_MAX_MS		 600000
 
 struct mig_source {
 	struct vm *vm; /* NULL: it has gone */
@@ -44,7 +41,7 @@ struct mig_source {
 	bool has_key, net_ready, is_written, cancel_asked, cancel_sent;
 	bool is_aborted_by_user;
 	usec_t finish_by; /* realtime; 0: not told to finish. The guest stands, the rest goes over */
-	usec_t begun_at; /* realtime */
+	usec_t begun_at;  /* realtime */
 	usec_t stop_at;
 	struct json *last; /* the launcher's last word on the move */
 	char *flows;
@@ -457,16 +454,10 @@ static void ask_cancel(struct mig_source *m, const char *reason)
 
 static void give_up(struct mig_source *m, const char *reason, const char *what)
 {
-	const struct json *memory = js_at(m->last, "stats", "memory", NULL);
-
 	if (m->cancel_sent)
 		return;
 	m->reason = mem_strdup(reason);
-	m->detail = mem_printf(
-		"%s: %lld MiB are left, the guest changes %lld MiB/s and %lld MiB/s go over", what,
-		(long long)(js_get_int(memory, "remaining", 0) >> 20),
-		(long long)(js_get_int(memory, "dirtyBytesPerSecond", 0) >> 20),
-		(long long)(js_get_int(memory, "bytesPerSecond", 0) >> 20));
+	m->detail = mig_figures(what, m->last);
 	log_warn("move %s: %s", m->uid, m->detail ? m->detail : what);
 	step(m, SRCEV_CANCEL);
 	ask_cancel(m, what);
@@ -486,10 +477,7 @@ static void on_finishing(const struct ipc_reply *r, void *arg)
 /* KubeVirt's allowWorkloadDisruption: a move that will not end by itself may cost a pause. */
 static void finish(struct mig_source *m, const char *why)
 {
-	const struct json *memory = js_at(m->last, "stats", "memory", NULL);
-	int64_t left = js_get_int(memory, "remaining", 0);
-	int64_t rate = MAX(js_get_int(memory, "bytesPerSecond", 0), FINISH_RATE_MIN);
-	int64_t timeout = MIN(FINISH_MIN_MS + 2 * 1000 * left / rate, FINISH_MAX_MS);
+	int64_t left, timeout = mig_finish_timeout(m->last, &left);
 	struct json *params = js_pack("{s:s, s:I}", "migrationUid", m->uid, "timeoutMs", timeout);
 	struct err err = {0};
 
@@ -550,8 +538,7 @@ static void on_watch(void *arg)
 			overdue(m, may_pause && taken < 2 * limit, "CompletionTimeout",
 				"the move did not end within completionTimeoutPerGiB");
 		else if (progress && now - m->best_at > (usec_t)progress * USEC_PER_SEC)
-			overdue(m, may_pause, "ProgressTimeout",
-				"no progress for progressTimeout");
+			overdue(m, may_pause, "ProgressTimeout", "no progress for progressTimeout");
 	}
 	ev_timer_rearm(m->watch, WATCH_EVERY);
 	vm_sync(m->vm);
