@@ -56,7 +56,7 @@ static void check_quantity(struct check *c, const struct api_rule *r, const stru
 				"fractional byte value \"%s\" is invalid, must be an integer",
 				text);
 	bound = api_quantity_of(r->min, API_Q_BINARY);
-	if (r->has_min && api_quantity_cmp(&q, &bound) < 0) {
+	if (r->has_min && !r->is_soft && api_quantity_cmp(&q, &bound) < 0) {
 		CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(64);
 
 		api_quantity_print(&bound, &b);

@@ -274,6 +274,46 @@ def test_settings_of_moves_reach_qemu(cluster, make_vm):
     assert used["disableTLS"] is True and used["allowAutoConverge"] is True, used
 
 
+def test_a_policy_counts_more_than_the_settings_and_is_named(cluster, make_vm):
+    """Of two that match, the one with more labels holds; one that is refused says every fault."""
+    api = cluster.api
+
+    def policy(name, labels, **settings):
+        return {"apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy", "metadata": {"name": name},
+                "spec": {"selectors": {"namespaceSelector": {"kubernetes.io/metadata.name": api.ns}, **labels},
+                         **settings}}
+    with pytest.raises(ft.ApiError) as e:
+        api.create(policy("wrong", {}, bandwidthPerMigration="-1", completionTimeoutPerGiB=-1, maxDowntimeMs=5))
+    assert e.value.status == 422
+    assert [c["field"] for c in e.value.body["details"]["causes"]] == [
+        "spec.completionTimeoutPerGiB", "spec.maxDowntimeMs", "spec.bandwidthPerMigration"], e.value.body
+    make_vm("ruled")
+    labels = api.get("VirtualMachineInstance", "ruled")["metadata"]["labels"]
+    own = {"virtualMachineInstanceSelector": {"kubevirt.io/nodeName": labels["kubevirt.io/nodeName"]}}
+    api.create(policy("a-broad", {}, allowAutoConverge=False))
+    api.create(policy("b-narrow", own, allowWorkloadDisruption=True, bandwidthPerMigration="512Mi"))
+    try:
+        out = cluster.ferry("get", "migrationpolicies").stdout.split("\n")
+        assert out[0].split() == ["NAME", "AGE"] and [x.split()[0] for x in out[1:3]] == ["a-broad", "b-narrow"], out
+        with migrations(api, allowAutoConverge=True, bandwidthPerMigration="256Mi"):
+            source = node_of(api, "ruled")
+            first, _ = ft.move(api, "ruled")
+            check_moved(cluster, "ruled", first, source)
+            second, _ = ft.move(api, "ruled")  # from the other node, which b-narrow does not name
+            check_moved(cluster, "ruled", second, other(source))
+    finally:
+        for name in ("a-broad", "b-narrow"):
+            api.delete("MigrationPolicy", name)
+
+    def used(move):
+        ms = move["status"]["migrationState"]
+        c = ms["migrationConfiguration"]
+        return (ms["migrationPolicyName"], c["allowAutoConverge"], c["allowWorkloadDisruption"],
+                c["bandwidthPerMigration"])
+    assert used(first) == ("b-narrow", True, True, "512Mi")
+    assert used(second) == ("a-broad", False, False, "256Mi")
+
+
 def test_a_guest_that_writes_too_fast_is_given_up_with_figures_and_runs_on(cluster, make_vm):
     api = cluster.api
     g = busy_guest(make_vm, "busy")

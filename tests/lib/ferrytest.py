@@ -37,6 +37,7 @@ KINDS = {
     "VirtualMachineInstance": ("/apis/kubevirt.io/v1", "virtualmachineinstances"),
     "VirtualMachineInstanceMigration": ("/apis/kubevirt.io/v1", "virtualmachineinstancemigrations"),
     "KubeVirt": ("/apis/kubevirt.io/v1", "kubevirts"),
+    "MigrationPolicy": ("/apis/migrations.kubevirt.io/v1alpha1", "migrationpolicies"),
     "Pod": ("/api/v1", "pods"), "Service": ("/api/v1", "services"), "Secret": ("/api/v1", "secrets"),
     "ConfigMap": ("/api/v1", "configmaps"), "Event": ("/api/v1", "events"),
     "PersistentVolumeClaim": ("/api/v1", "persistentvolumeclaims"),
@@ -50,7 +51,8 @@ KINDS = {
     "Handover": ("/apis/ferry.dev/v1alpha1", "handovers"),
     "FerryConfig": ("/apis/ferry.dev/v1alpha1", "ferryconfigs"),
 }
-CLUSTER_SCOPED = {"PersistentVolume", "Node", "Namespace", "StorageClass", "Allocation", "FerryConfig"}
+CLUSTER_SCOPED = {"PersistentVolume", "Node", "Namespace", "StorageClass", "Allocation", "FerryConfig",
+                  "MigrationPolicy"}
 
 
 class Api:

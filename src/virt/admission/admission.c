@@ -36,6 +36,11 @@ const struct admission_hook virt_admission[] = {
 		.validate = kubevirt_validate,
 	},
 	{
+		.resource = "migrationpolicies.migrations.kubevirt.io",
+		.denied_by = "migration-policy-validator.kubevirt.io",
+		.validate = migrationpolicy_validate,
+	},
+	{
 		.resource = "ferryconfigs.ferry.dev",
 		.denied_by = "ferryconfig-validator.ferry.dev",
 		.validate = ferryconfig_validate,

@@ -71,5 +71,10 @@ enum rc ferryconfig_validate(struct hook_ctx *ctx, const void *obj, const void *
 			     struct field_errs *fe, struct err *err);
 enum rc kubevirt_validate(struct hook_ctx *ctx, const void *obj, const void *old,
 			  struct field_errs *fe, struct err *err);
+enum rc migrationpolicy_validate(struct hook_ctx *ctx, const void *obj, const void *old,
+				 struct field_errs *fe, struct err *err);
+/* A changed maxDowntimeMs (old NULL: there was none) is a fault of path without its gate. */
+void adm_check_max_downtime(const struct adm_cluster *c, const char *path, const int64_t *now,
+			    const int64_t *old, struct field_errs *fe);
 
 #endif

@@ -20,18 +20,28 @@ static const MigrationConfiguration *migrations(const KubeVirt *kv)
 	return kv && kv->spec.configuration ? kv->spec.configuration->migrations : NULL;
 }
 
+void adm_check_max_downtime(const struct adm_cluster *c, const char *path, const int64_t *now,
+			    const int64_t *old, struct field_errs *fe)
+{
+	if (now && !(old && *old == *now) && !adm_gate(c, "MigrationStallDetection"))
+		fe_cause(fe, INVALID, path,
+			 "maxDowntimeMs cannot be modified without enabling the "
+			 "MigrationStallDetection feature gate");
+}
+
+static const int64_t *max_downtime(const KubeVirt *kv)
+{
+	const MigrationConfiguration *mc = migrations(kv);
+
+	return mc && mc->has_maxDowntimeMs ? &mc->maxDowntimeMs : NULL;
+}
+
 static void check_downtime(const KubeVirt *kv, const KubeVirt *old, struct field_errs *fe)
 {
-	const MigrationConfiguration *now = migrations(kv), *before = migrations(old);
 	struct adm_cluster c = {.config = kv->spec.configuration};
 
-	if (!now || !now->has_maxDowntimeMs || adm_gate(&c, "MigrationStallDetection"))
-		return;
-	if (before && before->has_maxDowntimeMs && before->maxDowntimeMs == now->maxDowntimeMs)
-		return;
-	fe_cause(fe, INVALID, "spec.configuration.migrations.maxDowntimeMs",
-		 "maxDowntimeMs cannot be modified without enabling the MigrationStallDetection "
-		 "feature gate");
+	adm_check_max_downtime(&c, "spec.configuration.migrations.maxDowntimeMs", max_downtime(kv),
+			       max_downtime(old), fe);
 }
 
 static void check_ratio(const KubeVirtConfiguration *k, struct field_errs *fe)

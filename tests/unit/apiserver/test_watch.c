@@ -461,6 +461,7 @@ static void node_rights_are_these_and_no_others(void **state)
 		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachines", ""},
 		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachines/x/status", ""},
 		{"/apis/kubevirt.io/v1/namespaces/default/kubevirts", "glw"},
+		{"/apis/migrations.kubevirt.io/v1alpha1/migrationpolicies", ""},
 		{"/apis/ferry.dev/v1alpha1/namespaces/default/portbindings", "glwup"},
 		{"/apis/ferry.dev/v1alpha1/namespaces/default/handovers", "glwcupd"},
 		{"/apis/ferry.dev/v1alpha1/namespaces/default/handovers/x/status", "gup"},

@@ -673,6 +673,10 @@ static void no_failed_allocation_is_overlooked_or_leaks(void **state)
 		  "{'metadata':{'name':'c','namespace':'t','uid':'u1'},'spec':{'storageClassName':'"
 		  "shared',"
 		  "'accessModes':['ReadWriteMany'],'resources':{'requests':{'storage':'1Gi'}}}}");
+	world_add(
+		&w, &api_kind_MigrationPolicy,
+		"{'metadata':{'name':'slow'},'spec':{'selectors':{},'bandwidthPerMigration':'64Mi'"
+		"}}");
 	cast_vm(&w, "Always");
 	world_torture(&w); /* a claim to provision, a VM to start */
 	world_settle(&w);

@@ -145,6 +145,8 @@ static enum rc fill_sides(const struct mig *m, MigState *s)
 
 static enum rc fill_state(const struct mig *m, MigState *s)
 {
+	const MigrationPolicy *policy = mig_policy_of(m->v, m->vmi);
+
 	TRY(api_set_str(&s->migrationUid, m->old->metadata.uid));
 	TRY(api_set_str(&s->sourceNode, m->vmi->status.nodeName));
 	TRY(api_set_str(&s->sourcePod, m->pods.current->metadata.name));
@@ -152,7 +154,8 @@ static enum rc fill_state(const struct mig *m, MigState *s)
 	TRY(api_set_str(&s->targetPod, m->target->metadata.name));
 	TRY(api_set_str(&s->targetMemoryOverhead,
 			api_annotation(&m->target->metadata, ANN_MEMORY_OVERHEAD)));
-	TRY(mig_effective_config(m->v, &s->migrationConfiguration));
+	TRY(api_set_str(&s->migrationPolicyName, policy ? policy->metadata.name : NULL));
+	TRY(mig_effective_config(m->v, policy, &s->migrationConfiguration));
 	return fill_sides(m, s);
 }
 

@@ -4,6 +4,7 @@
 #include "base/try.h"
 #include "virt/controller/kit.h"
 #include "virt/controller/migration/mig_int.h"
+#include "virt/controller/migration/policy.h"
 #include "virt/controller/vmi/resources.h"
 
 #define PER_CLUSTER	   5
@@ -12,6 +13,7 @@
 #define PROGRESS_TIMEOUT   150
 #define UTILITY_TIMEOUT	   150
 #define MAX_DOWNTIME_MS	   900
+#define MAX_PER_GIB	   INT32_MAX /* 68 years: no product of it overflows */
 
 static const MigrationConfiguration *configured(const struct view *v)
 {
@@ -69,23 +71,44 @@ static enum rc fill(VMIMConfigurationOptions *o, const MigrationConfiguration *m
 	return RC_OK;
 }
 
-enum rc mig_effective_config(const struct view *v, VMIMConfigurationOptions **out)
+const MigrationPolicy *mig_policy_of(const struct view *v, const VirtualMachineInstance *vmi)
 {
+	static const struct api_map no_labels;
+	const Namespace *ns = view_get(v, &api_kind_Namespace, NULL, vmi->metadata.namespace);
+	struct mig_policy_pick pick = {
+		.vmi_labels = &vmi->metadata.labels,
+		.ns_labels = ns ? &ns->metadata.labels : &no_labels,
+	};
+	struct kiter it;
+
+	view_list(v, &api_kind_MigrationPolicy, NULL, &it);
+	for (const MigrationPolicy *p; (p = view_next(&it));)
+		mig_policy_consider(&pick, p);
+	return pick.best;
+}
+
+enum rc mig_effective_config(const struct view *v, const MigrationPolicy *policy,
+			     VMIMConfigurationOptions **out)
+{
+	bool may_stall = kit_alpha_gate(v, "MigrationStallDetection");
 	CLEANUP(VMIMConfigurationOptions_freep)
 	VMIMConfigurationOptions *o = VMIMConfigurationOptions_new();
 
 	if (!o)
 		return RC_NOMEM;
-	TRY(fill(o, configured(v), kit_alpha_gate(v, "MigrationStallDetection")));
+	TRY(fill(o, configured(v), may_stall));
+	if (policy)
+		TRY(mig_policy_apply(&policy->spec, may_stall, o));
+	o->completionTimeoutPerGiB = MIN(o->completionTimeoutPerGiB, MAX_PER_GIB);
 	*out = STEAL(o);
 	return RC_OK;
 }
 
-usec_t mig_acceptable_time(const struct view *v, const VirtualMachineInstance *vmi)
+usec_t mig_acceptable_time(const MigState *s, const VirtualMachineInstance *vmi)
 {
-	const MigrationConfiguration *mc = configured(v);
+	const VMIMConfigurationOptions *o = s->migrationConfiguration;
 	int64_t per_gb =
-		mc ? API_GET(mc, completionTimeoutPerGiB, COMPLETION_PER_GIB) : COMPLETION_PER_GIB;
+		o ? API_GET(o, completionTimeoutPerGiB, COMPLETION_PER_GIB) : COMPLETION_PER_GIB;
 	int64_t bytes = vmi_guest_memory(&vmi->spec);
 	int64_t gb = (bytes + 999999999) / 1000000000;
 

@@ -77,12 +77,17 @@ MUST_CHECK enum rc mig_place(struct mig *m, const Pod *pod, struct mig_placement
 /* target.c: the target pod as it would be created now. RC_BUSY: the source pod is not known yet. */
 MUST_CHECK enum rc mig_target_pod(struct mig *m, Pod **out);
 
-/* config.c: defaults of KubeVirt, overlaid by the installation's. Owned by the caller. */
-MUST_CHECK enum rc mig_effective_config(const struct view *v, VMIMConfigurationOptions **out);
+/* config.c: the policy that a move of this VMI would follow now; NULL: none. */
+const MigrationPolicy *mig_policy_of(const struct view *v, const VirtualMachineInstance *vmi);
+/* Defaults of KubeVirt, overlaid by the installation's settings and those of the policy's (NULL: none).
+ * Owned by the caller. */
+MUST_CHECK enum rc mig_effective_config(const struct view *v, const MigrationPolicy *policy,
+					VMIMConfigurationOptions **out);
 int64_t mig_limit_cluster(const struct view *v);
 int64_t mig_limit_node(const struct view *v);
-/* Longest a move of this VMI may take by KubeVirt's rule (decimal gigabytes, rounded up); 0: no limit. */
-usec_t mig_acceptable_time(const struct view *v, const VirtualMachineInstance *vmi);
+/* Longest this move of this VMI may take by the settings that it was handed off with and KubeVirt's rule
+ * (decimal gigabytes, rounded up); 0: no limit. */
+usec_t mig_acceptable_time(const MigState *s, const VirtualMachineInstance *vmi);
 
 /* actions.c */
 /* The progress that the agents keep on the VMI is the migration's too, and freezes with it. */

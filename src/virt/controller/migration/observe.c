@@ -363,7 +363,7 @@ static enum rc observe_handed_off(struct mig *m, enum mig_event *out)
  * reports an end is the migration given up, and then nothing is deleted. */
 static enum rc observe_overdue(struct mig *m, const MigState *s, enum mig_event *out)
 {
-	usec_t acceptable = mig_acceptable_time(m->v, m->vmi);
+	usec_t acceptable = mig_acceptable_time(s, m->vmi);
 	usec_t age = kit_age(m->v->now, s->startTimestamp);
 	usec_t limit = 2 * acceptable + 2 * MIG_REPORT_TIMEOUT;
 
