@@ -14,6 +14,7 @@
 #include "kube/kobj.h"
 #include "net/ns.h"
 #include "virt/names.h"
+#include "virt/migration/mig_qemu.h"
 #include "virt/node/migration_int.h"
 
 #define RESUME_MS 5000
@@ -613,7 +614,10 @@ static enum rc publish_taken(const struct mig_target *t, VirtualMachineInstance 
 	API_SET(s, targetNodeDomainDetected, true);
 	TRY(mig_set_time(&s->targetNodeDomainReadyTimestamp, t->resume_at));
 	TRY(mig_set_time(&s->endTimestamp, t->resume_at));
-	TRY(api_set_str(&s->mode, MigrationMode_PreCopy));
+	/* the source may have had no time to say that it was finished with a pause */
+	bool was_finished = js_get_int(t->final, "downtimeLimitMs", 0) == MIG_DOWNTIME_MAX_MS;
+
+	TRY(api_set_str(&s->mode, was_finished ? MigrationMode_Paused : MigrationMode_PreCopy));
 	API_SET(fs, epoch, t->epoch);
 	TRY(mig_fill_stats(fm, t->final));
 	TRY(api_set_str(&fm->stage, "completed"));
