@@ -36,7 +36,8 @@ struct mig_source {
 	char *user, *key;
 	int64_t epoch;
 	bool is_open; /* the way through the firewall */
-	bool has_key, net_ready, is_written, cancel_asked, cancel_sent;
+	bool has_key, net_ready, is_written, cancel_asked, cancel_sent, resume_asked;
+	const char *cancel_reason; /* a constant */
 	bool is_aborted_by_user;
 	usec_t begun_at; /* realtime */
 	usec_t stop_at;
@@ -441,8 +442,41 @@ static void ask_cancel(struct mig_source *m, const char *reason)
 	struct err err;
 
 	m->cancel_sent = true;
+	m->cancel_reason = reason;
 	if (vm_call(m->vm, "cancelOutgoing", params, MIG_CALL_DEADLINE, NULL, NULL, &err))
 		log_warn("move %s: cannot be cancelled: %s", m->uid, err.msg);
+}
+
+static void on_back(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+
+	if (!r->rc || !vm->source)
+		return; /* the launcher's event follows */
+	log_warn("move %s: the guest does not go on here: %s", vm->source->uid, r->message);
+	vm->source->resume_asked = false; /* the watch asks again */
+}
+
+/* The release could not be written down: nothing was given away, so the guest goes on here. */
+static void ask_back(struct mig_source *m)
+{
+	enum src_state next;
+	struct err err;
+
+	if (m->resume_asked || !src_next(m->state, SRCEV_RELEASED, &next))
+		return;
+	struct json *params = js_pack("{s:s}", "migrationUid", m->uid);
+
+	m->resume_asked = !vm_call(m->vm, "resumeSource", params, 2 * MIG_CALL_DEADLINE, on_back,
+				   m->vm, &err);
+	if (!m->resume_asked)
+		log_warn("move %s: the guest cannot be asked to go on here: %s", m->uid, err.msg);
+}
+
+static bool is_unreleased(const struct json *data)
+{
+	return str_eq(js_get_str(data, "phase"), "completed") &&
+	       !js_get_bool(data, "released", false);
 }
 
 /* --- watching it: KubeVirt's completion and progress limits (facts 6.3) --- */
@@ -471,6 +505,8 @@ static void on_watch(void *arg)
 	usec_t now = loop_realtime(m->host->cfg.loop);
 
 	m->shows_progress = true;
+	if (is_unreleased(m->last))
+		ask_back(m);
 	if (m->state == SRC_MOVING) {
 		if (!m->best_at || left < m->best_left) {
 			m->best_left = left;
@@ -566,13 +602,14 @@ static void given(struct mig_source *m)
 	struct err err;
 
 	step(m, SRCEV_TAKEN);
+	m->http = http_slot_free(m->http);
+	m->timer = ev_src_free(m->timer);
 	m->host->n_moves_out++;
 	vm->is_source_done = true;
 	if (vm_call(vm, "kill", NULL, 0, NULL, NULL, &err))
 		vm_log_failed(vm, "the copy that has moved away cannot be ended", err.msg);
 	if (run(m, finish_work, closed, &err))
 		log_warn("move %s: %s", m->uid, err.msg);
-	vm_kick(vm);
 }
 
 static void on_retry(void *arg)
@@ -597,7 +634,7 @@ static void lost(struct mig_source *m, const char *why)
 	/* It runs nowhere and never will: what stands here ends, and the VMI says Failed. */
 	if (vm_call(m->vm, "kill", NULL, 0, NULL, NULL, &err))
 		vm_log_failed(m->vm, "cannot be ended", err.msg);
-	vm_sync(m->vm);
+	vm_kick(m->vm);
 }
 
 static void on_permission(const struct http_result *r, void *arg)
@@ -608,7 +645,10 @@ static void on_permission(const struct http_result *r, void *arg)
 
 	m->http = http_slot_free(m->http);
 	if (!r->rc && r->status == 200) {
+		struct vm *vm = m->vm;
+
 		given(m);
+		vm_kick(vm);
 		return;
 	}
 	status_text(r, why, sizeof(why));
@@ -664,6 +704,13 @@ static const char *failure_of(const struct mig_source *m, const struct json *dat
 	return js_get_str(f, "message") ? js_get_str(f, "message") : "QEMU gave no reason";
 }
 
+/* Asked to cancel, and it does not: another launcher has come, which knows nothing of it. */
+static bool forgot_cancel(const struct mig_source *m, const char *phase)
+{
+	return m->state == SRC_CANCELLING && m->cancel_sent && !str_eq(phase, "cancelling") &&
+	       !str_eq(phase, "completed");
+}
+
 static void on_phase(struct mig_source *m, const struct json *data)
 {
 	const char *phase = js_get_str(data, "phase");
@@ -677,8 +724,12 @@ static void on_phase(struct mig_source *m, const struct json *data)
 		released(m);
 	else if (str_eq(phase, "failed") || str_eq(phase, "cancelled"))
 		ended(m, failure_of(m, data));
-	else if (!m->watch && m->state < SRC_RELEASED &&
-		 ev_timer_after(m->host->cfg.loop, &m->watch, WATCH_EVERY, on_watch, m, &err))
+	else if (is_unreleased(data))
+		ask_back(m);
+	else if (forgot_cancel(m, phase))
+		ask_cancel(m, m->cancel_reason);
+	if (!m->watch && m->state < SRC_RELEASED &&
+	    ev_timer_after(m->host->cfg.loop, &m->watch, WATCH_EVERY, on_watch, m, &err))
 		log_warn("move %s: %s", m->uid, err.msg);
 }
 
@@ -764,6 +815,11 @@ static void kick_move(struct mig_source *m, const VirtualMachineInstanceMigratio
 		ended(m, s->failureReason ? s->failureReason : "the move was taken back");
 		return;
 	}
+	/* Its agent is another one by now and knows no move, but the VMI says that it has taken the guest. */
+	if (m->state == SRC_RELEASED && API_GET(s, completed, false)) {
+		given(m);
+		return;
+	}
 	if (s->startTimestamp && !m->is_written)
 		m->is_written = true;
 	if (API_GET(s, abortRequested, false) && !m->cancel_asked) {
@@ -789,6 +845,11 @@ static void close_later(struct mig_source *m)
 	if (m->state == SRC_GIVEN && !m->timer && (m->net.handover || m->is_open) && !m->jobs &&
 	    ev_timer_after(m->host->cfg.loop, &m->timer, FORWARD_FOR, on_close_timer, m, &err))
 		log_warn("move %s: %s", m->uid, err.msg);
+}
+
+bool mig_source_is_released(const struct vm *vm)
+{
+	return vm->source && vm->source->state == SRC_RELEASED;
 }
 
 void mig_source_make_way(struct vm *vm)
