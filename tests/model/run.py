@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 DEPTH, MEMORY_MB, SECONDS = 20000, 3000, 300
 
 # claim, faults
-HOLD = [("settles", 2), ("safe", 2)]
+HOLD = [("settles", 2), ("safe", 3)]
 # what they deny must be possible: else the model would prove its properties by doing nothing
 REACH = [("can_move", 0), ("can_cancel", 0), ("can_cancel_too_late", 0), ("can_be_lost", 1), ("can_take_back", 0)]
 # mutant, the claim that must fail, with how many faults
