@@ -1,4 +1,5 @@
 """One two-node cluster for most tests; each test uses object names of its own and removes them."""
+import glob
 import os
 import shutil
 import subprocess
@@ -34,12 +35,24 @@ def keep_logs(cluster, name):
     shutil.copytree(f"{cluster.state}/logs", to, dirs_exist_ok=True)
 
 
+def check_moves(name):
+    """Every step of a move that the nodes logged is one of the hand-over's tables."""
+    tables = os.environ.get("FERRY_MODEL_TABLES")
+    if not tables:
+        return
+    logs = sorted(glob.glob(os.path.join(WORK, "logs", name, "node-*.log*")))
+    p = subprocess.run([sys.executable, os.path.join(TOP, "tests", "model", "trace.py"), "--tables", tables, *logs],
+                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert p.returncode == 0, f"a move did what the hand-over's tables do not have:\n{p.stdout}"
+
+
 @pytest.fixture(scope="session")
 def cluster():
     c = new_cluster("e2e")
     yield c
     keep_logs(c, "e2e")
     c.down()
+    check_moves("e2e")
 
 
 @pytest.fixture(scope="session")

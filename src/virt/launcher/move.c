@@ -200,6 +200,10 @@ void move_load(struct launcher *l)
 	m->epoch = js_get_int(j, "epoch", -1);
 	m->released = js_get_bool(j, "released", false);
 	m->resumed = js_get_bool(j, "resumed", false);
+	if (m->released) /* written before the phase: it had completed, whatever QEMU does from now on */
+		m->phase = MP_COMPLETED;
+	/* Perhaps: a cancel that comes before QEMU was asked must reach it, and does no harm if not. */
+	m->migrate_sent = m->role == MIG_SOURCE;
 	m->was_paused = js_get_bool(j, "wasPaused", false);
 	m->stop_at = (usec_t)js_get_int(j, "stopAt", 0);
 	m->stats.downtime_ms = m->stats.elapsed_ms = -1;

@@ -199,7 +199,8 @@ static void on_resumed(const struct qmp_seq_result *r, void *arg)
 	if (r->rc) {
 		log_error("move '%s': the guest does not go on: %s", m->uid, r->desc);
 		if (call)
-			ipc_call_fail(call, r->rc == RC_CLOSED ? RC_CLOSED : RC_IO,
+			ipc_call_fail(call,
+				      r->rc == RC_CLOSED || r->rc == RC_TIMEOUT ? r->rc : RC_IO,
 				      "QEMU does not go on: %s", r->desc);
 		return;
 	}
@@ -235,8 +236,8 @@ static void resume(struct move *m)
 		qmp_seq_add_plain(s, m->stay_paused ? "query-status" : "cont", SEQ_MUST);
 		rc = qmp_seq_run(s, &m->seq, m->l->qmp, on_resumed, m, &err);
 	}
-	if (rc)
-		move_fail_call(&m->resume_call, rc, err.msg);
+	if (rc) /* QEMU was told nothing: it can be asked again */
+		move_fail_call(&m->resume_call, RC_BUSY, err.msg);
 }
 
 static void on_resume_late(void *arg)
@@ -275,9 +276,13 @@ void move_resume_incoming(struct launcher *l, struct ipc_call *call, const struc
 		ipc_call_fail(call, RC_IO, "%s", m->fail_message);
 		return;
 	}
-	if (m->resume_call || m->seq || timeout < 1 || timeout > 3600000) {
-		ipc_call_fail(call, RC_CONFLICT,
-			      "a permission is being carried out, or timeoutMs is out of range");
+	if (timeout < 1 || timeout > 3600000) {
+		ipc_call_fail(call, RC_INVALID, "timeoutMs: must be in 1..3600000");
+		return;
+	}
+	/* Asked by an agent that is dead, or asked again too early: it may still end well, so it is no refusal. */
+	if (m->resume_call || m->seq) {
+		ipc_call_fail(call, RC_BUSY, "a permission is being carried out");
 		return;
 	}
 	if (js_get_int(params, "epoch", -1) >= 0)

@@ -560,10 +560,21 @@ void move_release(struct launcher *l, struct ipc_call *call, const struct json *
 	ipc_call_done(call, js_pack("{s:I}", "at", (int64_t)loop_realtime(l->loop)), NULL, 0);
 }
 
+/* A release whose writing failed in its last step may stand in the record all the same. */
+static enum rc forget_release(const struct move *m, struct err *err)
+{
+	CLEANUP(js_unrefp) struct json *j = NULL;
+
+	if (record_read(m->l, "migration.json", &j, NULL) || !js_get_bool(j, "released", false))
+		return RC_OK;
+	return move_save(m, err);
+}
+
 static void on_source_resumed(const struct qmp_seq_result *r, void *arg)
 {
 	struct move *m = arg;
 	struct ipc_call *call = STEAL(m->resume_call);
+	struct err err = {0};
 
 	if (r->rc) {
 		if (call)
@@ -573,6 +584,8 @@ static void on_source_resumed(const struct qmp_seq_result *r, void *arg)
 	m->resume_at = m->l->last_resume;
 	move_set_failure(m, "Cancelled", "resumed on the source before it was released");
 	move_step(m, MP_FAILED);
+	if (move_save(m, &err))
+		log_warn("move '%s': its record is not up to date: %s", m->uid, err.msg);
 	move_clean(m);
 	if (call)
 		ipc_call_done(call, js_pack("{s:I}", "resumeAt", (int64_t)m->resume_at), NULL, 0);
@@ -598,7 +611,9 @@ void move_resume_source(struct launcher *l, struct ipc_call *call, const struct 
 			      move_phase_name(m->phase), vm_state_name(l->state));
 		return;
 	}
-	rc = qmp_seq_new(&s, QMP_TIMEOUT, &err);
+	rc = forget_release(m, &err);
+	if (!rc)
+		rc = qmp_seq_new(&s, QMP_TIMEOUT, &err);
 	if (!rc) {
 		qmp_seq_add_plain(s, "cont", SEQ_MUST);
 		rc = qmp_seq_run(s, &m->seq, l->qmp, on_source_resumed, m, &err);

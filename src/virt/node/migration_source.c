@@ -12,7 +12,7 @@
 #include "base/try.h"
 #include "json/json.h"
 #include "net/ns.h"
-#include "virt/node/migration_int.h"
+#include "virt/node/migration_source_int.h"
 #include "virt/node/vmspec.h"
 
 #define PERMISSION_RETRY     (50 * USEC_PER_MSEC)
@@ -23,39 +23,6 @@
 #define WATCH_EVERY		 (1 * USEC_PER_SEC)
 #define DEFAULT_PER_GB		 150
 #define DEFAULT_PROGRESS_SECONDS 150
-
-struct mig_source {
-	struct vm *vm; /* NULL: it has gone */
-	struct vmhost *host;
-	enum src_state state;
-	char *uid, *target_node, *failure;
-	char *reason,
-		*detail; /* of the failure: a word for programs, a sentence beyond KubeVirt's text */
-	char agent_url[64];
-	struct mig_net net;
-	char target_ip[NET_IP4_TEXT];
-	int64_t port, nbd_port;
-	char *user, *key;
-	int64_t epoch;
-	bool is_open; /* the way through the firewall */
-	bool has_key, net_ready, is_written, cancel_asked, cancel_sent;
-	bool is_aborted_by_user;
-	usec_t finish_by; /* realtime; 0: not told to finish. The guest stands, the rest goes over */
-	usec_t begun_at;  /* realtime */
-	usec_t stop_at;
-	struct json *last; /* the launcher's last word on the move */
-	char *flows;
-	bool flows_pending;
-	struct http_slot *http;
-	struct ev_src *timer;
-	usec_t backoff;
-	usec_t unknown_since; /* the target's agent does not know the move */
-	struct ev_src *watch;
-	int64_t best_left;
-	usec_t best_at;
-	bool shows_progress; /* the move takes long enough */
-	unsigned jobs;
-};
 
 struct src_job {
 	struct mig_source *m;
@@ -446,8 +413,41 @@ static void ask_cancel(struct mig_source *m, const char *reason)
 	struct err err;
 
 	m->cancel_sent = true;
+	m->cancel_reason = reason;
 	if (vm_call(m->vm, "cancelOutgoing", params, MIG_CALL_DEADLINE, NULL, NULL, &err))
 		log_warn("move %s: cannot be cancelled: %s", m->uid, err.msg);
+}
+
+static void on_back(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+
+	if (!r->rc || !vm->source)
+		return; /* the launcher's event follows */
+	log_warn("move %s: the guest does not go on here: %s", vm->source->uid, r->message);
+	vm->source->resume_asked = false; /* the watch asks again */
+}
+
+/* The release could not be written down: nothing was given away, so the guest goes on here. */
+static void ask_back(struct mig_source *m)
+{
+	enum src_state next;
+	struct err err;
+
+	if (m->resume_asked || !src_next(m->state, SRCEV_RELEASED, &next))
+		return;
+	struct json *params = js_pack("{s:s}", "migrationUid", m->uid);
+
+	m->resume_asked = !vm_call(m->vm, "resumeSource", params, 2 * MIG_CALL_DEADLINE, on_back,
+				   m->vm, &err);
+	if (!m->resume_asked)
+		log_warn("move %s: the guest cannot be asked to go on here: %s", m->uid, err.msg);
+}
+
+static bool is_unreleased(const struct json *data)
+{
+	return str_eq(js_get_str(data, "phase"), "completed") &&
+	       !js_get_bool(data, "released", false);
 }
 
 /* --- watching it: KubeVirt's completion and progress limits (facts 6.3) --- */
@@ -522,6 +522,8 @@ static void on_watch(void *arg)
 	usec_t now = loop_realtime(m->host->cfg.loop);
 
 	m->shows_progress = true;
+	if (is_unreleased(m->last))
+		ask_back(m);
 	if (m->state == SRC_MOVING) {
 		if (!m->best_at || left < m->best_left) {
 			m->best_left = left;
@@ -625,13 +627,14 @@ static void given(struct mig_source *m)
 	struct err err;
 
 	step(m, SRCEV_TAKEN);
+	m->http = http_slot_free(m->http);
+	m->timer = ev_src_free(m->timer);
 	m->host->n_moves_out++;
 	vm->is_source_done = true;
 	if (vm_call(vm, "kill", NULL, 0, NULL, NULL, &err))
 		vm_log_failed(vm, "the copy that has moved away cannot be ended", err.msg);
 	if (run(m, finish_work, closed, &err))
 		log_warn("move %s: %s", m->uid, err.msg);
-	vm_kick(vm);
 }
 
 static void on_retry(void *arg)
@@ -656,7 +659,7 @@ static void lost(struct mig_source *m, const char *why)
 	/* It runs nowhere and never will: what stands here ends, and the VMI says Failed. */
 	if (vm_call(m->vm, "kill", NULL, 0, NULL, NULL, &err))
 		vm_log_failed(m->vm, "cannot be ended", err.msg);
-	vm_sync(m->vm);
+	vm_kick(m->vm);
 }
 
 static void on_permission(const struct http_result *r, void *arg)
@@ -667,7 +670,10 @@ static void on_permission(const struct http_result *r, void *arg)
 
 	m->http = http_slot_free(m->http);
 	if (!r->rc && r->status == 200) {
+		struct vm *vm = m->vm;
+
 		given(m);
+		vm_kick(vm);
 		return;
 	}
 	status_text(r, why, sizeof(why));
@@ -723,6 +729,13 @@ static const char *failure_of(const struct mig_source *m, const struct json *dat
 	return js_get_str(f, "message") ? js_get_str(f, "message") : "QEMU gave no reason";
 }
 
+/* Asked to cancel, and it does not: another launcher has come, which knows nothing of it. */
+static bool forgot_cancel(const struct mig_source *m, const char *phase)
+{
+	return m->state == SRC_CANCELLING && m->cancel_sent && !str_eq(phase, "cancelling") &&
+	       !str_eq(phase, "completed");
+}
+
 static void on_phase(struct mig_source *m, const struct json *data)
 {
 	const char *phase = js_get_str(data, "phase");
@@ -732,14 +745,19 @@ static void on_phase(struct mig_source *m, const struct json *data)
 	m->last = js_ref(data);
 	if (js_get(data, "stopAt") && !m->stop_at)
 		m->stop_at = (usec_t)js_get_int(data, "stopAt", 0);
-	if (str_eq(phase, "completed") && js_get_bool(data, "released", false))
+	if (str_eq(phase, "completed") && js_get_bool(data, "released", false)) {
 		released(m);
-	else if (str_eq(phase, "failed") || str_eq(phase, "cancelled")) {
+	} else if (str_eq(phase, "failed") || str_eq(phase, "cancelled")) {
 		if (!m->reason && !m->is_aborted_by_user)
 			m->reason = mem_strdup(js_get_str(js_get(data, "failure"), "reason"));
 		ended(m, failure_of(m, data));
-	} else if (!m->watch && m->state < SRC_RELEASED &&
-		   ev_timer_after(m->host->cfg.loop, &m->watch, WATCH_EVERY, on_watch, m, &err))
+	} else if (is_unreleased(data)) {
+		ask_back(m);
+	} else if (forgot_cancel(m, phase)) {
+		ask_cancel(m, m->cancel_reason);
+	}
+	if (!m->watch && m->state < SRC_RELEASED &&
+	    ev_timer_after(m->host->cfg.loop, &m->watch, WATCH_EVERY, on_watch, m, &err))
 		log_warn("move %s: %s", m->uid, err.msg);
 }
 
@@ -825,6 +843,11 @@ static void kick_move(struct mig_source *m, const VirtualMachineInstanceMigratio
 		ended(m, s->failureReason ? s->failureReason : "the move was taken back");
 		return;
 	}
+	/* Its agent is another one by now and knows no move, but the VMI says that it has taken the guest. */
+	if (m->state == SRC_RELEASED && API_GET(s, completed, false)) {
+		given(m);
+		return;
+	}
 	if (s->startTimestamp && !m->is_written)
 		m->is_written = true;
 	if (API_GET(s, abortRequested, false) && !m->cancel_asked) {
@@ -850,6 +873,11 @@ static void close_later(struct mig_source *m)
 	if (m->state == SRC_GIVEN && !m->timer && (m->net.handover || m->is_open) && !m->jobs &&
 	    ev_timer_after(m->host->cfg.loop, &m->timer, FORWARD_FOR, on_close_timer, m, &err))
 		log_warn("move %s: %s", m->uid, err.msg);
+}
+
+bool mig_source_is_released(const struct vm *vm)
+{
+	return vm->source && vm->source->state == SRC_RELEASED;
 }
 
 void mig_source_make_way(struct vm *vm)
@@ -912,82 +940,6 @@ void mig_source_kick(struct vm *vm)
 	}
 	if (begin(vm->source, s, &err))
 		ended(vm->source, err.msg);
-}
-
-/* --- what the VMI says --- */
-
-/* Beside KubeVirt's text: why, for programs and for people. */
-static enum rc publish_reason(struct mig_source *m, VirtualMachineInstance *vmi)
-{
-	FerryVMIStatus *fs = api_ensure(&api_type_FerryVMIStatus, &vmi->status.ferry);
-	FerryMigrationStatus *fm =
-		fs ? api_ensure(&api_type_FerryMigrationStatus, &fs->migration) : NULL;
-
-	if (!fm)
-		return RC_NOMEM;
-	TRY(api_set_str(&fm->plane, "data"));
-	TRY(api_set_str(&fm->reason, m->reason));
-	return api_set_str(&fm->message, m->detail ? m->detail : m->failure);
-}
-
-static enum rc publish_end(struct mig_source *m, VirtualMachineInstance *vmi, usec_t now)
-{
-	VirtualMachineInstanceMigrationState *s = vmi->status.migrationState;
-
-	if (API_GET(s, failed, false) || API_GET(s, completed, false))
-		return RC_OK;
-	API_SET(s, failed, true);
-	TRY(api_set_str(&s->failureReason, m->failure));
-	TRY(publish_reason(m, vmi));
-	if (m->is_aborted_by_user || m->cancel_sent)
-		TRY(api_set_str(&s->abortStatus, MigrationAbortStatus_Succeeded));
-	return mig_set_time(&s->endTimestamp, now);
-}
-
-static enum rc publish_progress(struct mig_source *m, VirtualMachineInstance *vmi)
-{
-	FerryVMIStatus *fs = api_ensure(&api_type_FerryVMIStatus, &vmi->status.ferry);
-	FerryMigrationStatus *fm =
-		fs ? api_ensure(&api_type_FerryMigrationStatus, &fs->migration) : NULL;
-
-	if (m->finish_by)
-		TRY(api_set_str(&vmi->status.migrationState->mode, MigrationMode_Paused));
-	return fm ? mig_fill_stats(fm, m->last) : RC_NOMEM;
-}
-
-/* A new move forgets what the last one showed. */
-static enum rc publish_begin(struct mig_source *m, VirtualMachineInstance *vmi)
-{
-	VirtualMachineInstanceMigrationState *s = vmi->status.migrationState;
-
-	if (s->startTimestamp || API_GET(s, failed, false))
-		return RC_OK;
-	if (vmi->status.ferry && vmi->status.ferry->migration)
-		vmi->status.ferry->migration =
-			api_free(&api_type_FerryMigrationStatus, vmi->status.ferry->migration);
-	TRY(api_set_str(&s->mode, MigrationMode_PreCopy));
-	return mig_set_time(&s->startTimestamp, m->begun_at);
-}
-
-enum rc mig_source_fill(struct vm *vm, VirtualMachineInstance *vmi, usec_t now)
-{
-	struct mig_source *m = vm->source;
-	VirtualMachineInstanceMigrationState *s = vmi->status.migrationState;
-
-	if (!m || !s || !str_eq(s->migrationUid, m->uid))
-		return RC_OK;
-	switch (m->state) {
-	case SRC_PREPARING:
-		return publish_begin(m, vmi);
-	case SRC_MOVING:
-	case SRC_CANCELLING:
-		return m->shows_progress && m->last ? publish_progress(m, vmi) : RC_OK;
-	case SRC_FAILED:
-	case SRC_LOST:
-		return publish_end(m, vmi, now);
-	default:
-		return RC_OK;
-	}
 }
 
 void mig_source_written(struct vm *vm)

@@ -457,7 +457,7 @@ static void on_resumed(const struct ipc_reply *r, void *arg)
 
 	if (!t)
 		return;
-	if (r->rc == RC_TIMEOUT || r->rc == RC_CLOSED) {
+	if (r->rc == RC_TIMEOUT || r->rc == RC_CLOSED || r->rc == RC_BUSY) {
 		answer(t, r->rc, r->message, NULL); /* the source asks again */
 		return;
 	}

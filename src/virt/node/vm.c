@@ -158,7 +158,7 @@ static void fill_facts(struct vm *vm, struct vm_facts *f, struct vm_volume_fact 
 		.state = vm->state,
 		.reason = vm->reason,
 		.node = vm->host->cfg.node_name,
-		.is_source_done = vm->is_source_done,
+		.is_source_done = vm->is_source_done || mig_source_is_released(vm),
 		.is_target = vm->is_target,
 		.accel = vm->accel,
 		/* The launcher was told which one to use: why is known here. */
@@ -412,7 +412,8 @@ void vm_kick(struct vm *vm)
 	    vm->state != VM_POSTMIGRATE)
 		pods(vm)->unpaused(vm->pod, is_unpaused(vm));
 	vm_sync(vm);
-	if (vm->state == VM_GONE)
+	/* Released: the permission is still to be given, and the pod stays until it has been. */
+	if (vm->state == VM_GONE && !mig_source_is_released(vm))
 		report_exit(vm);
 }
 

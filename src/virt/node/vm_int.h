@@ -132,6 +132,8 @@ MUST_CHECK enum rc vm_net_config(const struct vm *vm, struct vmnet_config *out, 
 void mig_source_kick(struct vm *vm);
 /* This VM comes back to this node: what an ended move of it still holds of the network goes now. */
 void mig_source_make_way(struct vm *vm);
+/* Released, and the target has not answered yet: this node's copy never runs again, whatever becomes of it. */
+bool mig_source_is_released(const struct vm *vm);
 void mig_source_event(struct vm *vm, const char *name, const struct json *data);
 struct mig_source *mig_source_free(struct mig_source *m);
 void mig_target_kick(struct vm *vm);

@@ -583,6 +583,96 @@ static void a_record_that_cannot_be_written_releases_nothing(void **state)
 	rig_down(&r);
 }
 
+static void a_source_that_goes_on_leaves_no_release_behind(void **state)
+{
+	static const char half_written[] =
+		"{\"migrationUid\": \"m1\", \"role\": \"source\", \"phase\": \"switching\", "
+		"\"epoch\": 4, \"released\": true}";
+	struct rig r;
+	char path[100];
+
+	rig_up(&r, "running");
+	to_pre_switchover(&r, 10000, 0);
+	assert_int_equal(call(&r, "continueOutgoing",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)),
+			 RC_OK);
+	snprintf(path, sizeof(path), "%s/migration.json", r.dir);
+	unlink(path);
+	assert_int_equal(mkdir(path, 0700), 0); /* a folder cannot be replaced by a file */
+	snprintf(r.run_state, sizeof(r.run_state), "postmigrate");
+	qstatus(&r, "completed");
+	await(&r, "migration", "phase", "completed");
+	rmdir(path);
+	assert_int_equal(file_write_durable(path, half_written, strlen(half_written), 0600, NULL),
+			 RC_OK);
+	assert_int_equal(call(&r, "resumeSource", uid_params()), RC_OK);
+	await(&r, "migration", "phase", "failed");
+	CLEANUP(js_unrefp) struct json *rec = record(&r);
+
+	assert_false(js_get_bool(rec, "released", true));
+	assert_string_equal(js_get_str(rec, "phase"), "failed");
+	rig_down(&r);
+}
+
+static void a_record_of_a_release_is_a_completed_move(void **state)
+{
+	struct rig r;
+	char path[100];
+
+	rig_up(&r, "running");
+	to_pre_switchover(&r, 10000, 0);
+	assert_int_equal(call(&r, "continueOutgoing",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)),
+			 RC_OK);
+	snprintf(r.run_state, sizeof(r.run_state), "postmigrate");
+	qstatus(&r, "completed");
+	await(&r, "migration", "phase", "completed");
+	stop_launcher(&r); /* QEMU dies while no launcher is there */
+	kill(r.child, SIGKILL);
+	waitpid(r.child, NULL, 0);
+	r.child = fork(); /* for rig_down() */
+	if (r.child == 0)
+		for (;;)
+			pause();
+	start_launcher(&r);
+	struct answer a;
+
+	ask(&r, &a, "query", NULL);
+	turn_until(&r, &a.done);
+	snprintf(path, sizeof(path), "%s", js_get_str(js_get(a.result, "migration"), "phase"));
+	assert_string_equal(js_get_str(a.result, "state"), "gone");
+	assert_string_equal(path, "completed");
+	assert_true(js_get_bool(js_get(a.result, "migration"), "released", false));
+	js_unref(a.result);
+	rig_down(&r);
+}
+
+static void a_cancel_before_the_move_is_found_reaches_qemu(void **state)
+{
+	struct rig r;
+	struct answer a;
+
+	rig_up(&r, "running");
+	to_pre_switchover(&r, 10000, 0);
+	assert_int_equal(call(&r, "continueOutgoing",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)),
+			 RC_OK);
+	stop_launcher(&r);
+	snprintf(r.run_state, sizeof(r.run_state), "postmigrate");
+	snprintf(r.mig, sizeof(r.mig), "{\"status\": \"completed\"}");
+	r.events = js_unref(r.events);
+	r.events = js_new_array();
+	start_launcher(&r);
+	ask(&r, &a, "cancelOutgoing", uid_params()); /* waits for the state only */
+	turn_until(&r, &a.done);
+	const struct json *e = await(&r, "migration", "phase", "completed");
+
+	assert_true(js_get_bool(e, "released", false));
+	assert_null(heard(&r, "migration", "phase", "cancelled"));
+	js_unref(a.result);
+	rig_down(&r);
+}
+
 static void a_cancel_at_the_switch_lets_the_source_go_on(void **state)
 {
 	struct rig r;
@@ -912,6 +1002,27 @@ static void a_failed_load_is_told_with_qemus_reason(void **state)
 	rig_down(&r);
 }
 
+/* An agent that has just started asks again while QEMU still carries out what the last one asked. */
+static void a_permission_under_way_is_no_refusal(void **state)
+{
+	struct rig r;
+	struct answer a, b;
+
+	rig_up(&r, "inmigrate");
+	assert_int_equal(call(&r, "prepareIncoming", in_params()), RC_OK);
+	qstatus(&r, "completed");
+	await(&r, "migration", "phase", "loaded");
+	r.mute = "cont"; /* it waits for an image's lock */
+	ask(&r, &a, "resumeIncoming", js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 1));
+	turn(&r, 30);
+	ask(&r, &b, "resumeIncoming", js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 1));
+	turn_until(&r, &b.done);
+	assert_int_equal(b.rc, RC_BUSY);
+	assert_false(a.done);
+	assert_null(heard(&r, "migration", "phase", "failed"));
+	rig_down(&r);
+}
+
 static void a_permission_that_waits_too_long_is_a_timeout(void **state)
 {
 	struct rig r;
@@ -936,6 +1047,9 @@ int main(void)
 		cmocka_unit_test(a_guest_that_powers_off_is_ended),
 		cmocka_unit_test(released_is_durable_before_completed_is_told),
 		cmocka_unit_test(a_record_that_cannot_be_written_releases_nothing),
+		cmocka_unit_test(a_source_that_goes_on_leaves_no_release_behind),
+		cmocka_unit_test(a_record_of_a_release_is_a_completed_move),
+		cmocka_unit_test(a_cancel_before_the_move_is_found_reaches_qemu),
 		cmocka_unit_test(a_cancel_at_the_switch_lets_the_source_go_on),
 		cmocka_unit_test(a_move_can_be_finished_with_a_pause),
 		cmocka_unit_test(a_completion_that_overtakes_the_cancel_counts),
@@ -950,6 +1064,7 @@ int main(void)
 		cmocka_unit_test(the_target_stands_until_it_is_permitted),
 		cmocka_unit_test(loaded_is_no_permission),
 		cmocka_unit_test(a_failed_load_is_told_with_qemus_reason),
+		cmocka_unit_test(a_permission_under_way_is_no_refusal),
 		cmocka_unit_test(a_permission_that_waits_too_long_is_a_timeout),
 	};
 

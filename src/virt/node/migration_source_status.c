@@ -1,0 +1,79 @@
+/* What the source's agent says of a move in the VMI: its begin, its progress, and how it ended. */
+#include "api/api.h"
+#include "base/str.h"
+#include "base/try.h"
+#include "virt/node/migration_source_int.h"
+
+/* Beside KubeVirt's text: why, for programs and for people. */
+static enum rc publish_reason(struct mig_source *m, VirtualMachineInstance *vmi)
+{
+	FerryVMIStatus *fs = api_ensure(&api_type_FerryVMIStatus, &vmi->status.ferry);
+	FerryMigrationStatus *fm =
+		fs ? api_ensure(&api_type_FerryMigrationStatus, &fs->migration) : NULL;
+
+	if (!fm)
+		return RC_NOMEM;
+	TRY(api_set_str(&fm->plane, "data"));
+	TRY(api_set_str(&fm->reason, m->reason));
+	return api_set_str(&fm->message, m->detail ? m->detail : m->failure);
+}
+
+static enum rc publish_end(struct mig_source *m, VirtualMachineInstance *vmi, usec_t now)
+{
+	VirtualMachineInstanceMigrationState *s = vmi->status.migrationState;
+
+	if (API_GET(s, failed, false) || API_GET(s, completed, false))
+		return RC_OK;
+	API_SET(s, failed, true);
+	TRY(api_set_str(&s->failureReason, m->failure));
+	TRY(publish_reason(m, vmi));
+	if (m->is_aborted_by_user || m->cancel_sent)
+		TRY(api_set_str(&s->abortStatus, MigrationAbortStatus_Succeeded));
+	return mig_set_time(&s->endTimestamp, now);
+}
+
+static enum rc publish_progress(struct mig_source *m, VirtualMachineInstance *vmi)
+{
+	FerryVMIStatus *fs = api_ensure(&api_type_FerryVMIStatus, &vmi->status.ferry);
+	FerryMigrationStatus *fm =
+		fs ? api_ensure(&api_type_FerryMigrationStatus, &fs->migration) : NULL;
+
+	if (m->finish_by)
+		TRY(api_set_str(&vmi->status.migrationState->mode, MigrationMode_Paused));
+	return fm ? mig_fill_stats(fm, m->last) : RC_NOMEM;
+}
+
+/* A new move forgets what the last one showed. */
+static enum rc publish_begin(struct mig_source *m, VirtualMachineInstance *vmi)
+{
+	VirtualMachineInstanceMigrationState *s = vmi->status.migrationState;
+
+	if (s->startTimestamp || API_GET(s, failed, false))
+		return RC_OK;
+	if (vmi->status.ferry && vmi->status.ferry->migration)
+		vmi->status.ferry->migration =
+			api_free(&api_type_FerryMigrationStatus, vmi->status.ferry->migration);
+	TRY(api_set_str(&s->mode, MigrationMode_PreCopy));
+	return mig_set_time(&s->startTimestamp, m->begun_at);
+}
+
+enum rc mig_source_fill(struct vm *vm, VirtualMachineInstance *vmi, usec_t now)
+{
+	struct mig_source *m = vm->source;
+	VirtualMachineInstanceMigrationState *s = vmi->status.migrationState;
+
+	if (!m || !s || !str_eq(s->migrationUid, m->uid))
+		return RC_OK;
+	switch (m->state) {
+	case SRC_PREPARING:
+		return publish_begin(m, vmi);
+	case SRC_MOVING:
+	case SRC_CANCELLING:
+		return m->shows_progress && m->last ? publish_progress(m, vmi) : RC_OK;
+	case SRC_FAILED:
+	case SRC_LOST:
+		return publish_end(m, vmi, now);
+	default:
+		return RC_OK;
+	}
+}
