@@ -27,7 +27,7 @@ static enum rc publish_end(struct mig_source *m, VirtualMachineInstance *vmi, us
 	API_SET(s, failed, true);
 	TRY(api_set_str(&s->failureReason, m->failure));
 	TRY(publish_reason(m, vmi));
-	if (m->is_aborted_by_user || m->cancel_sent)
+	if (m->state == SRC_FAILED && (m->is_aborted_by_user || m->cancel_sent))
 		TRY(api_set_str(&s->abortStatus, MigrationAbortStatus_Succeeded));
 	return mig_set_time(&s->endTimestamp, now);
 }

@@ -401,6 +401,20 @@ static void take_up_again(struct vm *vm, const struct json *data)
 		log_warn("move %s: %s", t->uid, err.msg);
 }
 
+/* The guest is on its way here for good. */
+static void runs_here(struct mig_target *t, usec_t resume_at)
+{
+	struct vm *vm = t->vm;
+
+	t->resume_at = resume_at;
+	vm->is_target = false;
+	vm->epoch = t->epoch;
+	t->host->n_moves_in++;
+	step(t, DSTEV_RESUMED);
+	answer(t, RC_OK, NULL, js_pack("{s:I}", "resumeAt", (int64_t)resume_at));
+	vm_kick(vm);
+}
+
 void mig_target_event(struct vm *vm, const char *name, const struct json *data)
 {
 	struct mig_target *t = vm->target;
@@ -413,6 +427,9 @@ void mig_target_event(struct vm *vm, const char *name, const struct json *data)
 	t = vm->target;
 	if (!t || !str_eq(js_get_str(data, "migrationUid"), t->uid))
 		return;
+	/* The answer to the call took longer than the call: nobody waits for it any more. */
+	if (str_eq(phase, "resumed") && t->state == DST_PERMITTED && !t->answer)
+		runs_here(t, (usec_t)js_get_int(data, "resumeAt", 0));
 	if (str_eq(phase, "failed") && t->state < DST_PERMITTED) {
 		const char *why = js_get_str(js_get(data, "failure"), "message");
 
@@ -465,13 +482,7 @@ static void on_resumed(const struct ipc_reply *r, void *arg)
 		failed(t, r->message);
 		return;
 	}
-	t->resume_at = (usec_t)js_get_int(r->result, "resumeAt", 0);
-	vm->is_target = false;
-	vm->epoch = t->epoch;
-	t->host->n_moves_in++;
-	step(t, DSTEV_RESUMED);
-	answer(t, RC_OK, NULL, js_pack("{s:I}", "resumeAt", (int64_t)t->resume_at));
-	vm_kick(vm);
+	runs_here(t, (usec_t)js_get_int(r->result, "resumeAt", 0));
 }
 
 /* Whatever is to be said to a permission before it is used.  RC_OK: it may be. */
