@@ -21,6 +21,7 @@ struct client {
 	struct http_client *http;
 	char *server;
 	char *ns;
+	bool is_quiet;
 	int fds[3]; /* inline certificates live in memory files */
 };
 
@@ -225,6 +226,11 @@ struct client *client_free(struct client *c)
 	return mem_free(c);
 }
 
+void client_set_quiet(struct client *c, bool is_quiet)
+{
+	c->is_quiet = is_quiet;
+}
+
 const char *client_ns(const struct client *c)
 {
 	return c->ns;
@@ -254,6 +260,7 @@ void answer_fini(struct answer *a)
 
 struct wait {
 	bool done;
+	bool is_quiet;
 	enum rc rc;
 	struct answer *answer;
 	struct err *err;
@@ -293,7 +300,7 @@ static void on_done(const struct http_result *r, void *arg)
 			       : err_set(w->err, r->rc, "the request failed");
 		return;
 	}
-	if (r->warning)
+	if (r->warning && !w->is_quiet)
 		print_warnings(r->warning);
 	if (w->answer) {
 		w->answer->status = r->status;
@@ -329,7 +336,7 @@ enum rc client_call(struct client *c, const char *method, const char *path, cons
 {
 	CLEANUP(mem_freep) char *url = mem_printf("%s%s", c->server, path);
 	CLEANUP(http_slot_freep) struct http_slot *slot = NULL;
-	struct wait w = {.answer = out, .err = err};
+	struct wait w = {.answer = out, .err = err, .is_quiet = c->is_quiet};
 	const struct http_call call = {
 		.method = method,
 		.url = url,

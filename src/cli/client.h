@@ -25,6 +25,8 @@ MUST_CHECK enum rc client_open(struct client **out, const struct client_flags *f
 struct client *client_free(struct client *c);
 DEFINE_CLEANUP(struct client *, client_free);
 
+/* Warnings of the server are not printed. */
+void client_set_quiet(struct client *c, bool is_quiet);
 const char *client_ns(const struct client *c);
 const char *client_server(const struct client *c); /* "https://host:port" */
 struct loop *client_loop(struct client *c);

@@ -8,10 +8,11 @@
 #include "json/json.h"
 
 static const struct cmd *const commands[] = {
-	&cmd_up,	 &cmd_down,    &cmd_doctor,  &cmd_get,	   &cmd_describe, &cmd_apply,
-	&cmd_create,	 &cmd_delete,  &cmd_wait,    &cmd_start,   &cmd_stop,	  &cmd_restart,
-	&cmd_pause,	 &cmd_unpause, &cmd_migrate, &cmd_explain, &cmd_console,  &cmd_probe,
-	&cmd_completion, &cmd_version, &cmd_box,
+	&cmd_up,      &cmd_down,    &cmd_doctor,     &cmd_get,	   &cmd_describe,
+	&cmd_apply,   &cmd_create,  &cmd_delete,     &cmd_wait,	   &cmd_start,
+	&cmd_stop,    &cmd_restart, &cmd_pause,	     &cmd_unpause, &cmd_migrate,
+	&cmd_explain, &cmd_cordon,  &cmd_uncordon,   &cmd_drain,   &cmd_evacuate_cancel,
+	&cmd_console, &cmd_probe,   &cmd_completion, &cmd_version, &cmd_box,
 };
 
 static void print_usage(FILE *to)
@@ -21,7 +22,7 @@ static void print_usage(FILE *to)
 		"Usage: ferry COMMAND [ARGUMENTS]\n\n");
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
 		if (!commands[i]->hidden)
-			fprintf(to, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
+			fprintf(to, "  %-15s %s\n", commands[i]->name, commands[i]->summary);
 	fprintf(to,
 		"\n'ferry COMMAND --help' tells more about each.\n"
 		"The cluster is found by --kubeconfig, $KUBECONFIG, $FERRY_STATE or /var/lib/ferry.\n");

@@ -6,10 +6,12 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "base/sbuf.h"
 #include "base/str.h"
 #include "cli/client.h"
 #include "cli/cmd.h"
 #include "cli/migrate.h"
+#include "cli/progress.h"
 #include "json/json.h"
 
 #define VMIM_PATH "/apis/kubevirt.io/v1/namespaces/%s/virtualmachineinstancemigrations"
@@ -23,35 +25,20 @@ struct move {
 	struct json *last;
 };
 
-static double mib(const struct json *j, const char *key)
-{
-	return (double)js_get_int(j, key, 0) / (double)MIB;
-}
-
-/* status.ferry of the migration: see docs/api. */
 static void print_progress(struct move *m, const struct json *vmim)
 {
-	const struct json *f = js_at(vmim, "status", "ferry", NULL);
-	const struct json *mem = js_get(f, "memory");
-	const char *phase = js_str(js_at(vmim, "status", "phase", NULL));
-	double total = mib(mem, "totalBytes"), left = mib(mem, "remainingBytes");
-	double done = total > 0 ? 100.0 * (total - left) / total : 0;
+	CLEANUP(sbuf_fini) struct sbuf line = SBUF_INIT(1024);
+	const char *phase = progress_phase(vmim);
 
-	if (!phase)
-		phase = "Pending";
 	if (!m->tty) {
 		if (!str_eq(phase, m->phase))
 			printf("%s\n", phase);
-		fflush(stdout);
 	} else {
-		printf("\r\033[K%-16s", phase);
-		if (total > 0)
-			printf(" %3.0f %%  %7.1f MiB sent  %6.1f MiB/s  pass %lld", done,
-			       mib(mem, "transferredBytes"), mib(f, "linkBytesPerSecond"),
-			       (long long)js_get_int(f, "passes", 0));
-		fflush(stdout);
+		progress_print(vmim, &line);
+		printf("\r\033[K%s", sbuf_str(&line));
 		m->line_open = true;
 	}
+	fflush(stdout);
 	(void)snprintf(m->phase, sizeof(m->phase), "%s", phase);
 }
 
@@ -146,7 +133,8 @@ enum rc migrate_create(struct client *c, const struct move_request *r, struct js
 		       struct err *err)
 {
 	CLEANUP(mem_freep)
-	char *path = mem_printf(VMIM_PATH "%s", client_ns(c), r->dry_run ? "?dryRun=All" : "");
+	char *path = mem_printf(VMIM_PATH "%s", r->ns ? r->ns : client_ns(c),
+				r->dry_run ? "?dryRun=All" : "");
 	CLEANUP(js_unrefp)
 	struct json *body =
 		js_pack("{s:s,s:s,s:{s:s},s:{s:s}}", "apiVersion", "kubevirt.io/v1", "kind",

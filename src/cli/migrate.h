@@ -8,6 +8,7 @@ struct client;
 struct json;
 
 struct move_request {
+	const char *ns; /* NULL: the client's */
 	const char *vm;
 	const char *to;	      /* only to this node; NULL: to any */
 	const char *selector; /* "key=value,..." for addedNodeSelector; NULL: none */

@@ -57,16 +57,21 @@ bool is_dry_run(const struct json *options); /* dryRun: ["All"] */
  * A request that cannot be made answers the call. */
 void patch(struct hook_call *call, const char *resource, const char *sub, bool dry_run,
 	   struct json *merge, hook_then_fn then);
+/* The same with the operations of a JSON patch, an array. */
+void json_patch(struct hook_call *call, const char *resource, bool dry_run, struct json *operations,
+		hook_then_fn then);
 void create(struct hook_call *call, const char *resource, bool dry_run, struct json *obj,
 	    hook_then_fn then);
 
-/* vm.c, vmi.c, console.c, eviction.c */
+/* vm.c, vmi.c, console.c, eviction.c, evacuate.c */
 void vm_start(struct hook_call *call);
 void vm_stop(struct hook_call *call);
 void vm_restart(struct hook_call *call);
 void vm_migrate(struct hook_call *call);
 void vm_expand_spec(struct hook_call *call);
 void ns_expand_vm_spec(struct hook_call *call);
+void vm_evacuate_cancel(struct hook_call *call);
+void vmi_evacuate_cancel(struct hook_call *call);
 void vmi_pause(struct hook_call *call);
 void vmi_unpause(struct hook_call *call);
 void vmi_console(struct hook_call *call);

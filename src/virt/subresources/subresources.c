@@ -44,7 +44,7 @@ const struct subres_hook virt_subres[] = {
 	VM("restart", "PUT", vm_restart),
 	VM("migrate", "PUT", vm_migrate),
 	VM("expand-spec", "GET", vm_expand_spec),
-	VM("evacuate/cancel", "PUT", refuse_unsupported),
+	VM("evacuate/cancel", "PUT", vm_evacuate_cancel),
 	VM("objectgraph", "GET", refuse_unsupported),
 	HIDDEN("virtualmachines", "addvolume", "PUT", refuse_unsupported),
 	HIDDEN("virtualmachines", "removevolume", "PUT", refuse_unsupported),
@@ -73,7 +73,7 @@ const struct subres_hook virt_subres[] = {
 	VMI("softreboot", "PUT", refuse_unsupported),
 	VMI("addvolume", "PUT", refuse_unsupported),
 	VMI("removevolume", "PUT", refuse_unsupported),
-	VMI("evacuate/cancel", "PUT", refuse_unsupported),
+	VMI("evacuate/cancel", "PUT", vmi_evacuate_cancel),
 	VMI("backup", "PUT", refuse_unsupported),
 	VMI("redefine-checkpoint", "PUT", refuse_unsupported),
 	VMI("sev/fetchcertchain", "GET", refuse_unsupported),
@@ -334,6 +334,13 @@ void patch(struct hook_call *call, const char *resource, const char *sub, bool d
 {
 	request(call, "PATCH", "application/merge-patch+json", resource, hook_call_name(call), sub,
 		dry_run, merge, then);
+}
+
+void json_patch(struct hook_call *call, const char *resource, bool dry_run, struct json *operations,
+		hook_then_fn then)
+{
+	request(call, "PATCH", "application/json-patch+json", resource, hook_call_name(call), NULL,
+		dry_run, operations, then);
 }
 
 void create(struct hook_call *call, const char *resource, bool dry_run, struct json *obj,

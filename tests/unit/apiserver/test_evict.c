@@ -112,6 +112,29 @@ static void an_unknown_vmi_is_no_reason_to_delete(void **state)
 	js_unref(fx_do(&f, 429, "POST", PODS "/p/eviction", EVICTION));
 }
 
+#define CANCEL                                                                                     \
+	"/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/v/evacuate/" \
+	"cancel"
+
+static void cancel_takes_the_mark_off_that_it_names(void **state)
+{
+	(void)state;
+	make("LiveMigrate", true);
+	js_unref(fx_do(&f, 201, "POST", "/api/v1/nodes", "{\"metadata\":{\"name\":\"node-1\"}}"));
+	js_unref(fx_do(&f, 429, "POST", PODS "/p/eviction", EVICTION));
+	js_unref(fx_do(&f, 500, "PUT", CANCEL, "{\"evacuationNodeName\":\"node-2\"}"));
+	js_unref(fx_do(&f, 200, "PUT", CANCEL, "{\"dryRun\":[\"All\"]}"));
+	struct json *j = fx_do(&f, 200, "GET", VMIS "/v", NULL);
+
+	assert_path(j, "node-1", "status", "evacuationNodeName");
+	js_unref(j);
+	js_unref(fx_do(&f, 200, "PUT", CANCEL, "{}"));
+	j = fx_do(&f, 200, "GET", VMIS "/v", NULL);
+	assert_null(js_at(j, "status", "evacuationNodeName", NULL));
+	js_unref(j);
+	js_unref(fx_do(&f, 200, "PUT", CANCEL, "{}")); /* nothing left to cancel */
+}
+
 int main(void)
 {
 #define T(fn_) cmocka_unit_test_setup_teardown(fn_, setup, teardown)
@@ -119,6 +142,7 @@ int main(void)
 		T(movable_vms_are_marked_and_stay),
 		T(immovable_vms_that_ask_to_move_stay),
 		T(others_are_shut_down),
+		T(cancel_takes_the_mark_off_that_it_names),
 		T(an_unknown_vmi_is_no_reason_to_delete),
 	};
 

@@ -801,119 +801,6 @@ static void a_vm_moves_there_and_back_again(void **state)
 	world_fini(&w);
 }
 
-/* ---- evacuation ---- */
-
-static const VirtualMachineInstanceMigration *evacuation(struct world *w)
-{
-	const VirtualMachineInstanceMigration *found = NULL;
-	struct kiter it;
-
-	kcache_list(w->cache, KVMIM, NULL, &it);
-	for (const struct kobj *o; (o = kiter_next(&it));)
-		if (str_has_prefix(kobj_name(o), "kubevirt-evacuation-"))
-			found = kobj_typed(o);
-	return found;
-}
-
-static void a_marked_vmi_leaves_and_its_mark_goes(void **state)
-{
-	struct world w;
-
-	(void)state;
-	begin(&w);
-	world_patch(&w, KVMI, NS, "tiny", "{'status':{'evacuationNodeName':'node-1'}}");
-	world_settle(&w);
-	assert_int_equal(world_count(&w, KVMIM), 1);
-	CLEANUP(mem_freep)
-	char *name = mem_strdup(evacuation(&w)->metadata.name);
-
-	assert_at(&w, KVMIM, name, "/spec/priority", "system-critical");
-	assert_at(&w, KVMIM, name, "/metadata/annotations/kubevirt.io~1evacuationMigration",
-		  "node-1");
-	assert_at(&w, KVMIM, name, PHASE, "Scheduling");
-	assert_string_equal(world_cond(&w, KVMI, NS, "tiny", "EvictionRequested"),
-			    "True EvictionRequested: VMI is marked for eviction");
-	cast_pod_runs(&w, cast_target(&w)->metadata.name);
-	world_settle(&w);
-	cast_target_listens(&w);
-	cast_source_starts(&w);
-	world_settle(&w);
-	cast_move_completes(&w);
-	world_settle(&w);
-	world_pass(&w, 5 * USEC_PER_SEC);
-	assert_at(&w, KVMIM, name, PHASE, "Succeeded");
-	assert_at(&w, KVMI, "tiny", "/status/evacuationNodeName", "(none)");
-	assert_string_equal(world_cond(&w, KVMI, NS, "tiny", "EvictionRequested"), "(none)");
-	assert_int_equal(world_count(&w, KVMIM), 1);
-	world_fini(&w);
-}
-
-static void a_drain_without_room_backs_off_and_ends_with_the_taint(void **state)
-{
-	struct world w;
-
-	(void)state;
-	cast_world(&w);
-	cast_node(&w, "node-1", "", NULL);
-	cast_node(&w, "node-2", "",
-		  "'cpu':'4','memory':'100Mi','pods':'110'"); /* can never take it */
-	cast_running(&w);
-	world_pass(&w, 10 * USEC_PER_SEC);
-	world_patch(&w, &api_kind_Node, "", "node-1",
-		    "{'spec':{'taints':[{'key':'kubevirt.io/drain','effect':'NoSchedule'}]}}");
-	world_settle(&w);
-	assert_at(&w, KVMI, "tiny", PHASE, "Running");
-	assert_int_equal(in_phase(&w, "Failed"), 1);
-	assert_int_equal(in_phase(&w, "Pending"), 1); /* held back */
-	assert_true(world_saw(&w, "MigrationBackoff: backoff migrating vmi t/tiny"));
-	world_pass(&w, 19 * USEC_PER_SEC);
-	assert_int_equal(in_phase(&w, "Failed"), 1);
-	world_pass(&w, 2 * USEC_PER_SEC);
-	assert_int_equal(in_phase(&w, "Failed"), 2);
-	world_pass(&w, 39 * USEC_PER_SEC);
-	assert_int_equal(in_phase(&w, "Failed"), 2);
-	world_patch(&w, &api_kind_Node, "", "node-1", "{'spec':{'taints':null}}");
-	world_settle(&w);
-	assert_int_equal(in_phase(&w, "Pending"), 0);
-	assert_int_equal(in_phase(&w, "Scheduling"), 0);
-	world_pass(&w, 3600 * USEC_PER_SEC);
-	assert_int_equal(world_count(&w, KVMIM), 2);
-	assert_at(&w, KVMI, "tiny", PHASE, "Running");
-	world_fini(&w);
-}
-
-static void only_those_that_ask_for_it_are_moved(void **state)
-{
-	static const struct {
-		const char *strategy, *migratable;
-		size_t moves;
-	} rows[] = {
-		{"LiveMigrate", "True", 1},
-		{"LiveMigrate", "False", 0},
-		{"LiveMigrateIfPossible", "True", 1},
-		{"LiveMigrateIfPossible", "False", 0},
-		{"None", "True", 0},
-		{"External", "True", 0},
-	};
-
-	(void)state;
-	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		struct world w;
-		CLEANUP(mem_freep)
-		char *text = mem_printf("{'spec':{'evictionStrategy':'%s'},'status':{'"
-					"evacuationNodeName':'node-1','conditions':"
-					"[{'type':'Ready','status':'True'},{'type':'LiveMigratable'"
-					",'status':'%s'}]}}",
-					rows[i].strategy, rows[i].migratable);
-
-		begin(&w);
-		world_patch(&w, KVMI, NS, "tiny", text);
-		world_settle(&w);
-		assert_int_equal(world_count(&w, KVMIM), rows[i].moves);
-		world_fini(&w);
-	}
-}
-
 /* ---- the table ---- */
 
 static void the_table_is_what_the_page_says(void **state)
@@ -983,9 +870,6 @@ int main(void)
 		cmocka_unit_test(urgent_ones_go_first),
 		cmocka_unit_test(the_newest_five_records_are_kept),
 		cmocka_unit_test(a_vm_moves_there_and_back_again),
-		cmocka_unit_test(a_marked_vmi_leaves_and_its_mark_goes),
-		cmocka_unit_test(a_drain_without_room_backs_off_and_ends_with_the_taint),
-		cmocka_unit_test(only_those_that_ask_for_it_are_moved),
 		cmocka_unit_test(the_table_is_what_the_page_says),
 	};
 

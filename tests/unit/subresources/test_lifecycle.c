@@ -45,6 +45,18 @@ static const char rerun[] = "{'runStrategy': 'RerunOnFailure'}";
 static const char once[] = "{'runStrategy': 'Once'}";
 static const char queued[] = "{'stateChangeRequests': [{'action': 'Start'}]}";
 
+static const char created[] = "{'created': true}";
+static const char unmarked[] = "{'status': {'phase': 'Running', 'nodeName': 'node-1'}}";
+static const char marked[] =
+	"{'status': {'phase': 'Running', 'nodeName': 'node-1', 'evacuationNodeName': 'node-1'}}";
+static const char tainted[] =
+	"{'status': {'phase': 'Running', 'nodeName': 'node-1', 'evacuationNodeName': 'tainted'}}";
+
+#define UNMARK(query_, mark_)                                                                  \
+	"PATCH /virtualmachineinstances/a" query_ " [{\"op\":\"test\",\"path\":"               \
+	"\"/status/evacuationNodeName\",\"value\":\"" mark_ "\"},{\"op\":\"remove\",\"path\":" \
+	"\"/status/evacuationNodeName\"}]"
+
 static const struct row rows[] = {
 	/* start */
 	{"vm/start", NULL, NULL, NULL, NULL, 404, "virtualmachine.kubevirt.io \"a\" not found"},
@@ -147,6 +159,32 @@ static const struct row rows[] = {
 	 "{'spec': {'domain': {'devices': {'autoattachSerialConsole': false}}},"
 	 " 'status': {'phase': 'Running'}}",
 	 NULL, 400, "No serial consoles are present."},
+	/* evacuate/cancel */
+	{"vmi/evacuate/cancel", NULL, NULL, NULL, NULL, 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vmi/evacuate/cancel", NULL, NULL, running, NULL, 200, ""}, /* nothing to cancel */
+	{"vmi/evacuate/cancel", NULL, NULL, unmarked, "{", 200, ""}, /* KubeVirt looks no further */
+	{"vmi/evacuate/cancel", NULL, NULL, marked, NULL, 0, UNMARK("", "node-1")},
+	{"vmi/evacuate/cancel", NULL, NULL, marked, "{\"dryRun\":[\"All\"]}", 0,
+	 UNMARK("?dryRun=All", "node-1")},
+	{"vmi/evacuate/cancel", NULL, NULL, marked, "{\"evacuationNodeName\":\"node-7\"}", 0,
+	 UNMARK("", "node-7")},
+	{"vmi/evacuate/cancel", NULL, NULL, marked, "{", 400, NULL},
+	{"vmi/evacuate/cancel", NULL, NULL, tainted, NULL, 400,
+	 "Node \"tainted\" has NodeDrainTaintKey \"kubevirt.io/drain:NoSchedule\""},
+	{"vmi/evacuate/cancel", NULL, NULL,
+	 "{'status': {'phase': 'Running', 'nodeName': 'tainted'}}", NULL, 400,
+	 "Node \"tainted\" has NodeDrainTaintKey \"kubevirt.io/drain:NoSchedule\""},
+	{"vmi/evacuate/cancel", NULL, NULL,
+	 "{'status': {'phase': 'Running', 'nodeName': 'gone', 'evacuationNodeName': 'gone'}}", NULL,
+	 500, "Internal error occurred: nodes \"gone\" not found"},
+	{"vm/evacuate/cancel", NULL, NULL, marked, NULL, 404,
+	 "virtualmachine.kubevirt.io \"a\" not found"},
+	{"vm/evacuate/cancel", always, NULL, marked, NULL, 409, ON_VM "VMI is not started"},
+	{"vm/evacuate/cancel", always, created, NULL, NULL, 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vm/evacuate/cancel", always, created, marked, NULL, 500,
+	 "Internal error occurred: unable to retrieve vmi [a] for vm: <nil>"},
 	/* refused by name */
 	{"vmi/vnc", NULL, NULL, running, NULL, 400, "No graphics devices are present."},
 	{"vmi/usbredir", NULL, NULL, running, NULL, 400, "Not configured with USB Redirection"},
@@ -175,6 +213,12 @@ static void add_objects(struct hook_env *env, const char *spec, const char *stat
 {
 	char text[1024];
 
+	env_add(env, "nodes",
+		"{'metadata': {'name': 'node-1'}, 'spec': {'taints': [{'key': "
+		"'kubevirt.io/drain', 'effect': 'NoExecute'}]}}");
+	env_add(env, "nodes",
+		"{'metadata': {'name': 'tainted'}, 'spec': {'taints': [{'key': "
+		"'kubevirt.io/drain', 'effect': 'NoSchedule'}]}}");
 	if (spec) {
 		snprintf(text, sizeof(text),
 			 "{'metadata': {'name': 'a', 'namespace': 'default', 'resourceVersion': "
@@ -312,6 +356,35 @@ static void refused_migration_is_an_internal_error_with_the_webhooks_text(void *
 	env_fini(&env);
 }
 
+static void cancel_of_an_evacuation_ends_with_200_or_tells_why_not(void **state)
+{
+	struct hook_env env;
+	struct hook_call call = {.env = &env, .ns = "default", .name = "a"};
+	struct hook_call again = call;
+
+	(void)state;
+	env_init(&env);
+	env.config = json_of("{'migrations': {'nodeDrainTaintKey': 'x/leave'}}");
+	env_add(&env, "nodes",
+		"{'metadata': {'name': 'node-1'}, 'spec': {'taints': [{'key': "
+		"'kubevirt.io/drain', 'effect': 'NoSchedule'}]}}");
+	env_add(&env, "virtualmachines.kubevirt.io",
+		"{'metadata': {'name': 'a', 'namespace': 'default', 'uid': 'u-vm'},"
+		" 'status': {'created': true}}");
+	env_add(&env, "virtualmachineinstances.kubevirt.io",
+		"{'metadata': {'name': 'a', 'namespace': 'default', 'ownerReferences': [{'uid': "
+		"'u-vm'}]}, 'status': {'nodeName': 'node-1', 'evacuationNodeName': 'node-1'}}");
+	hook_of("vm/evacuate/cancel")->handle(&call);
+	call_deliver(&call, 200, "{}");
+	assert_int_equal(call.status, 200);
+	assert_string_equal(call.text, "");
+	hook_of("vmi/evacuate/cancel")->handle(&again);
+	call_deliver(&again, 422, "{'message': 'the test failed'}");
+	assert_int_equal(again.status, 500);
+	assert_string_equal(again.text, "Internal error occurred: the test failed");
+	env_fini(&env);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -319,6 +392,7 @@ int main(void)
 		cmocka_unit_test(success_is_202_and_a_conflict_is_tried_again),
 		cmocka_unit_test(conflict_does_not_last_for_ever),
 		cmocka_unit_test(forced_restart_shortens_the_grace_period_first_and_takes_it_back),
+		cmocka_unit_test(cancel_of_an_evacuation_ends_with_200_or_tells_why_not),
 		cmocka_unit_test(refused_migration_is_an_internal_error_with_the_webhooks_text),
 	};
 

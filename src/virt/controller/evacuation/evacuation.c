@@ -142,14 +142,19 @@ static enum rc ask(struct evac *e)
 			  "Created Migration %s", name);
 }
 
-/* The node is wanted again: what has not begun need not go on.  What has begun goes to its end. */
+/* Nobody asks any more that the VMI leaves (its mark was taken off, or the node's taint): the evacuation's
+ * own move is cancelled, also one that is under way.  One that is over goes on to its record: then the VMI
+ * names another node. */
 static enum rc take_back(struct evac *e)
 {
 	const Vmim *m = e->open;
+	const char *from = api_annotation(&m->metadata, ANN_EVACUATION);
 	const VirtualMachineInstanceMigrationState *s = e->vmi->status.migrationState;
-	bool begun = s && str_eq(s->migrationUid, m->metadata.uid) && s->startTimestamp;
+	bool is_over = s && str_eq(s->migrationUid, m->metadata.uid) &&
+		       (API_GET(s, completed, false) || API_GET(s, failed, false));
 
-	if (!api_annotation(&m->metadata, ANN_EVACUATION) || m->metadata.deletionTimestamp || begun)
+	if (!from || !str_eq(from, e->vmi->status.nodeName) || m->metadata.deletionTimestamp ||
+	    is_over)
 		return RC_OK;
 	return plan_delete(e->plan, VMIM, m->metadata.namespace, m->metadata.name, m->metadata.uid,
 			   -1, NULL);

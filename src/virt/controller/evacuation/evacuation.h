@@ -2,7 +2,7 @@
  *
  * Pure reconciler over VMIs: a VMI that is marked (status.evacuationNodeName names its node, or the node
  * has the drain taint) and that its eviction strategy moves gets one migration at a time.  When the mark
- * goes, a move that has not begun is taken back.  docs/internals/evacuation.md.
+ * goes, that migration is cancelled.  docs/internals/evacuation.md.
  */
 #ifndef VIRT_CONTROLLER_EVACUATION_EVACUATION_H
 #define VIRT_CONTROLLER_EVACUATION_EVACUATION_H

@@ -1,0 +1,257 @@
+/* Evacuations: who is moved away, who is tried again, and that a cancelled one is over. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "cast.h"
+
+#define assert_at(w_, kind_, name_, pointer_, want_) \
+	assert_string_equal(world_at(w_, kind_, NS, name_, pointer_), want_)
+#define PHASE "/status/phase"
+
+static void begin(struct world *w)
+{
+	cast_world(w);
+	cast_nodes(w);
+	cast_running(w);
+	world_pass(w, 10 * USEC_PER_SEC);
+}
+
+static bool has_live_target(struct world *w)
+{
+	const Pod *t = cast_target(w);
+
+	return t && !t->metadata.deletionTimestamp;
+}
+
+static size_t in_phase(struct world *w, const char *phase)
+{
+	struct kiter it;
+	size_t n = 0;
+
+	kcache_list(w->cache, KVMIM, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));)
+		n += str_eq(((const VirtualMachineInstanceMigration *)kobj_typed(o))->status.phase,
+			    phase);
+	return n;
+}
+
+static const VirtualMachineInstanceMigration *evacuation(struct world *w)
+{
+	const VirtualMachineInstanceMigration *found = NULL;
+	struct kiter it;
+
+	kcache_list(w->cache, KVMIM, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));)
+		if (str_has_prefix(kobj_name(o), "kubevirt-evacuation-"))
+			found = kobj_typed(o);
+	return found;
+}
+
+static void a_marked_vmi_leaves_and_its_mark_goes(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	world_patch(&w, KVMI, NS, "tiny", "{'status':{'evacuationNodeName':'node-1'}}");
+	world_settle(&w);
+	assert_int_equal(world_count(&w, KVMIM), 1);
+	CLEANUP(mem_freep)
+	char *name = mem_strdup(evacuation(&w)->metadata.name);
+
+	assert_at(&w, KVMIM, name, "/spec/priority", "system-critical");
+	assert_at(&w, KVMIM, name, "/metadata/annotations/kubevirt.io~1evacuationMigration",
+		  "node-1");
+	assert_at(&w, KVMIM, name, PHASE, "Scheduling");
+	assert_string_equal(world_cond(&w, KVMI, NS, "tiny", "EvictionRequested"),
+			    "True EvictionRequested: VMI is marked for eviction");
+	cast_pod_runs(&w, cast_target(&w)->metadata.name);
+	world_settle(&w);
+	cast_target_listens(&w);
+	cast_source_starts(&w);
+	world_settle(&w);
+	cast_move_completes(&w);
+	world_settle(&w);
+	world_pass(&w, 5 * USEC_PER_SEC);
+	assert_at(&w, KVMIM, name, PHASE, "Succeeded");
+	assert_at(&w, KVMI, "tiny", "/status/evacuationNodeName", "(none)");
+	assert_string_equal(world_cond(&w, KVMI, NS, "tiny", "EvictionRequested"), "(none)");
+	assert_int_equal(world_count(&w, KVMIM), 1);
+	world_fini(&w);
+}
+
+static void a_drain_without_room_backs_off_and_ends_with_the_taint(void **state)
+{
+	struct world w;
+
+	(void)state;
+	cast_world(&w);
+	cast_node(&w, "node-1", "", NULL);
+	cast_node(&w, "node-2", "",
+		  "'cpu':'4','memory':'100Mi','pods':'110'"); /* can never take it */
+	cast_running(&w);
+	world_pass(&w, 10 * USEC_PER_SEC);
+	world_patch(&w, &api_kind_Node, "", "node-1",
+		    "{'spec':{'taints':[{'key':'kubevirt.io/drain','effect':'NoSchedule'}]}}");
+	world_settle(&w);
+	assert_at(&w, KVMI, "tiny", PHASE, "Running");
+	assert_int_equal(in_phase(&w, "Failed"), 1);
+	assert_int_equal(in_phase(&w, "Pending"), 1); /* held back */
+	assert_true(world_saw(&w, "MigrationBackoff: backoff migrating vmi t/tiny"));
+	world_pass(&w, 19 * USEC_PER_SEC);
+	assert_int_equal(in_phase(&w, "Failed"), 1);
+	world_pass(&w, 2 * USEC_PER_SEC);
+	assert_int_equal(in_phase(&w, "Failed"), 2);
+	world_pass(&w, 39 * USEC_PER_SEC);
+	assert_int_equal(in_phase(&w, "Failed"), 2);
+	world_patch(&w, &api_kind_Node, "", "node-1", "{'spec':{'taints':null}}");
+	world_settle(&w);
+	assert_int_equal(in_phase(&w, "Pending"), 0);
+	assert_int_equal(in_phase(&w, "Scheduling"), 0);
+	world_pass(&w, 3600 * USEC_PER_SEC);
+	assert_int_equal(world_count(&w, KVMIM), 2);
+	assert_at(&w, KVMI, "tiny", PHASE, "Running");
+	world_fini(&w);
+}
+
+/* The mark of an eviction and the taint: each asks for a move, and taking it off cancels that move. */
+static void ask_to_leave(struct world *w, bool taint, bool on)
+{
+	const char *taints =
+		on ? "{'spec':{'taints':[{'key':'kubevirt.io/drain','effect':'NoSchedule'}]}}"
+		   : "{'spec':{'taints':null}}";
+
+	if (taint)
+		world_patch(w, &api_kind_Node, "", "node-1", taints);
+	else
+		world_patch(w, KVMI, NS, "tiny",
+			    on ? "{'status':{'evacuationNodeName':'node-1'}}"
+			       : "{'status':{'evacuationNodeName':null}}");
+	world_settle(w);
+}
+
+/* A move that has got a target pod: that pod runs (1), listens (2), data flows (3). */
+static void lead_on(struct world *w, int steps)
+{
+	if (steps < 1)
+		return;
+	cast_pod_runs(w, cast_target(w)->metadata.name);
+	world_settle(w);
+	if (steps < 2)
+		return;
+	cast_target_listens(w);
+	world_pass(w, 2 * USEC_PER_SEC);
+	if (steps < 3)
+		return;
+	cast_source_starts(w);
+	world_settle(w);
+	assert_int_equal(in_phase(w, "Running"), 1);
+}
+
+static void a_cancelled_evacuation_is_over_in_every_phase_and_does_not_come_back(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 8; i++) {
+		bool taint = i & 1;
+		struct world w;
+
+		begin(&w);
+		ask_to_leave(&w, taint, true);
+		assert_int_equal(in_phase(&w, "Scheduling"), 1);
+		/* admission gives it this */
+		world_patch(&w, KVMIM, NS, evacuation(&w)->metadata.name,
+			    "{'metadata':{'finalizers':['kubevirt.io/migrationJobFinalize']}}");
+		lead_on(&w, i / 2);
+		ask_to_leave(&w, taint, false);
+		if (i >= 6) {
+			assert_at(&w, KVMI, "tiny", "/status/migrationState/abortRequested",
+				  "true");
+			cast_source_fails(&w, "Live migration has been aborted");
+			world_settle(&w);
+		}
+		assert_at(&w, KVMI, "tiny", "/status/nodeName", "node-1");
+		assert_false(has_live_target(&w));
+		if (cast_target(&w))
+			cast_pod_gone(&w, cast_target(&w)->metadata.name);
+		world_pass(&w, 3600 * USEC_PER_SEC);
+		assert_int_equal(world_count(&w, KVMIM), 0); /* a cancelled one leaves no record */
+		assert_at(&w, KVMI, "tiny", PHASE, "Running");
+		assert_string_equal(world_cond(&w, KVMI, NS, "tiny", "EvictionRequested"),
+				    "(none)");
+		ask_to_leave(&w, taint, true); /* asked anew, it goes */
+		assert_int_equal(world_count(&w, KVMIM), 1);
+		world_fini(&w);
+	}
+}
+
+static void a_users_own_move_is_not_the_evacuations_to_cancel(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	world_add(
+		&w, KVMIM,
+		"{'metadata':{'name':'m1','namespace':'t','labels':{'kubevirt.io/vmi-name':'tiny'},"
+		"'finalizers':['kubevirt.io/migrationJobFinalize']},'spec':{'vmiName':'tiny'}}");
+	world_settle(&w);
+	lead_on(&w, 3);
+	ask_to_leave(&w, false, true);
+	ask_to_leave(&w, false, false);
+	assert_at(&w, KVMIM, "m1", PHASE, "Running");
+	assert_at(&w, KVMIM, "m1", "/metadata/deletionTimestamp", "(none)");
+	assert_at(&w, KVMI, "tiny", "/status/migrationState/abortRequested", "(none)");
+	world_fini(&w);
+}
+
+static void only_those_that_ask_for_it_are_moved(void **state)
+{
+	static const struct {
+		const char *strategy, *migratable;
+		size_t moves;
+	} rows[] = {
+		{"LiveMigrate", "True", 1},
+		{"LiveMigrate", "False", 0},
+		{"LiveMigrateIfPossible", "True", 1},
+		{"LiveMigrateIfPossible", "False", 0},
+		{"None", "True", 0},
+		{"External", "True", 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct world w;
+		CLEANUP(mem_freep)
+		char *text = mem_printf("{'spec':{'evictionStrategy':'%s'},'status':{'"
+					"evacuationNodeName':'node-1','conditions':"
+					"[{'type':'Ready','status':'True'},{'type':'LiveMigratable'"
+					",'status':'%s'}]}}",
+					rows[i].strategy, rows[i].migratable);
+
+		begin(&w);
+		world_patch(&w, KVMI, NS, "tiny", text);
+		world_settle(&w);
+		assert_int_equal(world_count(&w, KVMIM), rows[i].moves);
+		world_fini(&w);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_marked_vmi_leaves_and_its_mark_goes),
+		cmocka_unit_test(a_drain_without_room_backs_off_and_ends_with_the_taint),
+		cmocka_unit_test(
+			a_cancelled_evacuation_is_over_in_every_phase_and_does_not_come_back),
+		cmocka_unit_test(a_users_own_move_is_not_the_evacuations_to_cancel),
+		cmocka_unit_test(only_those_that_ask_for_it_are_moved),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
