@@ -50,7 +50,7 @@ def test_a_drain_moves_all_and_a_second_one_has_nothing_to_do(cluster, make_vm, 
         code, out, err = drain(cluster, node, "--dry-run")
         assert code == 0 and rows(out) == {"default/drain-a": ("Moves", f"to {other(node)}"),
                                            "default/drain-b": ("Moves", f"to {other(node)}")}, out + err
-        assert not api.get("Node", node)["spec"].get("unschedulable")
+        assert not api.get("Node", node).get("spec", {}).get("unschedulable")
         assert node_of(api, "drain-a") == node_of(api, "drain-b") == node
         code, out, err = drain(cluster, node)
         assert code == 0, out + err
@@ -120,7 +120,7 @@ def test_the_taint_is_taken_off_not_cancelled(cluster, make_vm, uncordoned):
     make_vm("tainted")
     node = node_of(api, "tainted")
     cluster.ferry("cordon", other(node))
-    before = api.get("Node", node)["spec"].get("taints") or []
+    before = api.get("Node", node).get("spec", {}).get("taints") or []
     taint = {"key": "kubevirt.io/drain", "effect": "NoSchedule"}
     api.patch("Node", node, {"spec": {"taints": [*before, taint]}})
     try:

@@ -285,6 +285,10 @@ static void check_outcome(struct checker *c, const VirtualMachineInstanceMigrati
 				      m->metadata.namespace, m->spec.vmiName));
 	const char *moved = map_get(&c->moved, m->metadata.uid);
 
+	/* Neither agent was there to say anything, for longer than anybody waits: the move may have gone either
+	 * way, and its reason says that this is not known. */
+	if (m->status.ferry && str_eq(m->status.ferry->reason, "NoReport"))
+		return;
 	/* Unless the VMI that moved is over: another one may have its name by now. */
 	if (str_eq(m->status.phase, "Failed") && moved && vmi && str_eq(vmi->metadata.uid, moved) &&
 	    !vmi->metadata.deletionTimestamp && !vmi_is_final(vmi))
@@ -471,6 +475,17 @@ static void final_endpoints(struct checker *c)
 		endpoints += ((const EndpointSlice *)kobj_typed(o))->n_endpoints;
 	if (pods != endpoints)
 		sim_fail(c->sim, "the Service has %zu endpoints for %zu pods", endpoints, pods);
+}
+
+bool checker_has_open_move(const struct checker *c)
+{
+	struct kiter it;
+
+	kcache_list(c->truth, &api_kind_VirtualMachineInstanceMigration, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));)
+		if (!vmim_is_final(kobj_typed(o)))
+			return true;
+	return false;
 }
 
 /* 8. Every migration has ended; 9. status says where the guest is. */

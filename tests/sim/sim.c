@@ -338,7 +338,7 @@ static bool all_up(const struct sim *s)
 static bool is_over(const struct sim *s)
 {
 	return sim_is_calm(s) && all_up(s) && user_is_idle(s->user) &&
-	       loop_now(s->loop) > s->chaos_end + QUIET &&
+	       !checker_has_open_move(s->checker) && loop_now(s->loop) > s->chaos_end + QUIET &&
 	       loop_now(s->loop) > checker_last_change(s->checker) + QUIET;
 }
 

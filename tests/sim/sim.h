@@ -233,6 +233,8 @@ void checker_moved(struct checker *c, const char *migration_uid, const char *vmi
 void checker_guest_lost(struct checker *c, const struct guest *g, const char *how);
 struct kcache *checker_truth(struct checker *c);
 usec_t checker_last_change(const struct checker *c); /* loop time of the last real change */
+/* A migration that has not ended: one that backs off is quiet for minutes, and not over. */
+bool checker_has_open_move(const struct checker *c);
 /* At the end, when all is quiet. */
 void checker_final(struct checker *c);
 
