@@ -1,6 +1,7 @@
 """One two-node cluster for most tests; each test uses object names of its own and removes them."""
 import glob
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,9 @@ os.environ.setdefault("FERRY_TINY", os.path.join(TOP, "build/tiny"))
 os.environ.setdefault("FERRY_WORK", os.path.join(TOP, "build/tests"))
 import ferrytest as ft  # noqa: E402
 import ociimage  # noqa: E402
+
+# As sudo starts programs on Debian: nothing below may count on more.
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 WORK = os.environ["FERRY_WORK"]
 TINY = os.environ["FERRY_TINY"]

@@ -56,9 +56,16 @@ static void child_fds(const struct jail *j, int exe_fd, int moved[JAIL_FDS_MAX])
 
 static void child_limit(int what, uint64_t max)
 {
-	struct rlimit r = {max, max};
+	struct rlimit r;
 
-	if (max && setrlimit(what, &r) < 0)
+	if (!max)
+		return;
+	/* Whoever started us may have less already (sudo allows no core file at all): that stays. */
+	if (getrlimit((__rlimit_resource_t)what, &r) < 0)
+		child_fail("cannot read a limit");
+	r.rlim_max = MIN(r.rlim_max, max);
+	r.rlim_cur = r.rlim_max;
+	if (setrlimit((__rlimit_resource_t)what, &r) < 0)
 		child_fail("cannot set a limit");
 }
 
