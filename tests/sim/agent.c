@@ -268,6 +268,11 @@ static enum rc look_at_target(struct look *l)
 	if (l->g->state == G_INCOMING && ms && str_eq(ms->migrationUid, l->g->migration_uid) &&
 	    !API_GET(ms, failed, false) && !API_GET(ms, completed, false) && !ms->targetNodeAddress)
 		return listen_for_move(l);
+	/* The source's pod is over, and nobody is left to give the permission. */
+	if (l->g->state == G_INCOMING && ms && str_eq(ms->migrationUid, l->g->migration_uid) &&
+	    ms->startTimestamp && l->vmi->status.activePods.n == 1 &&
+	    api_map_has(&l->vmi->status.activePods, l->pod->metadata.uid))
+		guest_end(l->g, 1, "MigrationFailed");
 	return RC_OK;
 }
 

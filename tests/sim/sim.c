@@ -131,7 +131,7 @@ static void on_failure(const struct ctl_def *def, const char *ns, const char *na
 		return;
 	/* A VMI may end, or begin to move, between the view and the create: KubeVirt's admission says 400 to
 	 * that.  It may not go on like this. */
-	if (def == &evacuation_ctl_def && in_a_row < 3)
+	if (def == &evacuation_ctl_def && in_a_row < 8)
 		return;
 	if (err->rc == RC_INVALID || err->rc == RC_BAD_REQUEST || err->rc == RC_FORBIDDEN)
 		sim_fail(s, "controller %s, key %s/%s: %s", def->name, ns, name, err->msg);

@@ -27,7 +27,8 @@ struct mig_target {
 	bool has_tls;
 	char key[MIG_KEY_HEX];
 	struct mig_net net;
-	bool is_open; /* the way through the firewall */
+	bool is_open;  /* the way through the firewall */
+	bool is_alone; /* the source's pod is over: nobody is left to give the permission */
 	int64_t port, nbd_port;
 	bool has_disks;
 	int64_t epoch;
@@ -322,11 +323,48 @@ static bool is_due(const struct vm *vm, const VirtualMachineInstanceMigrationSta
 	       !API_GET(s, completed, false);
 }
 
+static void on_abandoned(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+	struct mig_target *t = vm->target;
+
+	if (!t)
+		return;
+	t->is_alone = r->rc == RC_OK; /* a launcher that has been told to run the guest refuses */
+	if (t->is_alone)
+		failed(t, "the guest ended at its source before it was handed over");
+}
+
+/* The source's machine was down in the middle of the move: its pod is over, its agent knows nothing of a move
+ * any more, and this half of the guest would wait for ever.  Without the permission it never runs. */
+static void abandon_if_alone(struct mig_target *t)
+{
+	const VirtualMachineInstance *vmi = vm_vmi(t->vm);
+	const VirtualMachineInstanceMigrationState *s = mig_state(t->vm);
+	const char *me = t->host->cfg.pods->uid(t->vm->pod);
+	struct err err = {0};
+
+	if (!s || !s->startTimestamp || !str_eq(s->migrationUid, t->uid) || t->is_alone ||
+	    (t->state != DST_LISTENING && t->state != DST_KEYED) || vmi->status.activePods.n != 1 ||
+	    !api_map_has(&vmi->status.activePods, me))
+		return;
+	struct json *params = js_pack("{s:s, s:s}", "migrationUid", t->uid, "reason",
+				      "the guest ended at its source");
+
+	t->is_alone = true;
+	if (vm_call(t->vm, "abortIncoming", params, MIG_CALL_DEADLINE, on_abandoned, t->vm, &err)) {
+		t->is_alone = false; /* the next look asks again */
+		log_warn("move %s: cannot be given up: %s", t->uid, err.msg);
+	}
+}
+
 void mig_target_kick(struct vm *vm)
 {
 	const VirtualMachineInstanceMigrationState *s = mig_state(vm);
 	struct err err = {0};
 
+	if (vm->target)
+		abandon_if_alone(vm->target);
 	if (vm->target || !is_due(vm, s))
 		return;
 	vm->target = target_new(vm, s);
@@ -595,7 +633,8 @@ static enum rc publish(const struct mig_target *t, VirtualMachineInstanceMigrati
 static enum rc publish_failure(const struct mig_target *t, VirtualMachineInstanceMigrationState *s,
 			       usec_t now)
 {
-	if (API_GET(s, failed, false) || API_GET(s, completed, false) || s->startTimestamp)
+	if (API_GET(s, failed, false) || API_GET(s, completed, false) ||
+	    (s->startTimestamp && !t->is_alone))
 		return RC_OK; /* once it has begun, the source says how it ended */
 	API_SET(s, failed, true);
 	TRY(api_set_str(&s->failureReason, t->failure));
