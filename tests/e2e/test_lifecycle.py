@@ -72,7 +72,7 @@ def traces_of(cluster, node):
     pid1 = cluster.node_pid1(node)
 
     def inside(*argv):
-        return subprocess.run(["nsenter", "-t", str(pid1), "-n", "-m", *argv], capture_output=True, text=True,
+        return subprocess.run(["nsenter", "-t", str(pid1), "-n", "-m", "-r", *argv], capture_output=True, text=True,
                               check=True).stdout
     return {"processes": sorted(c for c in map(ft.comm, ft.descendants(pid1)) if c),
             "links": sorted(line.split(": ")[1] for line in inside("ip", "-o", "link").splitlines()),
