@@ -195,6 +195,11 @@ static enum rc reap(pid_t pid, const struct jail *j, bool in_time, const struct 
 	return err_set(err, RC_IO, "%s", *why ? why : "the helper failed without a message");
 }
 
+static void close_now(int *fd)
+{
+	*fd = fd_close(*fd);
+}
+
 enum rc jail_run(const struct jail *j, int *status, struct err *err)
 {
 	CLEANUP(fd_closep) int out_r = -1;
@@ -226,8 +231,8 @@ enum rc jail_run(const struct jail *j, int *status, struct err *err)
 		return err_set_sys(err, errno, "cannot start '%s'", j->argv[0]);
 	if (pid == 0)
 		child_main(j, exe_fd, out_w, err_w, null_fd);
-	out_w = fd_close(out_w);
-	err_w = fd_close(err_w);
+	close_now(&out_w); /* the child has these ends: its end is theirs */
+	close_now(&err_w);
 
 	bool in_time = drain(out_r, err_r, j->out, &text, clock_monotonic() + j->timeout);
 	enum rc rc = reap(pid, j, in_time, &text, status, err);
