@@ -195,8 +195,10 @@ class PingPong:
 def test_streams_and_connections_survive_moves(vm):
     lab = vm.lab
     places = {"source node": lab.nodes[1], "target node": lab.nodes[2], "third node": lab.nodes[3], "outside": lab.out}
-    streams = {n: Stream(lab, n.replace(" ", "-"), c, "10.244.1.10", 7777) for n, c in places.items()}
+    # Connections first: a stream's first datagrams can be lost while its way to the guest is still being asked for.
     held = {n: PingPong(c, "10.244.1.10") for n, c in places.items()}
+    time.sleep(1)
+    streams = {n: Stream(lab, n.replace(" ", "-"), c, "10.244.1.10", 7777) for n, c in places.items()}
     time.sleep(1)
     figures = []
     for i in range(MOVES):
