@@ -242,6 +242,8 @@ struct change {
 	struct json *managed; /* new metadata.managedFields; owned; NULL: as before */
 };
 void change_fini(struct change *ch);
+/* What an update, a patch and an apply begin with: the call's object, or its status. */
+struct change change_of_update(struct apisrv_call *c);
 
 void serve_create(struct apisrv_call *c);
 void serve_update(struct apisrv_call *c);

@@ -404,12 +404,7 @@ static bool check_request(struct change *ch)
 void serve_apply(struct apisrv_call *c)
 {
 	CLEANUP(change_fini)
-	struct change ch = {.c = c,
-			    .res = c->res,
-			    .op = HOOK_UPDATE,
-			    .ns = c->ns,
-			    .name = c->name,
-			    .status_only = str_eq(c->sub, "status")};
+	struct change ch = change_of_update(c);
 
 	if (!js_get_str(c->json, "apiVersion") || !js_get_str(c->json, "kind")) {
 		call_bad_request(c, "an applied object needs apiVersion and kind");

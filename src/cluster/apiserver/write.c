@@ -776,15 +776,20 @@ void change_update(struct change *ch)
 		change_finish_update(ch);
 }
 
+struct change change_of_update(struct apisrv_call *c)
+{
+	return (struct change){.c = c,
+			       .res = c->res,
+			       .op = HOOK_UPDATE,
+			       .ns = c->ns,
+			       .name = c->name,
+			       .status_only = str_eq(c->sub, "status")};
+}
+
 void serve_update(struct apisrv_call *c)
 {
 	CLEANUP(change_fini)
-	struct change ch = {.c = c,
-			    .res = c->res,
-			    .op = HOOK_UPDATE,
-			    .ns = c->ns,
-			    .name = c->name,
-			    .status_only = str_eq(c->sub, "status")};
+	struct change ch = change_of_update(c);
 
 	if (check_dry_run(c) && change_decode(&ch) && change_load(&ch))
 		change_update(&ch);
@@ -845,12 +850,7 @@ static bool apply_patch(struct change *ch, enum patch_kind kind)
 void serve_patch(struct apisrv_call *c)
 {
 	CLEANUP(change_fini)
-	struct change ch = {.c = c,
-			    .res = c->res,
-			    .op = HOOK_UPDATE,
-			    .ns = c->ns,
-			    .name = c->name,
-			    .status_only = str_eq(c->sub, "status")};
+	struct change ch = change_of_update(c);
 	enum patch_kind kind = patch_kind_of(c);
 
 	if (str_eq(c->content_type, "application/apply-patch+yaml")) {

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "json/json.h"
+#include "virt/controller/kit.h"
 
 const struct admission_hook virt_admission[] = {
 	{
@@ -92,26 +93,9 @@ void adm_cluster_fini(struct adm_cluster *c)
 	c->config = NULL;
 }
 
-static bool is_listed(char *const *list, size_t n, const char *text)
-{
-	for (size_t i = 0; i < n; i++)
-		if (str_eq(list[i], text))
-			return true;
-	return false;
-}
-
 bool adm_gate(const struct adm_cluster *c, const char *gate)
 {
-	/* Of the gates that Ferry's rules ask for, these are on by default (Beta). */
-	static const char *const beta[] = {"NodeRestriction", "DeclarativeHotplugVolumes",
-					   "RebootPolicy", NULL};
-	const DeveloperConfiguration *d = c->config->developerConfiguration;
-
-	if (d && is_listed(d->disabledFeatureGates, d->n_disabledFeatureGates, gate))
-		return false;
-	if (d && is_listed(d->featureGates, d->n_featureGates, gate))
-		return true;
-	return is_one_of(gate, beta);
+	return kit_gate_is_on(c->config, gate);
 }
 
 static bool stop_at_first(const struct json *obj, void *arg)

@@ -1,8 +1,7 @@
-#include <arpa/inet.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/str.h"
+#include "net/addr.h"
 #include "virt/admission/admission_int.h"
 
 /* FerryConfig: one in the cluster, and a network that every node can be part of. */
@@ -17,36 +16,28 @@ struct range {
 	uint32_t first, last; /* host order */
 };
 
-static bool parse_ip4(const char *text, uint32_t *out)
-{
-	struct in_addr in;
-
-	if (inet_pton(AF_INET, text, &in) != 1)
-		return false;
-	*out = ntohl(in.s_addr);
-	return true;
-}
-
 /* The network's addresses; false: cidr is none that Ferry can use, which why then says. */
 static bool parse_cidr(const char *cidr, struct range *out, const char **why)
 {
-	const char *slash = strchr(cidr, '/');
-	char addr[INET_ADDRSTRLEN];
-	uint32_t first;
-	uint64_t bits;
+	struct in_addr in;
+	unsigned prefix;
 
 	*why = "must be an IPv4 network of /16 to /22, as in 10.244.0.0/16";
-	if (!slash || (size_t)(slash - cidr) >= sizeof(addr))
+	if (net_cidr_parse(cidr, &in, &prefix, NULL) || prefix < PREFIX_MIN || prefix > PREFIX_MAX)
 		return false;
-	(void)snprintf(addr, sizeof(addr), "%.*s", (int)(slash - cidr), cidr);
-	if (!parse_ip4(addr, &first) || str_to_u64(slash + 1, PREFIX_MAX, &bits, NULL) ||
-	    bits < PREFIX_MIN)
-		return false;
-	uint32_t size = 1u << (32 - bits);
+	uint32_t first = ntohl(in.s_addr), size = 1u << (32 - prefix);
 
 	*why = "must not have bits set beyond its prefix";
 	*out = (struct range){first, first + size - 1};
 	return (first & (size - 1)) == 0;
+}
+
+static bool is_gateway_of(const char *text, const struct range *r)
+{
+	struct in_addr in;
+
+	return !net_ip4_parse(text, &in, NULL) && ntohl(in.s_addr) > r->first &&
+	       ntohl(in.s_addr) <= r->first + GATEWAY_LAST;
 }
 
 static void check_overlap(const struct range *r, const char *path, const char *cidr,
@@ -74,7 +65,6 @@ static void check_network_of(const FerryNetwork *n, size_t i, struct field_errs 
 {
 	char path[64];
 	const char *why;
-	uint32_t gateway;
 	struct range r;
 
 	(void)snprintf(path, sizeof(path), "spec.networks[%zu].name", i);
@@ -91,8 +81,7 @@ static void check_network_of(const FerryNetwork *n, size_t i, struct field_errs 
 	}
 	check_overlap(&r, path, n->cidr, fe);
 	(void)snprintf(path, sizeof(path), "spec.networks[%zu].gateway", i);
-	if (n->gateway && (!parse_ip4(n->gateway, &gateway) || gateway <= r.first ||
-			   gateway > r.first + GATEWAY_LAST))
+	if (n->gateway && !is_gateway_of(n->gateway, &r))
 		fe_cause(fe, INVALID, path, "%s '%s': must be one of the first %d addresses of %s",
 			 path, n->gateway, GATEWAY_LAST, n->cidr);
 }

@@ -79,13 +79,21 @@ static bool is_listed(char *const *list, size_t n, const char *text)
 	return false;
 }
 
-bool kit_alpha_gate(const struct view *v, const char *gate)
+bool kit_gate_is_on(const KubeVirtConfiguration *cfg, const char *gate)
 {
-	const KubeVirtConfiguration *cfg = kit_config(v);
+	/* Of the gates that Ferry's rules ask for, these are on by default (Beta). */
+	static const char *const beta[] = {"NodeRestriction", "DeclarativeHotplugVolumes",
+					   "RebootPolicy"};
 	const DeveloperConfiguration *d = cfg ? cfg->developerConfiguration : NULL;
 
-	return d && is_listed(d->featureGates, d->n_featureGates, gate) &&
-	       !is_listed(d->disabledFeatureGates, d->n_disabledFeatureGates, gate);
+	if (d && is_listed(d->disabledFeatureGates, d->n_disabledFeatureGates, gate))
+		return false;
+	if (d && is_listed(d->featureGates, d->n_featureGates, gate))
+		return true;
+	for (size_t i = 0; i < ARRAY_SIZE(beta); i++)
+		if (str_eq(gate, beta[i]))
+			return true;
+	return false;
 }
 
 const FerryConfigSpec *kit_ferry_config(const struct view *v)

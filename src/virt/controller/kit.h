@@ -34,8 +34,8 @@ usec_t kit_coalesce_left(usec_t now, const char *stamp);
 /* The installation's KubeVirt object; NULL before it exists. */
 const KubeVirt *kit_kubevirt(const struct view *v);
 const KubeVirtConfiguration *kit_config(const struct view *v); /* NULL: all defaults */
-/* Is an Alpha feature gate switched on? */
-bool kit_alpha_gate(const struct view *v, const char *gate);
+/* Is the feature gate on, by KubeVirt's rule (GA, Beta on; Alpha off unless listed)?  cfg NULL: all defaults. */
+bool kit_gate_is_on(const KubeVirtConfiguration *cfg, const char *gate);
 const FerryConfigSpec *kit_ferry_config(const struct view *v); /* NULL: all defaults */
 
 bool kit_vmi_is_final(const VirtualMachineInstance *vmi);

@@ -226,3 +226,30 @@ void cast_move_completes(struct world *w)
 	world_patch(w, KPOD, NS, source, "{'status':{'phase':'Succeeded'}}");
 	(void)target;
 }
+
+void cast_settled(struct world *w)
+{
+	cast_world(w);
+	cast_nodes(w);
+	cast_running(w);
+	world_pass(w, 10 * USEC_PER_SEC);
+}
+
+bool cast_has_live_target(struct world *w)
+{
+	const Pod *t = cast_target(w);
+
+	return t && !t->metadata.deletionTimestamp;
+}
+
+size_t cast_moves_in(struct world *w, const char *phase)
+{
+	struct kiter it;
+	size_t n = 0;
+
+	kcache_list(w->cache, KVMIM, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));)
+		n += str_eq(((const VirtualMachineInstanceMigration *)kobj_typed(o))->status.phase,
+			    phase);
+	return n;
+}

@@ -26,6 +26,12 @@ void cast_pod_gone(struct world *w, const char *pod);
 /* VM "tiny" up to a running guest on node-1. */
 void cast_running(struct world *w);
 
+/* Two nodes, and "tiny" has been running for a while. */
+void cast_settled(struct world *w);
+bool cast_has_live_target(struct world *w);
+/* Migrations in this phase. */
+size_t cast_moves_in(struct world *w, const char *phase);
+
 /* The two agents of a move, step by step. */
 void cast_target_listens(struct world *w);
 void cast_source_starts(struct world *w);

@@ -67,6 +67,23 @@ static void renew(struct world *w, const char *node)
 	world_patch(w, &api_kind_Lease, "kube-node-lease", node, text);
 }
 
+/* Everything, and "tiny" runs on node-1. */
+static void all_running(struct world *w)
+{
+	all(w);
+	cast_nodes(w);
+	renew(w, "node-1");
+	renew(w, "node-2");
+	cast_running(w);
+}
+
+static void take_out_of_service(struct world *w, const char *node)
+{
+	world_patch(w, &api_kind_Node, "", node,
+		    "{'spec':{'taints':[{'key':'node.kubernetes.io/"
+		    "out-of-service','effect':'NoExecute'}]}}");
+}
+
 /* ---- the installation ---- */
 
 static void the_installation_makes_its_own_objects_and_reports(void **state)
@@ -366,11 +383,7 @@ static void a_silent_node_is_marked_and_nothing_else(void **state)
 	struct world w;
 
 	(void)state;
-	all(&w);
-	cast_nodes(&w);
-	renew(&w, "node-1");
-	renew(&w, "node-2");
-	cast_running(&w);
+	all_running(&w);
 	world_pass(&w, 39 * USEC_PER_SEC);
 	renew(&w, "node-2");
 	assert_string_equal(world_cond(&w, &api_kind_Node, "", "node-1", "Ready"), "True");
@@ -407,18 +420,12 @@ static void only_a_fenced_node_gives_its_vms_up(void **state)
 	struct world w;
 
 	(void)state;
-	all(&w);
-	cast_nodes(&w);
-	renew(&w, "node-1");
-	renew(&w, "node-2");
-	cast_running(&w);
+	all_running(&w);
 	CLEANUP(mem_freep)
 	char *first = mem_strdup(world_at(&w, KVMI, "t", "tiny", "/metadata/uid"));
 
 	/* not believed of a node that answers */
-	world_patch(&w, &api_kind_Node, "", "node-1",
-		    "{'spec':{'taints':[{'key':'node.kubernetes.io/"
-		    "out-of-service','effect':'NoExecute'}]}}");
+	take_out_of_service(&w, "node-1");
 	world_pass(&w, 20 * USEC_PER_SEC);
 	renew(&w, "node-2");
 	assert_at(&w, KVMI, "t", "tiny", "/status/phase", "Running");
@@ -436,18 +443,12 @@ static void where_fencing_is_off_the_taint_changes_nothing(void **state)
 	struct world w;
 
 	(void)state;
-	all(&w);
-	cast_nodes(&w);
-	renew(&w, "node-1");
-	renew(&w, "node-2");
-	cast_running(&w);
+	all_running(&w);
 	world_patch(&w, &api_kind_FerryConfig, "", "ferry", "{'spec':{'fencing':'None'}}");
 	CLEANUP(mem_freep)
 	char *first = mem_strdup(world_at(&w, KVMI, "t", "tiny", "/metadata/uid"));
 
-	world_patch(&w, &api_kind_Node, "", "node-1",
-		    "{'spec':{'taints':[{'key':'node.kubernetes.io/"
-		    "out-of-service','effect':'NoExecute'}]}}");
+	take_out_of_service(&w, "node-1");
 	world_pass(&w, 50 * USEC_PER_SEC);
 	renew(&w, "node-2");
 	world_settle(&w);
@@ -544,11 +545,7 @@ static void a_restart_request_stops_and_starts_once(void **state)
 	struct world w;
 
 	(void)state;
-	all(&w);
-	cast_nodes(&w);
-	renew(&w, "node-1");
-	renew(&w, "node-2");
-	cast_running(&w);
+	all_running(&w);
 	CLEANUP(mem_freep)
 	char *uid = mem_strdup(world_at(&w, KVMI, "t", "tiny", "/metadata/uid"));
 	CLEANUP(mem_freep)
@@ -741,11 +738,7 @@ static void a_changed_template_asks_for_a_restart(void **state)
 	struct world w;
 
 	(void)state;
-	all(&w);
-	cast_nodes(&w);
-	renew(&w, "node-1");
-	renew(&w, "node-2");
-	cast_running(&w);
+	all_running(&w);
 	world_patch(&w, KVM, "t", "tiny",
 		    "{'spec':{'template':{'spec':{'domain':{'memory':{'guest':'256Mi'}}}}}}");
 	world_settle(&w);

@@ -14,33 +14,6 @@
 	assert_string_equal(world_at(w_, kind_, NS, name_, pointer_), want_)
 #define PHASE "/status/phase"
 
-static void begin(struct world *w)
-{
-	cast_world(w);
-	cast_nodes(w);
-	cast_running(w);
-	world_pass(w, 10 * USEC_PER_SEC);
-}
-
-static bool has_live_target(struct world *w)
-{
-	const Pod *t = cast_target(w);
-
-	return t && !t->metadata.deletionTimestamp;
-}
-
-static size_t in_phase(struct world *w, const char *phase)
-{
-	struct kiter it;
-	size_t n = 0;
-
-	kcache_list(w->cache, KVMIM, NULL, &it);
-	for (const struct kobj *o; (o = kiter_next(&it));)
-		n += str_eq(((const VirtualMachineInstanceMigration *)kobj_typed(o))->status.phase,
-			    phase);
-	return n;
-}
-
 static const VirtualMachineInstanceMigration *evacuation(struct world *w)
 {
 	const VirtualMachineInstanceMigration *found = NULL;
@@ -58,7 +31,7 @@ static void a_marked_vmi_leaves_and_its_mark_goes(void **state)
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	world_patch(&w, KVMI, NS, "tiny", "{'status':{'evacuationNodeName':'node-1'}}");
 	world_settle(&w);
 	assert_int_equal(world_count(&w, KVMIM), 1);
@@ -101,19 +74,19 @@ static void a_drain_without_room_backs_off_and_ends_with_the_taint(void **state)
 		    "{'spec':{'taints':[{'key':'kubevirt.io/drain','effect':'NoSchedule'}]}}");
 	world_settle(&w);
 	assert_at(&w, KVMI, "tiny", PHASE, "Running");
-	assert_int_equal(in_phase(&w, "Failed"), 1);
-	assert_int_equal(in_phase(&w, "Pending"), 1); /* held back */
+	assert_int_equal(cast_moves_in(&w, "Failed"), 1);
+	assert_int_equal(cast_moves_in(&w, "Pending"), 1); /* held back */
 	assert_true(world_saw(&w, "MigrationBackoff: backoff migrating vmi t/tiny"));
 	world_pass(&w, 19 * USEC_PER_SEC);
-	assert_int_equal(in_phase(&w, "Failed"), 1);
+	assert_int_equal(cast_moves_in(&w, "Failed"), 1);
 	world_pass(&w, 2 * USEC_PER_SEC);
-	assert_int_equal(in_phase(&w, "Failed"), 2);
+	assert_int_equal(cast_moves_in(&w, "Failed"), 2);
 	world_pass(&w, 39 * USEC_PER_SEC);
-	assert_int_equal(in_phase(&w, "Failed"), 2);
+	assert_int_equal(cast_moves_in(&w, "Failed"), 2);
 	world_patch(&w, &api_kind_Node, "", "node-1", "{'spec':{'taints':null}}");
 	world_settle(&w);
-	assert_int_equal(in_phase(&w, "Pending"), 0);
-	assert_int_equal(in_phase(&w, "Scheduling"), 0);
+	assert_int_equal(cast_moves_in(&w, "Pending"), 0);
+	assert_int_equal(cast_moves_in(&w, "Scheduling"), 0);
 	world_pass(&w, 3600 * USEC_PER_SEC);
 	assert_int_equal(world_count(&w, KVMIM), 2);
 	assert_at(&w, KVMI, "tiny", PHASE, "Running");
@@ -151,7 +124,7 @@ static void lead_on(struct world *w, int steps)
 		return;
 	cast_source_starts(w);
 	world_settle(w);
-	assert_int_equal(in_phase(w, "Running"), 1);
+	assert_int_equal(cast_moves_in(w, "Running"), 1);
 }
 
 static void a_cancelled_evacuation_is_over_in_every_phase_and_does_not_come_back(void **state)
@@ -161,9 +134,9 @@ static void a_cancelled_evacuation_is_over_in_every_phase_and_does_not_come_back
 		bool taint = i & 1;
 		struct world w;
 
-		begin(&w);
+		cast_settled(&w);
 		ask_to_leave(&w, taint, true);
-		assert_int_equal(in_phase(&w, "Scheduling"), 1);
+		assert_int_equal(cast_moves_in(&w, "Scheduling"), 1);
 		/* admission gives it this */
 		world_patch(&w, KVMIM, NS, evacuation(&w)->metadata.name,
 			    "{'metadata':{'finalizers':['kubevirt.io/migrationJobFinalize']}}");
@@ -176,7 +149,7 @@ static void a_cancelled_evacuation_is_over_in_every_phase_and_does_not_come_back
 			world_settle(&w);
 		}
 		assert_at(&w, KVMI, "tiny", "/status/nodeName", "node-1");
-		assert_false(has_live_target(&w));
+		assert_false(cast_has_live_target(&w));
 		if (cast_target(&w))
 			cast_pod_gone(&w, cast_target(&w)->metadata.name);
 		world_pass(&w, 3600 * USEC_PER_SEC);
@@ -195,7 +168,7 @@ static void a_users_own_move_is_not_the_evacuations_to_cancel(void **state)
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	world_add(
 		&w, KVMIM,
 		"{'metadata':{'name':'m1','namespace':'t','labels':{'kubevirt.io/vmi-name':'tiny'},"
@@ -234,7 +207,7 @@ static void only_those_that_ask_for_it_are_moved(void **state)
 					",'status':'%s'}]}}",
 					rows[i].strategy, rows[i].migratable);
 
-		begin(&w);
+		cast_settled(&w);
 		world_patch(&w, KVMI, NS, "tiny", text);
 		world_settle(&w);
 		assert_int_equal(world_count(&w, KVMIM), rows[i].moves);

@@ -33,14 +33,6 @@ static void add_move(struct world *w, const char *name, const char *vmi, const c
 	world_add(w, KVMIM, text);
 }
 
-static void begin(struct world *w)
-{
-	cast_world(w);
-	cast_nodes(w);
-	cast_running(w);
-	world_pass(w, 10 * USEC_PER_SEC);
-}
-
 /* Leads m1 to the named phase. */
 static void lead_to(struct world *w, enum mig_state s)
 {
@@ -62,13 +54,6 @@ static void lead_to(struct world *w, enum mig_state s)
 	world_settle(w);
 }
 
-static bool has_live_target(struct world *w)
-{
-	const Pod *t = cast_target(w);
-
-	return t && !t->metadata.deletionTimestamp;
-}
-
 static void a_cancel_before_data_flows_ends_at_once(void **state)
 {
 	static const enum mig_state states[] = {MIG_NEW, MIG_SCHEDULING, MIG_PREPARING,
@@ -78,12 +63,12 @@ static void a_cancel_before_data_flows_ends_at_once(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
 		struct world w;
 
-		begin(&w);
+		cast_settled(&w);
 		lead_to(&w, states[i]);
 		world_delete(&w, KVMIM, NS, "m1", -1);
 		world_settle(&w);
 		assert_null(world_get(&w, KVMIM, NS, "m1"));
-		assert_false(has_live_target(&w));
+		assert_false(cast_has_live_target(&w));
 		assert_true(
 			world_saw(&w, "FailedMigration: Migration failed due to being canceled"));
 		assert_at(&w, KVMI, "tiny", PHASE, "Running");
@@ -109,7 +94,7 @@ static void a_cancel_while_data_flows_is_the_sources_to_carry_out(void **state)
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	lead_to(&w, MIG_RUNNING);
 	world_delete(&w, KVMIM, NS, "m1", -1);
 	world_settle(&w);
@@ -118,11 +103,11 @@ static void a_cancel_while_data_flows_is_the_sources_to_carry_out(void **state)
 	assert_at(&w, KVMI, "tiny", "/status/migrationState/abortRequested", "true");
 	assert_true(world_saw(&w, "SuccessfulAbortMigration: Migration is ready to be canceled by "
 				  "virt-handler."));
-	assert_true(has_live_target(&w));
+	assert_true(cast_has_live_target(&w));
 	cast_source_fails(&w, "Live migration has been aborted");
 	world_settle(&w);
 	assert_null(world_get(&w, KVMIM, NS, "m1"));
-	assert_false(has_live_target(&w));
+	assert_false(cast_has_live_target(&w));
 	world_fini(&w);
 }
 
@@ -131,7 +116,7 @@ static void progress_is_shown_on_the_migration_and_freezes(void **state)
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	world_patch(&w, KVMI, NS, "tiny",
 		    "{'status':{'ferry':{'migration':{'percent':77}}}}"); /* an older move's */
 	lead_to(&w, MIG_TARGET_READY);
@@ -161,13 +146,13 @@ static void a_cancel_that_comes_too_late_does_no_harm(void **state)
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	lead_to(&w, MIG_RUNNING);
 	cast_move_completes(&w);
 	world_delete(&w, KVMIM, NS, "m1", -1);
 	world_settle(&w);
 	assert_null(world_get(&w, KVMIM, NS, "m1"));
-	assert_true(has_live_target(&w));
+	assert_true(cast_has_live_target(&w));
 	assert_at(&w, KVMI, "tiny", PHASE, "Running");
 	assert_at(&w, KVMI, "tiny", "/status/nodeName", "node-2");
 	world_fini(&w);
@@ -178,7 +163,7 @@ static void a_failed_copy_leaves_the_guest_and_takes_the_target(void **state)
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	lead_to(&w, MIG_RUNNING);
 	cast_source_fails(&w, "Live migration has been aborted");
 	world_settle(&w);
@@ -186,7 +171,7 @@ static void a_failed_copy_leaves_the_guest_and_takes_the_target(void **state)
 	assert_at(&w, KVMIM, "m1", WHY, "Live migration has been aborted");
 	assert_at(&w, KVMIM, "m1", "/status/ferry/plane", "data");
 	assert_true(world_saw(&w, "FailedMigration: source node reported migration failed"));
-	assert_false(has_live_target(&w));
+	assert_false(cast_has_live_target(&w));
 	assert_at(&w, KVMI, "tiny", PHASE, "Running");
 	assert_at(&w, KVMI, "tiny", "/status/nodeName", "node-1");
 	world_fini(&w);
@@ -200,7 +185,7 @@ static void a_target_that_dies_before_the_start_fails_the_move(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
 		struct world w;
 
-		begin(&w);
+		cast_settled(&w);
 		lead_to(&w, states[i]);
 		world_patch(&w, KPOD, NS, cast_target(&w)->metadata.name,
 			    "{'status':{'phase':'Failed'}}");
@@ -223,7 +208,7 @@ static void a_target_that_vanishes_while_data_flows_is_aborted_by_the_source(voi
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	lead_to(&w, MIG_RUNNING);
 	cast_pod_gone(&w, cast_target(&w)->metadata.name);
 	world_settle(&w);
@@ -241,7 +226,7 @@ static void an_agent_that_does_not_answer_has_a_deadline(void **state)
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	lead_to(&w, MIG_PREPARING);
 	while (world_next(&w, 60 * USEC_PER_SEC))
 		;
@@ -249,10 +234,10 @@ static void an_agent_that_does_not_answer_has_a_deadline(void **state)
 	assert_at(&w, KVMIM, "m1", PHASE, "Failed");
 	assert_at(&w, KVMIM, "m1", WHY, "the target node did not get ready within 120 s");
 	assert_at(&w, KVMIM, "m1", "/status/ferry/reason", "Timeout");
-	assert_false(has_live_target(&w));
+	assert_false(cast_has_live_target(&w));
 	world_fini(&w);
 
-	begin(&w);
+	cast_settled(&w);
 	lead_to(&w, MIG_TARGET_READY);
 	world_pass(&w, 121 * USEC_PER_SEC);
 	assert_at(&w, KVMIM, "m1", WHY, "the source node did not begin within 120 s");
@@ -264,7 +249,7 @@ static void a_move_that_nobody_ends_is_given_up_without_touching_a_pod(void **st
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	lead_to(&w, MIG_RUNNING);
 	world_pass(&w, 421 * USEC_PER_SEC); /* 2 * 150 s + 120 s for 128 MiB */
 	assert_at(&w, KVMIM, "m1", PHASE, "Running");
@@ -272,10 +257,10 @@ static void a_move_that_nobody_ends_is_given_up_without_touching_a_pod(void **st
 	world_pass(&w, 61 * USEC_PER_SEC);
 	assert_at(&w, KVMIM, "m1", PHASE, "Failed");
 	assert_at(&w, KVMIM, "m1", "/status/ferry/reason", "NoReport");
-	assert_true(has_live_target(&w));
+	assert_true(cast_has_live_target(&w));
 	assert_at(&w, KVMI, "tiny", PHASE, "Running");
 	world_pass(&w, 600 * USEC_PER_SEC);
-	assert_true(has_live_target(&w));
+	assert_true(cast_has_live_target(&w));
 	world_fini(&w);
 }
 
@@ -304,7 +289,7 @@ static void what_no_waiting_can_help_names_every_node_and_its_reason(void **stat
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	add_move(&w, "m1", "tiny", ",'addedNodeSelector':{'zone':'nowhere'}");
 	world_settle(&w);
 	assert_at(&w, KVMIM, "m1", PHASE, "Failed");
@@ -327,7 +312,7 @@ static void a_selector_that_only_the_source_has_says_so(void **state)
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	add_move(&w, "m1", "tiny", ",'addedNodeSelector':{'kubernetes.io/hostname':'node-1'}");
 	world_settle(&w);
 	assert_at(&w, KVMIM, "m1", "/status/ferry/reason", "TargetIsSource");
@@ -339,7 +324,7 @@ static void the_vms_own_selector_wins_over_the_added_one(void **state)
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	add_move(&w, "m1", "tiny", ",'addedNodeSelector':{'kubernetes.io/arch':'arm64'}");
 	world_settle(&w);
 	assert_at(&w, KVMIM, "m1", PHASE, "Scheduling");
@@ -414,7 +399,7 @@ static void want_of_room_waits_with_the_reason_shown_and_ends_in_time(void **sta
 	world_pass(&w, 2 * USEC_PER_SEC);
 	assert_at(&w, KVMIM, "m1", PHASE, "Failed");
 	assert_true(world_saw(&w, "timeout period exceeded"));
-	assert_false(has_live_target(&w));
+	assert_false(cast_has_live_target(&w));
 	world_fini(&w);
 }
 
@@ -423,7 +408,7 @@ static void room_that_appears_is_taken(void **state)
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	world_patch(&w, &api_kind_Node, "", "node-2", "{'spec':{'unschedulable':true}}");
 	add_move(&w, "m1", "tiny", "");
 	world_settle(&w);
@@ -440,7 +425,7 @@ static void a_pod_that_stays_pending_has_its_own_timeout(void **state)
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	add_move(&w, "m1", "tiny", "");
 	world_settle(&w);
 	world_pass(&w, 899 * USEC_PER_SEC);
@@ -450,7 +435,7 @@ static void a_pod_that_stays_pending_has_its_own_timeout(void **state)
 	assert_true(world_saw(&w, "SuccessfulDelete: pending pod t/virt-launcher-tiny-"));
 	world_fini(&w);
 
-	begin(&w);
+	cast_settled(&w);
 	world_add(&w, KVMIM,
 		  "{'metadata':{'name':'m1','namespace':'t','annotations':"
 		  "{'kubevirt.io/"
@@ -468,7 +453,7 @@ static void what_cannot_move_is_told_why(void **state)
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	add_move(&w, "m1", "ghost", "");
 	world_settle(&w);
 	assert_true(world_saw(&w, "FailedMigration: Migration failed because vmi does not exist."));
@@ -489,7 +474,7 @@ static void a_quota_makes_it_wait_and_say_so(void **state)
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	w.refuses = KPOD;
 	w.refusal = "pods \"x\" is forbidden: exceeded quota: small";
 	add_move(&w, "m1", "tiny", "");
@@ -514,7 +499,7 @@ static void a_second_migration_of_one_vmi_is_refused(void **state)
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	lead_to(&w, MIG_PREPARING);
 	add_move(&w, "m2", "tiny", "");
 	world_settle(&w);
@@ -532,7 +517,7 @@ static void a_guest_that_ends_during_the_move_ends_it(void **state)
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	lead_to(&w, MIG_SCHEDULING);
 	cast_guest_ends(&w, "Failed");
 	world_settle(&w);
@@ -574,18 +559,6 @@ static void add_guest(struct world *w, int i)
 	world_add(w, KPOD, pod);
 }
 
-static size_t in_phase(struct world *w, const char *phase)
-{
-	struct kiter it;
-	size_t n = 0;
-
-	kcache_list(w->cache, KVMIM, NULL, &it);
-	for (const struct kobj *o; (o = kiter_next(&it));)
-		n += str_eq(((const VirtualMachineInstanceMigration *)kobj_typed(o))->status.phase,
-			    phase);
-	return n;
-}
-
 static void exactly_the_configured_number_runs_at_once(void **state)
 {
 	static const int limits[] = {1, 2, 5};
@@ -619,12 +592,12 @@ static void exactly_the_configured_number_runs_at_once(void **state)
 			add_move(&w, name, vmi, "");
 		}
 		world_settle(&w);
-		assert_int_equal(in_phase(&w, "Scheduling"), limits[k]);
-		assert_int_equal(in_phase(&w, "Pending"), 12 - limits[k]);
+		assert_int_equal(cast_moves_in(&w, "Scheduling"), limits[k]);
+		assert_int_equal(cast_moves_in(&w, "Pending"), 12 - limits[k]);
 		/* an end makes room for exactly one more */
 		world_delete(&w, KVMIM, NS, "m0", -1);
 		world_settle(&w);
-		assert_int_equal(in_phase(&w, "Scheduling"), limits[k]);
+		assert_int_equal(cast_moves_in(&w, "Scheduling"), limits[k]);
 		world_fini(&w);
 	}
 }
@@ -653,8 +626,8 @@ static void a_thousand_wait_without_starving_anybody(void **state)
 		add_move(&w, name, vmi, "");
 	}
 	world_settle(&w);
-	assert_int_equal(in_phase(&w, "Scheduling"), 5);
-	assert_int_equal(in_phase(&w, "Pending"), 995);
+	assert_int_equal(cast_moves_in(&w, "Scheduling"), 5);
+	assert_int_equal(cast_moves_in(&w, "Pending"), 995);
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
 	for (int i = 0; i < 1000; i++) {
 		CLEANUP(mem_freep)
@@ -690,7 +663,7 @@ static void one_node_sends_two_at_once(void **state)
 		add_move(&w, name, vmi, "");
 	}
 	world_settle(&w);
-	assert_int_equal(in_phase(&w, "Scheduling"), 2);
+	assert_int_equal(cast_moves_in(&w, "Scheduling"), 2);
 	world_fini(&w);
 }
 
@@ -717,7 +690,7 @@ static void the_longest_pause_counts_with_its_gate(void **state)
 				      "'spec':{'configuration':{%s}}}",
 				      cases[i].config);
 
-		begin(&w);
+		cast_settled(&w);
 		world_add(&w, &api_kind_KubeVirt, kv);
 		lead_to(&w, MIG_RUNNING);
 		assert_at(&w, KVMIM, "m1", PHASE, "Running");
@@ -756,7 +729,7 @@ static void the_newest_five_records_are_kept(void **state)
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	for (int i = 0; i < 8; i++) {
 		CLEANUP(mem_freep)
 		char *name = mem_printf("m%d", i);
@@ -775,7 +748,7 @@ static void a_vm_moves_there_and_back_again(void **state)
 	struct world w;
 
 	(void)state;
-	begin(&w);
+	cast_settled(&w);
 	for (int i = 0; i < 6; i++) {
 		CLEANUP(mem_freep)
 		char *name = mem_printf("m%d", i);

@@ -90,7 +90,7 @@ const MigrationPolicy *mig_policy_of(const struct view *v, const VirtualMachineI
 enum rc mig_effective_config(const struct view *v, const MigrationPolicy *policy,
 			     VMIMConfigurationOptions **out)
 {
-	bool may_stall = kit_alpha_gate(v, "MigrationStallDetection");
+	bool may_stall = kit_gate_is_on(kit_config(v), "MigrationStallDetection");
 	CLEANUP(VMIMConfigurationOptions_freep)
 	VMIMConfigurationOptions *o = VMIMConfigurationOptions_new();
 

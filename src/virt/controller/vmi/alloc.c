@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/try.h"
+#include "net/addr.h"
 #include "virt/controller/kit.h"
 #include "virt/controller/vmi/launcher_pod.h"
 #include "virt/names.h"
@@ -104,20 +105,15 @@ static enum rc network_range(const struct view *v, struct range *out, struct err
 {
 	const FerryConfigSpec *cfg = kit_ferry_config(v);
 	const char *cidr = NETWORK_DEFAULT;
-	char addr[48];
 	struct in_addr in;
-	uint64_t bits;
+	unsigned bits;
 
 	for (size_t i = 0; cfg && i < cfg->n_networks; i++)
 		if (str_eq(cfg->networks[i].name, "default") && cfg->networks[i].cidr)
 			cidr = cfg->networks[i].cidr;
-	const char *slash = strchr(cidr, '/');
-
-	if (!slash || (size_t)(slash - cidr) >= sizeof(addr))
+	if (net_cidr_parse(cidr, &in, &bits, NULL))
 		return err_set(err, RC_INVALID, "network '%s' is not a CIDR", cidr);
-	snprintf(addr, sizeof(addr), "%.*s", (int)(slash - cidr), cidr);
-	if (inet_pton(AF_INET, addr, &in) != 1 || str_to_u64(slash + 1, 22, &bits, NULL) ||
-	    bits < 16)
+	if (bits < 16 || bits > 22)
 		return err_set(err, RC_INVALID, "network '%s' is not an IPv4 CIDR of /16 to /22",
 			       cidr);
 	uint32_t size = 1u << (32 - bits);
