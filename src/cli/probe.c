@@ -410,7 +410,8 @@ static void on_input(uint32_t revents, void *arg)
 	(void)revents;
 	if (k <= 0) {
 		p->in_io = ev_src_free(p->in_io);
-		if (!p->duration)
+		/* After a signal this is no second one: callers end a probe with both. */
+		if (!p->duration && !p->is_ending)
 			on_end(p);
 		return;
 	}
