@@ -147,6 +147,9 @@ MOVE_METHOD(release)
 MOVE_METHOD(resume_source)
 MOVE_METHOD(resume_incoming)
 MOVE_METHOD(abort_incoming)
+MOVE_METHOD(start_post_copy)
+MOVE_METHOD(recover_incoming)
+MOVE_METHOD(recover_outgoing)
 
 static void m_stats(struct launcher *l, struct ipc_call *call, const struct json *params,
 		    struct ipc_fds *fds)
@@ -212,6 +215,9 @@ static const struct method {
 	{"resumeSource", m_resume_source, {"migrationUid"}},
 	{"resumeIncoming", m_resume_incoming, {"migrationUid", "epoch", "timeoutMs", "paused"}},
 	{"abortIncoming", m_abort_incoming, {"migrationUid", "reason"}},
+	{"startPostCopy", m_start_post_copy, {"migrationUid"}},
+	{"recoverIncoming", m_recover_incoming, {"migrationUid", "port"}},
+	{"recoverOutgoing", m_recover_outgoing, {"migrationUid", "port"}},
 	{"migrationStats", m_stats, {0}, true},
 	{"exit", m_exit, {0}, true},
 };

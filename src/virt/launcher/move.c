@@ -25,7 +25,10 @@ static const unsigned edges[MP__MAX] = {
 	[MP_DISKS] = P(MEMORY) | P(CANCELLING) | P(CANCELLED) | P(FAILED),
 	[MP_MEMORY] = P(PRE_SWITCHOVER) | P(CANCELLING) | P(CANCELLED) | P(FAILED),
 	[MP_PRE_SWITCHOVER] = P(SWITCHING) | P(CANCELLING) | P(CANCELLED) | P(FAILED),
-	[MP_SWITCHING] = P(COMPLETED) | P(CANCELLING) | P(CANCELLED) | P(FAILED),
+	[MP_SWITCHING] = P(COMPLETED) | P(POSTCOPY) | P(CANCELLING) | P(CANCELLED) | P(FAILED),
+	/* No way back: only a dead QEMU makes it fail. */
+	[MP_POSTCOPY] = P(BROKEN) | P(COMPLETED) | P(RESUMED) | P(FAILED),
+	[MP_BROKEN] = P(POSTCOPY) | P(COMPLETED) | P(RESUMED) | P(FAILED),
 	[MP_CANCELLING] = P(COMPLETED) | P(CANCELLED) | P(FAILED),
 	[MP_COMPLETED] = P(FAILED), /* resumed here after all, before it was released */
 	[MP_CANCELLED] = 0,
@@ -33,7 +36,7 @@ static const unsigned edges[MP__MAX] = {
 	[MP_PREPARING] = P(LISTENING) | P(FAILED),
 	[MP_LISTENING] = P(LOADING) | P(LOADED) | P(FAILED),
 	[MP_LOADING] = P(LOADED) | P(FAILED),
-	[MP_LOADED] = P(RESUMED) | P(FAILED),
+	[MP_LOADED] = P(RESUMED) | P(POSTCOPY) | P(FAILED),
 	[MP_RESUMED] = 0,
 };
 #undef P
@@ -142,6 +145,8 @@ struct json *move_json(const struct move *m)
 		rc = js_set(j, "epoch", js_new_int(m->epoch));
 	if (!rc && m->released)
 		rc = js_set(j, "released", js_new_bool(true));
+	if (!rc && (m->is_split || m->post_copy_asked))
+		rc = js_set(j, "postCopy", js_new_bool(true));
 	return rc ? js_unref(j) : j;
 }
 
@@ -162,10 +167,12 @@ enum rc move_save(const struct move *m, struct err *err)
 {
 	CLEANUP(js_unrefp)
 	struct json *j =
-		js_pack("{s:s, s:s, s:s, s:I, s:b, s:b, s:I, s:b}", "migrationUid", m->uid, "role",
-			m->role == MIG_SOURCE ? "source" : "target", "phase", phase_names[m->phase],
-			"epoch", m->epoch, "released", (int)m->released, "resumed", (int)m->resumed,
-			"stopAt", (int64_t)m->stop_at, "wasPaused", (int)m->was_paused);
+		js_pack("{s:s, s:s, s:s, s:I, s:b, s:b, s:I, s:b, s:b, s:b}", "migrationUid",
+			m->uid, "role", m->role == MIG_SOURCE ? "source" : "target", "phase",
+			phase_names[m->phase], "epoch", m->epoch, "released", (int)m->released,
+			"resumed", (int)m->resumed, "stopAt", (int64_t)m->stop_at, "wasPaused",
+			(int)m->was_paused, "postCopy", (int)m->post_copy_asked, "split",
+			(int)m->is_split);
 
 	return record_write(m->l, "migration.json", j, m->released, err);
 }
@@ -200,8 +207,13 @@ void move_load(struct launcher *l)
 	m->epoch = js_get_int(j, "epoch", -1);
 	m->released = js_get_bool(j, "released", false);
 	m->resumed = js_get_bool(j, "resumed", false);
-	if (m->released) /* written before the phase: it had completed, whatever QEMU does from now on */
+	m->post_copy_asked = js_get_bool(j, "postCopy", false);
+	m->is_split = js_get_bool(j, "split", false);
+	if (m->released && !m->is_split) /* written before the phase: it had completed, whatever
+					  * QEMU does from now on */
 		m->phase = MP_COMPLETED;
+	else if (m->released && m->phase != MP_COMPLETED)
+		m->phase = MP_POSTCOPY; /* QEMU is asked whether the link holds */
 	/* Perhaps: a cancel that comes before QEMU was asked must reach it, and does no harm if not. */
 	m->migrate_sent = m->role == MIG_SOURCE;
 	m->was_paused = js_get_bool(j, "wasPaused", false);
@@ -340,6 +352,8 @@ enum rc move_new(struct launcher *l, enum mig_role role, const struct json *para
 	rc = mig_tls_decode(js_get(params, "tls"), &m->tls, err);
 	if (!rc)
 		rc = mig_options_decode(js_get(params, "options"), &m->options, err);
+	/* Both sides know the same disks: a move that copies some stays pre-copy. */
+	m->options.post_copy &= m->n_disks == 0;
 	if (rc) {
 		move_free(m);
 		return rc;
@@ -363,10 +377,12 @@ void move_free(struct move *m)
 	move_fail_call(&m->call, RC_CLOSED, "the launcher ends");
 	move_fail_call(&m->resume_call, RC_CLOSED, "the launcher ends");
 	move_fail_call(&m->continue_call, RC_CLOSED, "the launcher ends");
+	move_fail_call(&m->recover_call, RC_CLOSED, "the launcher ends");
 	qmp_seq_free(m->seq);
 	qmp_seq_free(m->clean);
 	qmp_slot_free(m->stats_slot);
 	qmp_slot_free(m->migrate_slot);
+	qmp_slot_free(m->recover_slot);
 	ev_src_free(m->progress);
 	ev_src_free(m->deadline);
 	ev_src_free(m->poll);
@@ -436,7 +452,7 @@ bool move_owns_stop(struct launcher *l)
 
 	if (!m || m->role != MIG_SOURCE || move_is_over(m) || m->phase == MP_SETUP ||
 	    m->phase == MP_DISKS)
-		return m && m->role == MIG_TARGET && !move_is_over(m);
+		return m && move_is_waiting_target(l);
 	if (l->io_error) { /* not the switch: the guest stands for another reason, and moves standing */
 		m->was_paused = true;
 		l->io_error = false;
@@ -449,7 +465,7 @@ bool move_owns_resume(struct launcher *l)
 {
 	struct move *m = l->move;
 
-	if (!m || move_is_over(m))
+	if (!m || move_is_over(m) || (m->role == MIG_TARGET && move_is_split(m)))
 		return false;
 	if (m->role == MIG_TARGET) {
 		m->resume_at = l->last_resume;
@@ -466,7 +482,8 @@ bool move_owns_resume(struct launcher *l)
 
 bool move_is_waiting_target(const struct launcher *l)
 {
-	return l->move && l->move->role == MIG_TARGET && !move_is_over(l->move);
+	return l->move && l->move->role == MIG_TARGET && !move_is_over(l->move) &&
+	       !move_is_split(l->move); /* in post-copy it is the VM, like any other */
 }
 
 static void on_adopt_query(const struct qmp_reply *r, void *arg)
@@ -511,6 +528,7 @@ void move_monitor_lost(struct launcher *l)
 	move_fail_call(&m->call, RC_CLOSED, "QEMU's monitor closed");
 	move_fail_call(&m->resume_call, RC_CLOSED, "QEMU's monitor closed");
 	move_fail_call(&m->continue_call, RC_CLOSED, "QEMU's monitor closed");
+	pc_monitor_lost(m);
 }
 
 void move_qemu_gone(struct launcher *l)

@@ -190,6 +190,12 @@ static void announce(struct move *m)
 		log_warn("move '%s': the guest is not announced", m->uid);
 }
 
+static struct json *resumed_json(const struct move *m)
+{
+	return js_pack("{s:I, s:b}", "resumeAt", (int64_t)m->resume_at, "postCopy",
+		       (int)(m->is_split && !m->is_whole));
+}
+
 static void on_resumed(const struct qmp_seq_result *r, void *arg)
 {
 	struct move *m = arg;
@@ -207,12 +213,17 @@ static void on_resumed(const struct qmp_seq_result *r, void *arg)
 	if (!m->resume_at)
 		m->resume_at = loop_realtime(m->l->loop);
 	if (call)
-		ipc_call_done(call, js_pack("{s:I}", "resumeAt", (int64_t)m->resume_at), NULL, 0);
+		ipc_call_done(call, resumed_json(m), NULL, 0);
 	if (!m->stay_paused)
 		announce(m);
-	move_step(m, MP_RESUMED);
-	move_clean(m);
 	struct err err = {0};
+
+	if (m->is_split && !m->is_whole) {
+		move_step(m, MP_POSTCOPY);
+	} else {
+		move_step(m, MP_RESUMED);
+		move_clean(m);
+	}
 
 	if (move_save(m, &err))
 		log_warn("move '%s': its record is not up to date: %s", m->uid, err.msg);
@@ -268,8 +279,8 @@ void move_resume_incoming(struct launcher *l, struct ipc_call *call, const struc
 
 	if (!m)
 		return;
-	if (m->phase == MP_RESUMED) { /* said again: answered again */
-		ipc_call_done(call, js_pack("{s:I}", "resumeAt", (int64_t)m->resume_at), NULL, 0);
+	if (m->phase == MP_RESUMED || move_is_split(m)) { /* said again: answered again */
+		ipc_call_done(call, resumed_json(m), NULL, 0);
 		return;
 	}
 	if (m->phase == MP_FAILED) {
@@ -327,7 +338,7 @@ static void on_error_query(const struct qmp_reply *r, void *arg)
 	fail(m, "LoadFailed", m->stats.error[0] ? m->stats.error : "the state could not be loaded");
 }
 
-static void loaded(struct move *m)
+void in_loaded(struct move *m)
 {
 	if (m->phase == MP_LOADED)
 		return;
@@ -335,6 +346,19 @@ static void loaded(struct move *m)
 	move_step(m, MP_LOADED);
 	if (m->resume_call)
 		resume(m);
+}
+
+void in_completed(struct move *m)
+{
+	struct err err = {0};
+
+	m->is_whole = true;
+	if (!move_is_split(m))
+		return; /* the permission is still to come, and ends it */
+	move_step(m, MP_RESUMED);
+	move_clean(m);
+	if (move_save(m, &err))
+		log_warn("move '%s': its record is not up to date: %s", m->uid, err.msg);
 }
 
 void in_event(struct move *m, const char *name, const struct json *data, usec_t at)
@@ -345,13 +369,17 @@ void in_event(struct move *m, const char *name, const struct json *data, usec_t 
 	(void)at;
 	if (!str_eq(name, "MIGRATION") || move_is_over(m))
 		return;
-	switch (mig_status_parse(js_get_str(data, "status"))) {
+	enum mig_status status = mig_status_parse(js_get_str(data, "status"));
+
+	if (pc_in_event(m, status))
+		return;
+	switch (status) {
 	case MIGQ_ACTIVE:
 		if (m->phase == MP_LISTENING)
 			move_step(m, MP_LOADING);
 		break;
 	case MIGQ_COMPLETED:
-		loaded(m);
+		in_loaded(m);
 		break;
 	case MIGQ_FAILED:
 		m->stats_slot = qmp_slot_free(m->stats_slot);
@@ -366,6 +394,14 @@ void in_event(struct move *m, const char *name, const struct json *data, usec_t 
 void in_adopt(struct move *m, const struct json *query, const char *run_state)
 {
 	(void)query;
+	if (pc_in_event(m, m->stats.status)) {
+		if (m->resumed && m->l->state == VM_RUNNING && !move_is_split(m)) {
+			m->resume_at = m->resume_at ? m->resume_at : loop_realtime(m->l->loop);
+			move_step(m, MP_LOADED);
+			move_step(m, MP_POSTCOPY);
+		}
+		return;
+	}
 	if (m->l->state == VM_RUNNING && m->resumed) {
 		if (!m->resume_at)
 			m->resume_at = loop_realtime(m->l->loop);
@@ -383,7 +419,7 @@ void in_adopt(struct move *m, const struct json *query, const char *run_state)
 		return;
 	}
 	if (m->stats.status == MIGQ_COMPLETED)
-		loaded(m);
+		in_loaded(m);
 	else if (m->stats.status == MIGQ_FAILED)
 		fail(m, "LoadFailed",
 		     m->stats.error[0] ? m->stats.error : "the state could not be loaded");

@@ -16,6 +16,8 @@
 	X(MP_MEMORY, "memory")                 \
 	X(MP_PRE_SWITCHOVER, "pre-switchover") \
 	X(MP_SWITCHING, "switching")           \
+	X(MP_POSTCOPY, "postcopy")             \
+	X(MP_BROKEN, "postcopy-paused")        \
 	X(MP_COMPLETED, "completed")           \
 	X(MP_CANCELLING, "cancelling")         \
 	X(MP_CANCELLED, "cancelled")           \
@@ -65,13 +67,18 @@ struct move {
 	bool stay_paused;    /* target: the guest stood before the move, and stands on */
 	bool tried_stay;     /* target: `migrate-incoming` was sent without exit-on-error */
 	bool continue_asked; /* continueOutgoing has come; waits for the disks */
+	bool post_copy_asked; /* source: migrate-start-postcopy was sent */
+	bool is_split;	      /* post-copy has begun: memory is at both sides */
+	bool is_whole;	      /* target: the last page has come */
 	/* requests and commands under way */
 	struct ipc_call *call;	      /* prepareIncoming or startOutgoing */
 	struct ipc_call *resume_call; /* resumeIncoming or resumeSource */
 	struct ipc_call *continue_call;
+	struct ipc_call *recover_call; /* recoverIncoming or recoverOutgoing */
+	int recover_port;
 	struct qmp_seq *seq; /* setting up, or the end */
 	struct qmp_seq *clean;
-	struct qmp_slot *stats_slot, *migrate_slot;
+	struct qmp_slot *stats_slot, *migrate_slot, *recover_slot;
 	struct ev_src *progress, *deadline, *poll, *resume_deadline;
 	usec_t last_report; /* monotonic */
 	unsigned polls;
@@ -127,6 +134,22 @@ void out_cancel(struct move *m);      /* the end comes as QEMU's event, or by ya
 /* Fails *slot's call, if there is one. */
 void move_fail_call(struct ipc_call **slot, enum rc rc, const char *why);
 
+/* move_postcopy.c: memory at both sides, and a link between them that may break and be mended */
+bool move_is_split(const struct move *m); /* in one of post-copy's two phases */
+void pc_start(struct move *m);		  /* source: migrate-start-postcopy, unless it was sent */
+void pc_ask_split(void *arg);		  /* source: until QEMU cannot fall back any more */
+bool pc_out_event(struct move *m, enum mig_status status); /* false: not of post-copy */
+bool pc_out_stats(struct move *m);	  /* source: after query-migrate; true: it was post-copy's */
+void pc_out_adopt(struct move *m);
+bool pc_in_event(struct move *m, enum mig_status status);
+void pc_monitor_lost(struct move *m);
+void move_start_post_copy(struct launcher *l, struct ipc_call *call, const struct json *params);
+void move_recover_incoming(struct launcher *l, struct ipc_call *call, const struct json *params);
+void move_recover_outgoing(struct launcher *l, struct ipc_call *call, const struct json *params);
+
+void out_start_progress(struct move *m);
+void in_loaded(struct move *m);
+void in_completed(struct move *m); /* target: the last page has come to a guest that runs here */
 void in_event(struct move *m, const char *name, const struct json *data, usec_t at);
 void in_adopt(struct move *m, const struct json *query, const char *run_state);
 /* methods */

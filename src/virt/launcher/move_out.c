@@ -29,6 +29,9 @@ static void judge_pass(struct move *m)
 
 	if (m->phase != MP_MEMORY || m->stats.passes == m->judged_pass)
 		return;
+	if (mig_wants_post_copy(&m->options, m->stats.passes, m->stats.remaining,
+				m->remaining_before))
+		pc_start(m);
 	next = mig_next_downtime(&m->options, m->downtime_limit_ms, m->stats.passes,
 				 m->stats.remaining, m->remaining_before);
 	m->judged_pass = m->stats.passes;
@@ -70,6 +73,8 @@ static void on_stats(const struct qmp_reply *r, void *arg)
 	if (r->rc || move_is_over(m))
 		return;
 	mig_stats_parse(r->value, &m->stats);
+	if (pc_out_stats(m))
+		return;
 	if (is_stalled(m)) {
 		move_set_failure(
 			m, "TargetClosed",
@@ -121,12 +126,12 @@ static void on_progress(void *arg)
 {
 	struct move *m = arg;
 
-	if (m->phase == MP_DISKS || m->phase == MP_MEMORY)
+	if (m->phase == MP_DISKS || m->phase == MP_MEMORY || move_is_split(m))
 		ask_stats(m);
 	ev_timer_rearm(m->progress, PROGRESS);
 }
 
-static void start_progress(struct move *m)
+void out_start_progress(struct move *m)
 {
 	struct err err = {0};
 
@@ -256,7 +261,7 @@ static void start_mirrors(struct move *m)
 	if (rc)
 		out_fail(m, "Internal", err.msg);
 	else
-		start_progress(m);
+		out_start_progress(m);
 }
 
 static void on_set_up(const struct qmp_seq_result *r, void *arg)
@@ -487,6 +492,12 @@ void move_cancel(struct launcher *l, struct ipc_call *call, const struct json *p
 			      move_phase_name(m->phase));
 		return;
 	}
+	/* QEMU would be told to drop the only whole copy: what the target lacks is here. */
+	if (move_is_split(m) || (m->post_copy_asked && m->phase == MP_SWITCHING)) {
+		ipc_call_fail(call, RC_CONFLICT,
+			      "post-copy has begun: the guest is at the target, and cannot come back");
+		return;
+	}
 	snprintf(m->cancel_reason, sizeof(m->cancel_reason), "%s", reason ? reason : "");
 	ipc_call_done(call, js_new_object(), NULL, 0);
 	if (m->phase != MP_CANCELLING)
@@ -628,12 +639,14 @@ void move_resume_source(struct launcher *l, struct ipc_call *call, const struct 
 
 static void on_status_event(struct move *m, enum mig_status status, usec_t at)
 {
+	if (pc_out_event(m, status))
+		return;
 	switch (status) {
 	case MIGQ_ACTIVE:
 		if (m->phase == MP_SETUP || m->phase == MP_DISKS) {
 			out_disarm(m);
 			move_step(m, MP_MEMORY);
-			start_progress(m);
+			out_start_progress(m);
 		}
 		break;
 	case MIGQ_PRE_SWITCHOVER:
@@ -744,7 +757,12 @@ void out_adopt(struct move *m, const struct json *query, const char *run_state)
 	case MIGQ_ACTIVE:
 		vm_move(m->l, VME_MIGRATES, "MigrationStarted");
 		move_step(m, MP_MEMORY);
-		start_progress(m);
+		out_start_progress(m);
+		break;
+	case MIGQ_POSTCOPY_ACTIVE:
+	case MIGQ_POSTCOPY_PAUSED:
+	case MIGQ_POSTCOPY_RECOVER:
+		pc_out_adopt(m);
 		break;
 	case MIGQ_PRE_SWITCHOVER: /* nobody is left who would let it go on: decided at once */
 		vm_move(m->l, VME_SWITCHES, "MigrationSwitch");

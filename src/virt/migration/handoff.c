@@ -2,16 +2,16 @@
 
 static const char *const src_states[] = {
 	"Idle",	    "Preparing", "Starting",   "Moving", "Switching",
-	"Released", "Given",	 "Cancelling", "Failed", "Lost",
+	"Released", "Streaming", "Given",      "Cancelling", "Failed", "Lost",
 };
 static const char *const src_events[] = {
-	"Begin", "Ready", "Accepted", "Stands", "Released", "Taken", "Refused", "Cancel", "Ended",
+	"Begin", "Ready", "Accepted", "Stands", "Released", "Taken", "Shared", "Sent", "Broken", "Refused", "Cancel", "Ended",
 };
 static const char *const dst_states[] = {
-	"Idle", "Preparing", "Listening", "Keyed", "Permitted", "Running", "Done", "Failed",
+	"Idle", "Preparing", "Listening", "Keyed", "Permitted", "Running", "Fetching", "Done", "Failed",
 };
 static const char *const dst_events[] = {
-	"Begin", "Listens", "Key", "Permission", "Resumed", "Written", "Failed",
+	"Begin", "Listens", "Key", "Permission", "Resumed", "Written", "Named", "Whole", "Failed",
 };
 static_assert(ARRAY_SIZE(src_states) == SRC__STATES, "name every state");
 static_assert(ARRAY_SIZE(src_events) == SRC__EVENTS, "name every event");
@@ -42,7 +42,12 @@ static const unsigned char src_edges[SRC__STATES][SRC__EVENTS] = {
 	[SRC_CANCELLING] = {[SRCEV_RELEASED] = S(RELEASED),
 			    [SRCEV_STANDS] = S(CANCELLING),
 			    [SRCEV_ENDED] = S(FAILED)},
-	[SRC_RELEASED] = {[SRCEV_TAKEN] = S(GIVEN), [SRCEV_REFUSED] = S(LOST)},
+	[SRC_RELEASED] = {[SRCEV_TAKEN] = S(GIVEN),
+			  [SRCEV_SHARED] = S(STREAMING),
+			  [SRCEV_BROKEN] = S(LOST),
+			  [SRCEV_REFUSED] = S(LOST)},
+	/* Only a dead QEMU ends it: a lost link is mended for as long as it takes. */
+	[SRC_STREAMING] = {[SRCEV_SENT] = S(GIVEN), [SRCEV_BROKEN] = S(LOST)},
 };
 
 static const unsigned char dst_edges[DST__STATES][DST__EVENTS] = {
@@ -54,7 +59,10 @@ static const unsigned char dst_edges[DST__STATES][DST__EVENTS] = {
 	[DST_PERMITTED] = {[DSTEV_PERMISSION] = D(PERMITTED),
 			   [DSTEV_RESUMED] = D(RUNNING),
 			   [DSTEV_FAILED] = D(FAILED)},
-	[DST_RUNNING] = {[DSTEV_WRITTEN] = D(DONE)},
+	[DST_RUNNING] = {[DSTEV_WRITTEN] = D(DONE),
+			 [DSTEV_NAMED] = D(FETCHING),
+			 [DSTEV_FAILED] = D(FAILED)},
+	[DST_FETCHING] = {[DSTEV_WHOLE] = D(RUNNING), [DSTEV_FAILED] = D(FAILED)},
 };
 
 bool src_next(enum src_state s, enum src_event e, enum src_state *next)
@@ -102,5 +110,5 @@ bool src_may_run(enum src_state s)
 
 bool dst_may_run(enum dst_state s)
 {
-	return s == DST_PERMITTED || s == DST_RUNNING || s == DST_DONE;
+	return s == DST_PERMITTED || s == DST_RUNNING || s == DST_FETCHING || s == DST_DONE;
 }

@@ -18,7 +18,8 @@ enum src_state {
 	SRC_MOVING,
 	SRC_SWITCHING, /* the guest stands, its frames are sent on, QEMU goes on */
 	SRC_RELEASED,  /* durable: never resumes; the permission is on its way */
-	SRC_GIVEN,     /* the target runs it */
+	SRC_STREAMING, /* post-copy: the target runs it, pages are still here */
+	SRC_GIVEN,     /* the target runs it, and has all of it */
 	SRC_CANCELLING,
 	SRC_FAILED, /* the guest runs here, or never left */
 	SRC_LOST,   /* released, and the target cannot run it */
@@ -30,8 +31,11 @@ enum src_event {
 	SRCEV_READY,
 	SRCEV_ACCEPTED, /* QEMU has begun */
 	SRCEV_STANDS,	/* pre-switchover */
-	SRCEV_RELEASED, /* completed, and released durably */
-	SRCEV_TAKEN,	/* the target answered the permission */
+	SRCEV_RELEASED, /* completed, or in post-copy for good, and released durably */
+	SRCEV_TAKEN,	/* the target answered the permission, and has all pages */
+	SRCEV_SHARED,	/* post-copy: it answered, and pages are still here */
+	SRCEV_SENT,	/* post-copy: the last page has gone over */
+	SRCEV_BROKEN,	/* post-copy: one half has died */
 	SRCEV_REFUSED,	/* the target says that it cannot run the guest */
 	SRCEV_CANCEL,
 	SRCEV_ENDED, /* failed or cancelled: the guest is here */
@@ -45,6 +49,7 @@ enum dst_state {
 	DST_KEYED,     /* the one-time key was given to the source */
 	DST_PERMITTED, /* permission came; the guest is being let go */
 	DST_RUNNING,   /* it runs here; the VMI has still to say so */
+	DST_FETCHING,  /* post-copy: the VMI says so, pages are still at the source */
 	DST_DONE,
 	DST_FAILED,
 	DST__STATES,
@@ -56,7 +61,9 @@ enum dst_event {
 	DSTEV_KEY,
 	DSTEV_PERMISSION,
 	DSTEV_RESUMED,
-	DSTEV_WRITTEN, /* VMI and PortBinding name this node */
+	DSTEV_WRITTEN, /* VMI and PortBinding name this node, and the move is completed */
+	DSTEV_NAMED,   /* post-copy: they name this node, the move is not completed */
+	DSTEV_WHOLE,   /* post-copy: the last page has come */
 	DSTEV_FAILED,
 	DST__EVENTS,
 };

@@ -43,9 +43,8 @@ static enum rc decode_option(const char *key, const struct json *v, struct mig_o
 		return RC_OK;
 	}
 	if (str_eq(key, "postCopy") && js_type(v) == JS_BOOL) {
-		if (!js_bool(v, false))
-			return RC_OK;
-		return err_set(err, RC_UNSUPPORTED, "options.postCopy: not supported by Ferry yet");
+		o->post_copy = js_bool(v, false);
+		return RC_OK;
 	}
 	return err_set(err, RC_INVALID, "options.%s: unknown, or of a wrong type", key);
 }
@@ -63,6 +62,9 @@ enum rc mig_options_decode(const struct json *j, struct mig_options *out, struct
 		if (rc)
 			return rc;
 	}
+	if (o.post_copy && o.multifd_channels)
+		return err_set(err, RC_INVALID,
+			       "options.postCopy: QEMU does not combine it with multifdChannels");
 	*out = o;
 	return RC_OK;
 }
@@ -117,7 +119,6 @@ static const struct {
 	{"xbzrle", false, false},
 	{"rdma-pin-all", false, false},
 	{"release-ram", false, false},
-	{"postcopy-ram", false, false},
 };
 
 static enum rc add_capability(struct json *list, const char *name, bool on)
@@ -134,8 +135,18 @@ struct json *mig_capabilities(const struct mig_options *o, enum mig_role role)
 		rc = add_capability(list, fixed_capabilities[i].name,
 				    role == MIG_SOURCE ? fixed_capabilities[i].source
 						       : fixed_capabilities[i].target);
+	/* Off before multifd is on and the reverse: QEMU checks each step against the ones before it. */
+	if (!rc && !o->post_copy)
+		rc = add_capability(list, "postcopy-preempt", false);
+	if (!rc && !o->post_copy)
+		rc = add_capability(list, "postcopy-ram", false);
 	if (!rc)
 		rc = add_capability(list, "multifd", o->multifd_channels > 0);
+	/* preempt: pages that the guest waits for have a connection of their own */
+	if (!rc && o->post_copy)
+		rc = add_capability(list, "postcopy-ram", true);
+	if (!rc && o->post_copy)
+		rc = add_capability(list, "postcopy-preempt", true);
 	if (!rc)
 		rc = add_capability(list, "auto-converge", role == MIG_SOURCE && o->auto_converge);
 	if (rc) {
@@ -158,6 +169,8 @@ struct json *mig_parameters(const struct mig_options *o, enum mig_role role, boo
 			    js_new_int(MIN(o->initial_downtime_ms, o->downtime_limit_ms)));
 	if (!rc && role == MIG_SOURCE)
 		rc = js_set(j, "max-bandwidth", js_new_int(o->max_bandwidth));
+	if (!rc && role == MIG_SOURCE && o->post_copy)
+		rc = js_set(j, "max-postcopy-bandwidth", js_new_int(o->max_bandwidth));
 	/* The launcher announces after `cont`, so QEMU's five rounds are too many.  None would be too few: its
 	 * virtio-net then drops the timer that the device's next reset stops, and a guest that has moved takes
 	 * QEMU down when it reboots (QEMU 10.0, hw/net/virtio-net.c).  The one frame that leaves with the
@@ -171,10 +184,24 @@ struct json *mig_parameters(const struct mig_options *o, enum mig_role role, boo
  * guest a long pause for nothing.  It starts low, and is doubled after each pass as long as the passes
  * shrink; when they do not, waiting buys nothing and the whole limit is used.  The first two passes (the
  * whole memory, and what was written meanwhile) say nothing yet. */
+static bool shrinks_enough(int64_t remaining, int64_t remaining_before)
+{
+	return remaining < remaining_before / 10 * 7;
+}
+
+bool mig_wants_post_copy(const struct mig_options *o, int64_t passes, int64_t remaining,
+			 int64_t remaining_before)
+{
+	/* Throttling acts from pass to pass: it has its chance first. */
+	int64_t patience = o->auto_converge ? 6 : 2;
+
+	return o->post_copy && passes > patience && !shrinks_enough(remaining, remaining_before);
+}
+
 int64_t mig_next_downtime(const struct mig_options *o, int64_t limit_now, int64_t passes,
 			  int64_t remaining, int64_t remaining_before)
 {
-	bool shrinks = remaining < remaining_before / 10 * 7;
+	bool shrinks = shrinks_enough(remaining, remaining_before);
 
 	if (passes <= 2 || limit_now >= o->downtime_limit_ms)
 		return limit_now;
@@ -189,6 +216,14 @@ struct json *mig_channels(const char *address, int port)
 	return js_pack("{s:[{s:s, s:{s:s, s:s, s:s, s:s}}]}", "channels", "channel-type", "main",
 		       "addr", "transport", "socket", "type", "inet", "host", address, "port",
 		       text);
+}
+
+struct json *mig_recover_uri(const char *address, int port)
+{
+	char uri[96];
+
+	snprintf(uri, sizeof(uri), strchr(address, ':') ? "tcp:[%s]:%d" : "tcp:%s:%d", address, port);
+	return js_pack("{s:s}", "uri", uri);
 }
 
 struct json *mig_tls_object(const char *dir, const struct mig_tls *tls, enum mig_role role)
@@ -212,14 +247,32 @@ enum mig_status mig_status_parse(const char *s)
 		[MIGQ_CANCELLED] = "cancelled",
 		[MIGQ_CANCELLING] = "cancelling",
 		[MIGQ_PRE_SWITCHOVER] = "pre-switchover",
+		[MIGQ_POSTCOPY_ACTIVE] = "postcopy-active",
+		[MIGQ_POSTCOPY_PAUSED] = "postcopy-paused",
+		[MIGQ_POSTCOPY_RECOVER] = "postcopy-recover",
 	};
 
 	if (!s)
 		return MIGQ_NONE;
+	if (str_eq(s, "postcopy-recover-setup"))
+		return MIGQ_POSTCOPY_RECOVER;
 	for (int i = 0; i < MIGQ__MAX; i++)
 		if (names[i] && str_eq(s, names[i]))
 			return (enum mig_status)i;
 	return MIGQ_OTHER;
+}
+
+bool mig_is_beyond_return(const struct mig_stats *s)
+{
+	switch (s->status) {
+	case MIGQ_POSTCOPY_PAUSED:
+	case MIGQ_POSTCOPY_RECOVER:
+		return true;
+	case MIGQ_POSTCOPY_ACTIVE:
+		return s->postcopy_bytes > 0;
+	default:
+		return false; /* completed is told by itself */
+	}
 }
 
 void mig_stats_parse(const struct json *q, struct mig_stats *out)
@@ -238,6 +291,7 @@ void mig_stats_parse(const struct json *q, struct mig_stats *out)
 		.passes = js_get_int(ram, "dirty-sync-count", 0),
 		.zero_pages = js_get_int(ram, "duplicate", 0),
 		.normal_pages = js_get_int(ram, "normal", 0),
+		.postcopy_bytes = js_get_int(ram, "postcopy-bytes", 0),
 		.elapsed_ms = js_get_int(q, "total-time", -1),
 		.setup_ms = js_get_int(q, "setup-time", -1),
 		.expected_downtime_ms = js_get_int(q, "expected-downtime", -1),

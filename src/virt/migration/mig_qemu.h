@@ -22,6 +22,7 @@ struct mig_options {
 	int64_t max_pause_ms;	       /* 0 = no limit */
 	int64_t multifd_channels;      /* 0 = off */
 	bool auto_converge;
+	bool post_copy; /* allowed; begun when the passes do not shrink, or when it is asked for */
 };
 
 struct mig_tls {
@@ -42,9 +43,15 @@ bool mig_is_address(const char *s);
 struct json *mig_capabilities(const struct mig_options *o, enum mig_role role);
 struct json *mig_parameters(const struct mig_options *o, enum mig_role role, bool tls);
 /* What QEMU's downtime-limit should be after a pass, given what was left after the one before it. */
+/* Is it time for post-copy?  After a pass, given what was left after the one before it: when the guest's
+ * writes outrun the link, more passes only cost time. */
+bool mig_wants_post_copy(const struct mig_options *o, int64_t passes, int64_t remaining,
+			 int64_t remaining_before);
 int64_t mig_next_downtime(const struct mig_options *o, int64_t limit_now, int64_t passes,
 			  int64_t remaining, int64_t remaining_before);
 struct json *mig_channels(const char *address, int port);
+/* Where a target in post-copy listens anew (migrate-recover). */
+struct json *mig_recover_uri(const char *address, int port);
 struct json *mig_tls_object(const char *dir, const struct mig_tls *tls, enum mig_role role);
 
 enum mig_status {
@@ -53,6 +60,9 @@ enum mig_status {
 	MIGQ_ACTIVE,
 	MIGQ_PRE_SWITCHOVER,
 	MIGQ_DEVICE,
+	MIGQ_POSTCOPY_ACTIVE,
+	MIGQ_POSTCOPY_PAUSED,
+	MIGQ_POSTCOPY_RECOVER, /* with recover-setup: the halves are being joined again */
 	MIGQ_COMPLETED,
 	MIGQ_FAILED,
 	MIGQ_CANCELLING,
@@ -67,9 +77,13 @@ struct mig_stats {
 	int64_t total, transferred, remaining; /* of memory, bytes */
 	int64_t dirty_rate, rate;	       /* bytes a second */
 	int64_t passes, zero_pages, normal_pages;
+	int64_t postcopy_bytes; /* sent after the guest had stopped here for good */
 	int64_t elapsed_ms, setup_ms, expected_downtime_ms, downtime_ms; /* -1: not told */
 	char error[256];
 };
+/* Post-copy has begun at the source for good: once a page has gone over in it, QEMU can no longer fall back
+ * to running the guest here (postcopy_start() has returned without an error). */
+bool mig_is_beyond_return(const struct mig_stats *s);
 /* query-migrate's value. */
 void mig_stats_parse(const struct json *q, struct mig_stats *out);
 struct json *mig_stats_json(const struct mig_stats *s); /* {"memory": {...}, "elapsedMs", ...} */

@@ -71,8 +71,12 @@ struct json *mig_options(const VirtualMachineInstanceMigrationState *s)
 	int64_t bandwidth = c ? api_quantity_bytes(c->bandwidthPerMigration, 0) : 0;
 	bool converge = c && API_GET(c, allowAutoConverge, false);
 
-	return js_pack("{s:I, s:I, s:b}", "downtimeLimitMs", downtime, "maxBandwidthBytes",
-		       bandwidth, "autoConverge", (int)converge);
+	/* KubeVirt asks for both; the second follows the first where it is not set */
+	bool post_copy = c && API_GET(c, allowPostCopy, false) &&
+			 API_GET(c, allowWorkloadDisruption, true);
+
+	return js_pack("{s:I, s:I, s:b, s:b}", "downtimeLimitMs", downtime, "maxBandwidthBytes",
+		       bandwidth, "autoConverge", (int)converge, "postCopy", (int)post_copy);
 }
 
 enum rc mig_net_init(const struct vm *vm, struct in_addr peer, struct mig_net *out, struct err *err)
@@ -214,7 +218,7 @@ enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data)
 		API_SET(out, linkBytesPerSecond, js_get_int(m, "bytesPerSecond", 0));
 		API_SET(out, passes, js_get_int(m, "passes", 0));
 	}
-	if (js_get(stats, "expectedDowntimeMs"))
+	if (js_get_int(stats, "expectedDowntimeMs", -1) >= 0)
 		API_SET(out, expectedPauseMs, js_get_int(stats, "expectedDowntimeMs", 0));
 	if (js_get(data, "downtimeMs"))
 		API_SET(out, qemuDowntimeMs, js_get_int(data, "downtimeMs", 0));

@@ -37,7 +37,7 @@ struct src_job {
 static void give_permission(struct mig_source *m);
 static void ended(struct mig_source *m, const char *why);
 
-static bool step(struct mig_source *m, enum src_event e)
+bool mig_source_step(struct mig_source *m, enum src_event e)
 {
 	enum src_state next;
 
@@ -163,8 +163,8 @@ struct mig_source *mig_source_free(struct mig_source *m)
 
 /* --- asking the target's agent --- */
 
-static enum rc post(struct mig_source *m, const char *what, struct json *body, usec_t timeout,
-		    http_done_fn done, struct err *err)
+enum rc mig_source_post(struct mig_source *m, const char *what, struct json *body, usec_t timeout,
+			http_done_fn done, struct err *err)
 {
 	CLEANUP(mem_freep)
 	char *url = mem_printf("%s/v1/moves/%s/%s", m->agent_url, m->vm->vmi_uid, what);
@@ -187,7 +187,7 @@ static enum rc post(struct mig_source *m, const char *what, struct json *body, u
 }
 
 /* What a Status answer says. */
-static void status_text(const struct http_result *r, char *out, size_t n)
+void mig_source_answer_text(const struct http_result *r, char *out, size_t n)
 {
 	CLEANUP(js_unrefp) struct json *j = NULL;
 	const char *text = r->err ? r->err->msg : NULL;
@@ -210,7 +210,7 @@ static void on_accepted(const struct ipc_reply *r, void *arg)
 		ended(m, r->message);
 		return;
 	}
-	step(m, SRCEV_ACCEPTED);
+	mig_source_step(m, SRCEV_ACCEPTED);
 }
 
 static enum rc start_outgoing(struct mig_source *m, struct err *err)
@@ -241,7 +241,7 @@ static void begin_if_ready(struct mig_source *m)
 	if (!h)
 		return; /* its event wakes this again */
 	m->epoch = API_GET(&h->spec, epoch, 0);
-	step(m, SRCEV_READY);
+	mig_source_step(m, SRCEV_READY);
 	if (start_outgoing(m, &err)) {
 		ended(m, err.msg);
 		return;
@@ -257,7 +257,7 @@ static void on_key(const struct http_result *r, void *arg)
 
 	m->http = http_slot_free(m->http);
 	if (r->rc || r->status != 200 || js_parse(r->body, r->n, &j, NULL)) {
-		status_text(r, why, sizeof(why));
+		mig_source_answer_text(r, why, sizeof(why));
 		ended(m, why);
 		return;
 	}
@@ -280,7 +280,7 @@ static void ask_key(struct mig_source *m)
 	struct err err;
 	struct json *body = js_pack("{s:s, s:s*}", "migrationUid", m->uid, "flows", m->flows);
 
-	if (post(m, "key", body, MIG_CALL_DEADLINE, on_key, &err))
+	if (mig_source_post(m, "key", body, MIG_CALL_DEADLINE, on_key, &err))
 		ended(m, err.msg);
 }
 
@@ -362,7 +362,7 @@ static enum rc begin(struct mig_source *m, const VirtualMachineInstanceMigration
 		     struct err *err)
 {
 	TRY(find_target(m, s, err));
-	step(m, SRCEV_BEGIN);
+	mig_source_step(m, SRCEV_BEGIN);
 	TRY(run(m, open_work, opened, err));
 	vm_sync(m->vm); /* writes startTimestamp: from then on the controller does not take the move back */
 	return RC_OK;
@@ -392,7 +392,7 @@ static void ended(struct mig_source *m, const char *why)
 {
 	struct err err;
 
-	if (!step(m, SRCEV_ENDED) && !step(m, SRCEV_CANCEL))
+	if (!mig_source_step(m, SRCEV_ENDED) && !mig_source_step(m, SRCEV_CANCEL))
 		return;
 	m->http = http_slot_free(m->http);
 	m->watch = ev_src_free(m->watch);
@@ -459,7 +459,7 @@ static void give_up(struct mig_source *m, const char *reason, const char *what)
 	m->reason = mem_strdup(reason);
 	m->detail = mig_figures(what, m->last);
 	log_warn("move %s: %s", m->uid, m->detail ? m->detail : what);
-	step(m, SRCEV_CANCEL);
+	mig_source_step(m, SRCEV_CANCEL);
 	ask_cancel(m, what);
 }
 
@@ -499,7 +499,9 @@ static void finish(struct mig_source *m, const char *why)
 /* The limit is over: end the move with a pause where that is allowed, else give it up. */
 static void overdue(struct mig_source *m, bool may_pause, const char *reason, const char *what)
 {
-	if (m->finish_by || m->cancel_sent)
+	if (m->finish_by || m->cancel_sent || m->post_copy_asked)
+		return;
+	if (may_pause && mig_source_ask_split(m, what))
 		return;
 	if (may_pause)
 		finish(m, what);
@@ -583,7 +585,7 @@ static void switch_now(struct mig_source *m, usec_t stop_at)
 		log_debug("move %s: %llu frames sent again, %llu lost, %llu us", m->uid,
 			  (unsigned long long)st.n_resent, (unsigned long long)st.n_overrun,
 			  (unsigned long long)st.took);
-	if (!step(m, SRCEV_STANDS))
+	if (!mig_source_step(m, SRCEV_STANDS))
 		return;
 	if (m->state != SRC_SWITCHING)
 		return; /* it is being cancelled */
@@ -608,6 +610,12 @@ static void on_close_timer(void *arg)
 		log_warn("move %s: %s", m->uid, err.msg);
 }
 
+/* Post-copy: the guest is gone, the migration link stays until the last page has gone over. */
+static enum rc leave_work(struct src_job *j)
+{
+	return j->m->net.handover ? vmnet_source_finish(j->m->net.handover, &j->err) : RC_OK;
+}
+
 /* The copy is made: nothing needs the migration link any more, and a move back may need it at once. */
 static enum rc finish_work(struct src_job *j)
 {
@@ -620,13 +628,31 @@ static enum rc finish_work(struct src_job *j)
 	return m->net.handover ? vmnet_source_finish(m->net.handover, &j->err) : RC_OK;
 }
 
-/* The guest runs at the target: this copy ends, its frames are sent on for a while. */
-static void given(struct mig_source *m)
+/* The guest runs at the target.  What is left of it here goes over, or ends with this copy. */
+static void taken(struct mig_source *m)
+{
+	struct err err;
+
+	if (!mig_source_is_split(m)) {
+		mig_source_given(m, SRCEV_TAKEN);
+		return;
+	}
+	mig_source_step(m, SRCEV_SHARED);
+	m->http = http_slot_free(m->http);
+	m->timer = ev_src_free(m->timer);
+	m->vm->is_source_done = true;
+	if (run(m, leave_work, closed, &err))
+		log_warn("move %s: %s", m->uid, err.msg);
+	mig_source_phase_split(m);
+}
+
+/* The guest and all its memory are at the target: this copy ends, its frames are sent on for a while. */
+void mig_source_given(struct mig_source *m, enum src_event why)
 {
 	struct vm *vm = m->vm;
 	struct err err;
 
-	step(m, SRCEV_TAKEN);
+	mig_source_step(m, why);
 	m->http = http_slot_free(m->http);
 	m->timer = ev_src_free(m->timer);
 	m->host->n_moves_out++;
@@ -645,11 +671,13 @@ static void on_retry(void *arg)
 	give_permission(m);
 }
 
-static void lost(struct mig_source *m, const char *why)
+void mig_source_lost(struct mig_source *m, enum src_event event, const char *why)
 {
 	struct err err;
 
-	step(m, SRCEV_REFUSED);
+	mig_source_step(m, event);
+	m->http = http_slot_free(m->http);
+	m->timer = ev_src_free(m->timer);
 	ignore_rc(api_set_str(&m->failure, why));
 	m->host->n_moves_failed++;
 	log_error("move %s: '%s/%s' was released and the target cannot run it: %s", m->uid,
@@ -672,11 +700,11 @@ static void on_permission(const struct http_result *r, void *arg)
 	if (!r->rc && r->status == 200) {
 		struct vm *vm = m->vm;
 
-		given(m);
+		taken(m);
 		vm_kick(vm);
 		return;
 	}
-	status_text(r, why, sizeof(why));
+	mig_source_answer_text(r, why, sizeof(why));
 	/* A clear no is final; silence and "later" are asked again, for as long as it takes: the guest
 	 * stands still, but never runs twice.  An agent that does not know the move may just have started. */
 	usec_t now = loop_now(m->host->cfg.loop);
@@ -685,7 +713,7 @@ static void on_permission(const struct http_result *r, void *arg)
 	m->unknown_since = !unknown ? 0 : m->unknown_since ? m->unknown_since : now;
 	if (!r->rc && (r->status == 409 || r->status == 403 ||
 		       (unknown && now - m->unknown_since > UNKNOWN_FOR))) {
-		lost(m, why);
+		mig_source_lost(m, SRCEV_REFUSED, why);
 		return;
 	}
 	m->backoff = MIN(MAX(m->backoff * 2, PERMISSION_RETRY), PERMISSION_RETRY_MAX);
@@ -704,14 +732,14 @@ static void give_permission(struct mig_source *m)
 		js_pack("{s:s, s:I, s:I, s:s*, s:O*}", "migrationUid", m->uid, "epoch", m->epoch,
 			"stopAt", (int64_t)m->stop_at, "flows", m->flows, "migration", m->last);
 
-	if (post(m, "permission", body, MIG_CALL_DEADLINE, on_permission, &err) &&
+	if (mig_source_post(m, "permission", body, MIG_CALL_DEADLINE, on_permission, &err) &&
 	    ev_timer_after(m->host->cfg.loop, &m->timer, PERMISSION_RETRY, on_retry, m, &err))
 		log_error("move %s: %s", m->uid, err.msg);
 }
 
 static void released(struct mig_source *m)
 {
-	if (!step(m, SRCEV_RELEASED))
+	if (!mig_source_step(m, SRCEV_RELEASED))
 		return;
 	m->watch = ev_src_free(m->watch);
 	give_permission(m);
@@ -745,7 +773,10 @@ static void on_phase(struct mig_source *m, const struct json *data)
 	m->last = js_ref(data);
 	if (js_get(data, "stopAt") && !m->stop_at)
 		m->stop_at = (usec_t)js_get_int(data, "stopAt", 0);
-	if (str_eq(phase, "completed") && js_get_bool(data, "released", false)) {
+	if (mig_source_phase_split(m)) {
+		; /* post-copy's own */
+	} else if (js_get_bool(data, "released", false) &&
+		   (str_eq(phase, "completed") || mig_source_is_split(m))) {
 		released(m);
 	} else if (str_eq(phase, "failed") || str_eq(phase, "cancelled")) {
 		if (!m->reason && !m->is_aborted_by_user)
@@ -785,9 +816,9 @@ static void take_up_again(struct vm *vm, const struct json *data)
 	m->epoch = h ? API_GET(&h->spec, epoch, 0) : js_get_int(data, "epoch", 0);
 	m->is_written = m->has_key = true;
 	m->net_ready = true;
-	step(m, SRCEV_BEGIN);
-	step(m, SRCEV_READY);
-	step(m, SRCEV_ACCEPTED);
+	mig_source_step(m, SRCEV_BEGIN);
+	mig_source_step(m, SRCEV_READY);
+	mig_source_step(m, SRCEV_ACCEPTED);
 	log_info("move %s: found again in phase %s", m->uid, phase ? phase : "");
 	if (run(m, open_work, closed, &err))
 		log_warn("move %s: %s", m->uid, err.msg);
@@ -845,7 +876,7 @@ static void kick_move(struct mig_source *m, const VirtualMachineInstanceMigratio
 	}
 	/* Its agent is another one by now and knows no move, but the VMI says that it has taken the guest. */
 	if (m->state == SRC_RELEASED && API_GET(s, completed, false)) {
-		given(m);
+		mig_source_given(m, SRCEV_TAKEN);
 		return;
 	}
 	if (s->startTimestamp && !m->is_written)
@@ -859,7 +890,7 @@ static void kick_move(struct mig_source *m, const VirtualMachineInstanceMigratio
 		ended(m, MIG_ABORTED);
 	else if (m->cancel_asked && !m->cancel_sent &&
 		 (m->state == SRC_MOVING || m->state == SRC_SWITCHING)) {
-		step(m, SRCEV_CANCEL);
+		mig_source_step(m, SRCEV_CANCEL);
 		ask_cancel(m, "abortRequested");
 	}
 	begin_if_ready(m);
@@ -873,6 +904,11 @@ static void close_later(struct mig_source *m)
 	if (m->state == SRC_GIVEN && !m->timer && (m->net.handover || m->is_open) && !m->jobs &&
 	    ev_timer_after(m->host->cfg.loop, &m->timer, FORWARD_FOR, on_close_timer, m, &err))
 		log_warn("move %s: %s", m->uid, err.msg);
+}
+
+bool mig_source_is_streaming(const struct vm *vm)
+{
+	return vm->source && vm->source->state == SRC_STREAMING;
 }
 
 bool mig_source_is_released(const struct vm *vm)

@@ -35,7 +35,26 @@ struct mig_source {
 	int64_t best_left;
 	usec_t best_at;
 	bool shows_progress; /* the move takes long enough */
+	bool post_copy_asked, said_split, said_broken;
+	unsigned n_mended;   /* links that were lost in post-copy and made again */
+	usec_t broken_since; /* monotonic; 0: the link holds */
 	unsigned jobs;
 };
+
+/* migration_source.c */
+bool mig_source_step(struct mig_source *m, enum src_event e); /* false: not in this state */
+/* A request to the target's agent; frees body. */
+MUST_CHECK enum rc mig_source_post(struct mig_source *m, const char *what, struct json *body,
+				   usec_t timeout, http_done_fn done, struct err *err);
+void mig_source_answer_text(const struct http_result *r, char *out, size_t n);
+void mig_source_given(struct mig_source *m, enum src_event why);
+void mig_source_lost(struct mig_source *m, enum src_event event, const char *why);
+
+/* migration_postcopy.c */
+bool mig_source_is_split(const struct mig_source *m); /* the launcher's last word is of post-copy */
+/* What the launcher says while memory is at both sides; false: it is not of that. */
+bool mig_source_phase_split(struct mig_source *m);
+/* Post-copy, where it is allowed and this move can; false: not. */
+bool mig_source_ask_split(struct mig_source *m, const char *why);
 
 #endif

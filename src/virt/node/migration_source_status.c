@@ -38,7 +38,9 @@ static enum rc publish_progress(struct mig_source *m, VirtualMachineInstance *vm
 	FerryMigrationStatus *fm =
 		fs ? api_ensure(&api_type_FerryMigrationStatus, &fs->migration) : NULL;
 
-	if (m->finish_by)
+	if (mig_source_is_split(m))
+		TRY(api_set_str(&vmi->status.migrationState->mode, MigrationMode_PostCopy));
+	else if (m->finish_by)
 		TRY(api_set_str(&vmi->status.migrationState->mode, MigrationMode_Paused));
 	return fm ? mig_fill_stats(fm, m->last) : RC_NOMEM;
 }
@@ -70,6 +72,8 @@ enum rc mig_source_fill(struct vm *vm, VirtualMachineInstance *vmi, usec_t now)
 	case SRC_MOVING:
 	case SRC_CANCELLING:
 		return m->shows_progress && m->last ? publish_progress(m, vmi) : RC_OK;
+	case SRC_STREAMING:
+		return m->last ? publish_progress(m, vmi) : RC_OK;
 	case SRC_FAILED:
 	case SRC_LOST:
 		return publish_end(m, vmi, now);

@@ -15,29 +15,9 @@
 #include "net/ns.h"
 #include "virt/names.h"
 #include "virt/migration/mig_qemu.h"
-#include "virt/node/migration_int.h"
+#include "virt/node/migration_target_int.h"
 
 #define RESUME_MS 5000
-
-struct mig_target {
-	struct vm *vm; /* NULL: it has gone, the last job frees this */
-	struct vmhost *host;
-	enum dst_state state;
-	char *uid, *source_node, *failure;
-	bool has_tls;
-	char key[MIG_KEY_HEX];
-	struct mig_net net;
-	bool is_open;  /* the way through the firewall */
-	bool is_alone; /* the source's pod is over: nobody is left to give the permission */
-	int64_t port, nbd_port;
-	bool has_disks;
-	int64_t epoch;
-	usec_t stop_at, resume_at;
-	struct json *final; /* what the source said last */
-	mig_answer_fn answer;
-	void *arg;
-	unsigned jobs;
-};
 
 /* One piece of blocking work; runs on the network's queue, so one after the other. */
 struct dst_job {
@@ -50,7 +30,7 @@ struct dst_job {
 	struct err err;
 };
 
-static void step(struct mig_target *t, enum dst_event e)
+void mig_target_step(struct mig_target *t, enum dst_event e)
 {
 	enum dst_state next;
 
@@ -158,7 +138,9 @@ struct mig_target *mig_target_free(struct mig_target *t)
 		return NULL;
 	if (t->answer)
 		t->answer(RC_CLOSED, "the target of the move has gone", NULL, t->arg);
-	t->answer = NULL;
+	if (t->recover_answer)
+		t->recover_answer(RC_CLOSED, "the target of the move has gone", NULL, t->recover_arg);
+	t->answer = t->recover_answer = NULL;
 	t->vm = NULL;
 	if ((t->net.handover || t->is_open) && !run(t, close_work, NULL, NULL, &err))
 		return NULL;
@@ -180,13 +162,13 @@ static void answer(struct mig_target *t, enum rc rc, const char *message, struct
 		js_unref(body);
 }
 
-static void failed(struct mig_target *t, const char *why)
+void mig_target_failed(struct mig_target *t, const char *why)
 {
 	log_error("move %s: the target cannot take '%s/%s': %s", t->uid, t->vm->ns, t->vm->name,
 		  why);
 	ignore_rc(api_set_str(&t->failure, why));
 	t->host->n_moves_failed++;
-	step(t, DSTEV_FAILED);
+	mig_target_step(t, DSTEV_FAILED);
 	answer(t, RC_CONFLICT, why, NULL);
 	vm_sync(t->vm);
 }
@@ -202,11 +184,11 @@ static void on_prepared(const struct ipc_reply *r, void *arg)
 	if (!t)
 		return;
 	if (r->rc) {
-		failed(t, r->message);
+		mig_target_failed(t, r->message);
 		return;
 	}
 	t->has_disks = js_len(js_get(r->result, "disks")) > 0;
-	step(t, DSTEV_LISTENS);
+	mig_target_step(t, DSTEV_LISTENS);
 	mig_event(vm, "Normal", "PreparingTarget",
 		  "VirtualMachineInstance Migration Target Prepared.");
 	mig_event(vm, "Normal", "PreparingTarget",
@@ -237,7 +219,7 @@ static void opened(struct mig_target *t, enum rc rc, const char *why)
 	struct err err;
 
 	if (rc) {
-		failed(t, why);
+		mig_target_failed(t, why);
 		return;
 	}
 	vm->host->cfg.pods->net(vm->pod, &pn);
@@ -251,7 +233,7 @@ static void opened(struct mig_target *t, enum rc rc, const char *why)
 		params = js_unref(params);
 	if (!params ||
 	    vm_call(vm, "prepareIncoming", params, MIG_CALL_DEADLINE, on_prepared, vm, &err))
-		failed(t, params ? err.msg : "out of memory");
+		mig_target_failed(t, params ? err.msg : "out of memory");
 }
 
 /* A pair of ports of this node's underlay address that no other move uses. */
@@ -332,7 +314,7 @@ static void on_abandoned(const struct ipc_reply *r, void *arg)
 		return;
 	t->is_alone = r->rc == RC_OK; /* a launcher that has been told to run the guest refuses */
 	if (t->is_alone)
-		failed(t, "the guest ended at its source before it was handed over");
+		mig_target_failed(t, "the guest ended at its source before it was handed over");
 }
 
 /* The source's machine was down in the middle of the move: its pod is over, its agent knows nothing of a move
@@ -363,8 +345,10 @@ void mig_target_kick(struct vm *vm)
 	const VirtualMachineInstanceMigrationState *s = mig_state(vm);
 	struct err err = {0};
 
-	if (vm->target)
+	if (vm->target) {
 		abandon_if_alone(vm->target);
+		mig_target_end_half(vm->target);
+	}
 	if (vm->target || !is_due(vm, s))
 		return;
 	vm->target = target_new(vm, s);
@@ -372,9 +356,9 @@ void mig_target_kick(struct vm *vm)
 		log_error("VM '%s/%s': out of memory", vm->ns, vm->name);
 		return;
 	}
-	step(vm->target, DSTEV_BEGIN);
+	mig_target_step(vm->target, DSTEV_BEGIN);
 	if (begin(vm->target, s, &err))
-		failed(vm->target, err.msg);
+		mig_target_failed(vm->target, err.msg);
 }
 
 /* The rules of the firewall are still in the kernel; only what lives in this process is made again. */
@@ -425,30 +409,36 @@ static void take_up_again(struct vm *vm, const struct json *data)
 						     : 0;
 	t->is_open = true;
 	log_info("move %s: found again in phase %s", t->uid, phase ? phase : "");
-	step(t, DSTEV_BEGIN);
-	step(t, DSTEV_LISTENS);
-	step(t, DSTEV_KEY);
-	if (str_eq(phase, "resumed")) {
+	mig_target_step(t, DSTEV_BEGIN);
+	mig_target_step(t, DSTEV_LISTENS);
+	mig_target_step(t, DSTEV_KEY);
+	t->is_split = js_get_bool(data, "postCopy", false);
+	t->is_whole = str_eq(phase, "resumed");
+	if (t->is_whole || str_eq(phase, "postcopy") || str_eq(phase, "postcopy-paused")) {
+		t->is_broken = str_eq(phase, "postcopy-paused");
 		t->resume_at = (usec_t)js_get_int(data, "resumeAt", 0);
 		vm->is_target = false;
 		vm->epoch = t->epoch;
-		step(t, DSTEV_PERMISSION);
-		step(t, DSTEV_RESUMED);
+		mig_target_step(t, DSTEV_PERMISSION);
+		mig_target_step(t, DSTEV_RESUMED);
 	}
 	if (run(t, reopen_work, reopened, NULL, &err))
 		log_warn("move %s: %s", t->uid, err.msg);
 }
 
 /* The guest is on its way here for good. */
-static void runs_here(struct mig_target *t, usec_t resume_at)
+static void runs_here(struct mig_target *t, usec_t resume_at, bool lacks_pages)
 {
 	struct vm *vm = t->vm;
+
+	t->is_split |= lacks_pages;
+	t->is_whole = !lacks_pages;
 
 	t->resume_at = resume_at;
 	vm->is_target = false;
 	vm->epoch = t->epoch;
 	t->host->n_moves_in++;
-	step(t, DSTEV_RESUMED);
+	mig_target_step(t, DSTEV_RESUMED);
 	answer(t, RC_OK, NULL, js_pack("{s:I}", "resumeAt", (int64_t)resume_at));
 	vm_kick(vm);
 }
@@ -466,12 +456,15 @@ void mig_target_event(struct vm *vm, const char *name, const struct json *data)
 	if (!t || !str_eq(js_get_str(data, "migrationUid"), t->uid))
 		return;
 	/* The answer to the call took longer than the call: nobody waits for it any more. */
-	if (str_eq(phase, "resumed") && t->state == DST_PERMITTED && !t->answer)
-		runs_here(t, (usec_t)js_get_int(data, "resumeAt", 0));
+	bool lacks_pages = str_eq(phase, "postcopy");
+
+	if ((str_eq(phase, "resumed") || lacks_pages) && t->state == DST_PERMITTED && !t->answer)
+		runs_here(t, (usec_t)js_get_int(data, "resumeAt", 0), lacks_pages);
+	mig_target_phase_split(t, phase);
 	if (str_eq(phase, "failed") && t->state < DST_PERMITTED) {
 		const char *why = js_get_str(js_get(data, "failure"), "message");
 
-		failed(t, why ? why : "the guest's state could not be loaded");
+		mig_target_failed(t, why ? why : "the guest's state could not be loaded");
 	}
 }
 
@@ -493,7 +486,7 @@ static void give_key(struct mig_target *t, const struct json *body, mig_answer_f
 		   NULL, arg);
 		return;
 	}
-	step(t, DSTEV_KEY);
+	mig_target_step(t, DSTEV_KEY);
 	if (flows && t->net.has_ports_filter && run(t, flows_work, NULL, flows, &err))
 		log_warn("move %s: flows are not copied: %s", t->uid, err.msg);
 	out = js_pack("{s:I, s:I, s:b}", "port", t->port, "nbdPort", t->nbd_port, "tls",
@@ -517,10 +510,11 @@ static void on_resumed(const struct ipc_reply *r, void *arg)
 		return;
 	}
 	if (r->rc) {
-		failed(t, r->message);
+		mig_target_failed(t, r->message);
 		return;
 	}
-	runs_here(t, (usec_t)js_get_int(r->result, "resumeAt", 0));
+	runs_here(t, (usec_t)js_get_int(r->result, "resumeAt", 0),
+		  js_get_bool(r->result, "postCopy", false));
 }
 
 /* Whatever is to be said to a permission before it is used.  RC_OK: it may be. */
@@ -552,7 +546,7 @@ static void take_permission(struct mig_target *t, const struct json *body, mig_a
 	const char *why;
 	struct err err = {0};
 
-	if (t->state == DST_RUNNING || t->state == DST_DONE) { /* its answer was lost */
+	if (t->state == DST_RUNNING || t->state == DST_FETCHING || t->state == DST_DONE) { /* its answer was lost */
 		fn(RC_OK, NULL, js_pack("{s:I}", "resumeAt", (int64_t)t->resume_at), arg);
 		return;
 	}
@@ -562,7 +556,7 @@ static void take_permission(struct mig_target *t, const struct json *body, mig_a
 		fn(rc, why, NULL, arg);
 		return;
 	}
-	step(t, DSTEV_PERMISSION);
+	mig_target_step(t, DSTEV_PERMISSION);
 	t->epoch = epoch;
 	t->answer = fn;
 	t->arg = arg;
@@ -604,6 +598,8 @@ void mig_target_request(struct vmhost *h, const char *vmi_uid, const char *what,
 		give_key(t, body, fn, arg);
 	else if (strcmp(what, "permission") == 0)
 		take_permission(t, body, fn, arg);
+	else if (strcmp(what, "recover") == 0)
+		mig_target_recover(t, fn, arg);
 	else
 		fn(RC_NOT_FOUND, "the node has no such path", NULL, arg);
 }
@@ -634,14 +630,14 @@ static enum rc publish_failure(const struct mig_target *t, VirtualMachineInstanc
 			       usec_t now)
 {
 	if (API_GET(s, failed, false) || API_GET(s, completed, false) ||
-	    (s->startTimestamp && !t->is_alone))
+	    (s->startTimestamp && !t->is_alone && !t->is_lost))
 		return RC_OK; /* once it has begun, the source says how it ended */
 	API_SET(s, failed, true);
 	TRY(api_set_str(&s->failureReason, t->failure));
 	return mig_set_time(&s->endTimestamp, now);
 }
 
-static enum rc publish_taken(const struct mig_target *t, VirtualMachineInstance *vmi)
+static enum rc publish_taken(const struct mig_target *t, VirtualMachineInstance *vmi, usec_t now)
 {
 	VirtualMachineInstanceStatus *st = &vmi->status;
 	VirtualMachineInstanceMigrationState *s = st->migrationState;
@@ -654,6 +650,16 @@ static enum rc publish_taken(const struct mig_target *t, VirtualMachineInstance 
 		return RC_NOMEM;
 	TRY(api_set_str(&st->nodeName, me));
 	TRY(api_map_set(&vmi->metadata.labels, LABEL_NODE_NAME, me));
+	API_SET(fs, epoch, t->epoch);
+	if (t->stop_at && t->resume_at >= t->stop_at)
+		API_SET(fm, pauseMs, (int64_t)((t->resume_at - t->stop_at + 500) / 1000));
+	API_SET(s, targetNodeDomainDetected, true);
+	TRY(mig_set_time(&s->targetNodeDomainReadyTimestamp, t->resume_at));
+	if (t->is_split)
+		TRY(api_set_str(&s->mode, MigrationMode_PostCopy));
+	/* Both pods hold a part of it still, and the move is under way. */
+	if (!t->is_whole)
+		return api_map_set(&st->activePods, t->host->cfg.pods->uid(t->vm->pod), me);
 	/* the source's pod holds nothing any more: said here, it is not a write of its own */
 	api_map_fini(&st->activePods);
 	TRY(api_map_set(&st->activePods, t->host->cfg.pods->uid(t->vm->pod), me));
@@ -661,19 +667,19 @@ static enum rc publish_taken(const struct mig_target *t, VirtualMachineInstance 
 	TRY(api_set_str(&st->evacuationNodeName, NULL));
 	TRY(api_set_str(&st->launcherContainerImageVersion, NULL));
 	API_SET(s, completed, true);
-	API_SET(s, targetNodeDomainDetected, true);
-	TRY(mig_set_time(&s->targetNodeDomainReadyTimestamp, t->resume_at));
-	TRY(mig_set_time(&s->endTimestamp, t->resume_at));
+	TRY(mig_set_time(&s->endTimestamp, t->is_split ? now : t->resume_at));
 	/* the source may have had no time to say that it was finished with a pause */
 	bool was_finished = js_get_int(t->final, "downtimeLimitMs", 0) == MIG_DOWNTIME_MAX_MS;
 
-	TRY(api_set_str(&s->mode, was_finished ? MigrationMode_Paused : MigrationMode_PreCopy));
-	API_SET(fs, epoch, t->epoch);
-	TRY(mig_fill_stats(fm, t->final));
+	if (!t->is_split) {
+		TRY(api_set_str(&s->mode,
+				was_finished ? MigrationMode_Paused : MigrationMode_PreCopy));
+		TRY(mig_fill_stats(fm, t->final));
+	}
+	if (fm->memory)
+		API_SET(fm->memory, remainingBytes, 0);
 	TRY(api_set_str(&fm->stage, "completed"));
 	API_SET(fm, percent, 100);
-	if (t->stop_at && t->resume_at >= t->stop_at)
-		API_SET(fm, pauseMs, (int64_t)((t->resume_at - t->stop_at + 500) / 1000));
 	return RC_OK;
 }
 
@@ -691,7 +697,7 @@ enum rc mig_target_fill(struct vm *vm, VirtualMachineInstance *vmi, usec_t now)
 	case DST_FAILED:
 		return publish_failure(t, s, now);
 	case DST_RUNNING:
-		return publish_taken(t, vmi);
+		return publish_taken(t, vmi, now);
 	default:
 		return RC_OK;
 	}
@@ -747,7 +753,15 @@ void mig_target_written(struct vm *vm)
 	if (!t || t->state != DST_RUNNING || !vmi ||
 	    !str_eq(vmi->status.nodeName, vm->host->cfg.node_name))
 		return;
-	step(t, DSTEV_WRITTEN);
+	if (!t->is_whole) {
+		mig_target_step(t, DSTEV_NAMED);
+		mig_event(vm, "Normal", "Migrating",
+			  "The guest runs on node %s, the rest of its memory follows.",
+			  vm->host->cfg.node_name);
+		mig_write_handover(vm, t->uid, HandoverState_Taken, "takenTime", NULL);
+		return;
+	}
+	mig_target_step(t, DSTEV_WRITTEN);
 	mig_event(vm, "Normal", "Migrated", "The VirtualMachineInstance migrated to node %s.",
 		  vm->host->cfg.node_name);
 	mig_write_handover(vm, t->uid, HandoverState_Taken, "takenTime", NULL);

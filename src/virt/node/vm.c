@@ -160,6 +160,7 @@ static void fill_facts(struct vm *vm, struct vm_facts *f, struct vm_volume_fact 
 		.node = vm->host->cfg.node_name,
 		.is_source_done = vm->is_source_done || mig_source_is_released(vm),
 		.is_target = vm->is_target,
+		.is_half = vm->is_half,
 		.accel = vm->accel,
 		/* The launcher was told which one to use: why is known here. */
 		.accel_reason = vm->host->cfg.accel_reason,
@@ -305,6 +306,8 @@ static void stop_within(struct vm *vm, int64_t grace)
 		return;
 	if (!is_up(vm))
 		return; /* asked again when the launcher has answered */
+	if (grace && mig_source_is_streaming(vm))
+		return; /* the guest shuts down at the target, and needs its pages for it */
 	if (vm->stop_grace < 0 && !vm->is_target && !vm->is_source_done)
 		tell(vm, grace ? "ShuttingDown" : "Deleted",
 		     grace ? "Signaled Graceful Shutdown" : "VirtualMachineInstance stopping");

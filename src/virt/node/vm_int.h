@@ -83,6 +83,7 @@ struct vm {
 	int64_t exit_code;
 	bool has_exited;     /* told the pod runtime */
 	bool is_source_done; /* moved away */
+	bool is_half;	     /* post-copy: what the guest lacks is lost; it cannot go on */
 	bool go_asked;	     /* unpause was sent */
 	int64_t stop_grace;  /* -1: not asked to stop */
 	char *sync_error;
@@ -134,6 +135,8 @@ void mig_source_kick(struct vm *vm);
 void mig_source_make_way(struct vm *vm);
 /* Released, and the target has not answered yet: this node's copy never runs again, whatever becomes of it. */
 bool mig_source_is_released(const struct vm *vm);
+/* Post-copy: the guest runs at the target, and what it lacks is still in this copy. */
+bool mig_source_is_streaming(const struct vm *vm);
 void mig_source_event(struct vm *vm, const char *name, const struct json *data);
 struct mig_source *mig_source_free(struct mig_source *m);
 void mig_target_kick(struct vm *vm);

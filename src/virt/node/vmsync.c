@@ -15,6 +15,7 @@
 
 #define SHUT_DOWN "The VirtualMachineInstance was shut down."
 #define CRASHED	  "The VirtualMachineInstance crashed."
+#define HALF	  "VMI is irrecoverable due to failed post-copy migration"
 
 static const char *const state_names[] = {
 	"none",	     "starting",       "prelaunch",   "incoming", "running", "paused",
@@ -78,6 +79,8 @@ const char *vmsync_phase(const VirtualMachineInstance *vmi, const struct vm_fact
 		return "Failed";
 	if (f->state != VM_GONE)
 		return NULL;
+	if (f->is_half)
+		return "Failed"; /* whatever ended QEMU: it is no shutdown of the guest's */
 	if (str_eq(f->reason, "GuestShutdown") || str_eq(f->reason, "HostShutdown") ||
 	    str_eq(f->reason, "GuestReset"))
 		return "Succeeded";
@@ -415,11 +418,13 @@ static enum rc tell_start(struct plan *p, const VirtualMachineInstance *vmi,
 	return RC_OK;
 }
 
-static enum rc tell_end(struct plan *p, const VirtualMachineInstance *vmi, const char *phase)
+static enum rc tell_end(struct plan *p, const VirtualMachineInstance *vmi,
+			const struct vm_facts *f, const char *phase)
 {
 	bool ok = strcmp(phase, "Succeeded") == 0;
 
-	return tell(p, vmi, ok ? "Normal" : "Warning", "Stopped", ok ? SHUT_DOWN : CRASHED);
+	return tell(p, vmi, ok ? "Normal" : "Warning", "Stopped",
+		    ok ? SHUT_DOWN : f->is_half ? HALF : CRASHED);
 }
 
 enum rc vmsync_plan(const VirtualMachineInstance *vmi, const struct vm_facts *f, usec_t now,
@@ -450,6 +455,6 @@ enum rc vmsync_plan(const VirtualMachineInstance *vmi, const struct vm_facts *f,
 	if (!rc && changes && strcmp(phase, "Running") == 0)
 		rc = tell_start(plan, vmi, f);
 	else if (!rc && changes)
-		rc = tell_end(plan, vmi, phase);
+		rc = tell_end(plan, vmi, f, phase);
 	return rc ? err_set(err, rc, "cannot plan the status of '%s'", vmi->metadata.name) : RC_OK;
 }

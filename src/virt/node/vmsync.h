@@ -45,6 +45,7 @@ struct vm_facts {
 	const char *reason; /* launcher's word: "GuestShutdown" … */
 	const char *node;
 	bool is_source_done; /* it has moved away: nothing may be said any more */
+	bool is_half; /* post-copy: a part of its memory is lost */
 	bool is_target;	     /* not here yet: nothing may be said yet */
 	const char *accel;   /* "kvm", "tcg"; NULL: not known */
 	const char *accel_reason;

@@ -132,7 +132,7 @@ static void what_ferry_lacks_is_refused_by_name(void **state)
 	} cases[] = {
 		{"{'selectors': {}}", NULL},
 		{"{'selectors': {}, 'allowPostCopy': false}", NULL},
-		{"{'selectors': {}, 'allowPostCopy': true}", "spec.allowPostCopy"},
+		{"{'selectors': {}, 'allowPostCopy': true}", NULL},
 		{"{'selectors': {}, 'experimental': {'compression': 'zstd'}}", "spec.experimental"},
 		{"{'selectors': {}, 'maxDowntimeMs': 0}", "spec.maxDowntimeMs"},
 		{"{'selectors': {}, 'maxDowntimeMs': 2000001}", "spec.maxDowntimeMs"},

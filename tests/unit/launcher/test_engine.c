@@ -912,9 +912,9 @@ static void bad_parameters_are_refused(void **state)
 			      js_pack("{s:s, s:s}", "migrationUid", "a", "address", "host,x=y")),
 			 RC_INVALID);
 	assert_int_equal(call(&r, "startOutgoing",
-			      js_pack("{s:s, s:s, s:{s:b}}", "migrationUid", "a", "address", "::1",
-				      "options", "postCopy", 1)),
-			 RC_UNSUPPORTED);
+			      js_pack("{s:s, s:s, s:{s:b, s:i}}", "migrationUid", "a", "address",
+				      "::1", "options", "postCopy", 1, "multifdChannels", 4)),
+			 RC_INVALID);
 	assert_int_equal(
 		call(&r, "startOutgoing",
 		     js_pack("{s:s, s:s, s:{s:s, s:s}}", "migrationUid", "a", "address", "::1",
@@ -924,6 +924,202 @@ static void bad_parameters_are_refused(void **state)
 			      js_pack("{s:s, s:s}", "migrationUid", "a", "address", "::1")),
 			 RC_CONFLICT);
 	expect_state(&r, "running", NULL);
+	rig_down(&r);
+}
+
+/* --- tests: post-copy --- */
+
+static void to_switch_of_post_copy(struct rig *r)
+{
+	assert_int_equal(call(r, "startOutgoing",
+			      js_pack("{s:s, s:s, s:{s:b}}", "migrationUid", "m1", "address",
+				      "10.0.0.2", "options", "postCopy", 1)),
+			 RC_OK);
+	qstatus(r, "setup");
+	qstatus(r, "active");
+	await(r, "migration", "phase", "memory");
+	assert_int_equal(call(r, "startPostCopy", uid_params()), RC_OK);
+	assert_non_null(strstr(r->sent, "migrate-start-postcopy "));
+	qevent(r, "STOP", "{}");
+	qstatus(r, "pre-switchover");
+	await(r, "preSwitchover", "migrationUid", "m1");
+	assert_int_equal(call(r, "continueOutgoing",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 5)),
+			 RC_OK);
+}
+
+static void post_copy_is_released_when_qemu_cannot_fall_back(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	to_switch_of_post_copy(&r);
+	/* The devices are not sent yet: QEMU may still fail, and run the guest here. */
+	snprintf(r.mig, sizeof(r.mig),
+		 "{\"status\": \"postcopy-active\", \"ram\": {\"postcopy-bytes\": 0}}");
+	qstatus(&r, "postcopy-active");
+	turn(&r, 30);
+	CLEANUP(js_unrefp) struct json *before = record(&r);
+
+	assert_false(js_get_bool(before, "released", false));
+	snprintf(r.mig, sizeof(r.mig),
+		 "{\"status\": \"postcopy-active\", \"ram\": {\"postcopy-bytes\": 4096, "
+		 "\"transferred\": 5}}");
+	const struct json *e = await(&r, "migration", "phase", "postcopy");
+
+	assert_true(js_get_bool(e, "released", false));
+	assert_true(js_get_bool(e, "postCopy", false));
+	CLEANUP(js_unrefp) struct json *after = record(&r);
+
+	assert_true(js_get_bool(after, "released", false));
+	expect_state(&r, "postmigrate", "MigrationPostCopy");
+	/* No way back, by any word. */
+	assert_int_equal(call(&r, "cancelOutgoing", uid_params()), RC_CONFLICT);
+	assert_int_equal(call(&r, "resumeSource", uid_params()), RC_CONFLICT);
+	assert_null(strstr(r.sent, "migrate_cancel"));
+	qstatus(&r, "failed");
+	turn(&r, 30);
+	expect_state(&r, "postmigrate", NULL);
+	snprintf(r.run_state, sizeof(r.run_state), "postmigrate");
+	qstatus(&r, "completed");
+	await(&r, "migration", "phase", "completed");
+	rig_down(&r);
+}
+
+static void post_copy_that_fails_before_the_devices_are_sent_stays_here(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	to_switch_of_post_copy(&r);
+	snprintf(r.mig, sizeof(r.mig), "{\"status\": \"failed\", \"error-desc\": \"no room\"}");
+	qstatus(&r, "postcopy-active");
+	qstatus(&r, "failed");
+	qevent(&r, "RESUME", "{}");
+	await(&r, "migration", "phase", "failed");
+	expect_state(&r, "running", "MigrationFailed");
+	CLEANUP(js_unrefp) struct json *rec = record(&r);
+
+	assert_false(js_get_bool(rec, "released", false));
+	rig_down(&r);
+}
+
+static void a_lost_link_in_post_copy_is_mended(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	to_switch_of_post_copy(&r);
+	snprintf(r.mig, sizeof(r.mig),
+		 "{\"status\": \"postcopy-active\", \"ram\": {\"postcopy-bytes\": 4096}}");
+	qstatus(&r, "postcopy-active");
+	await(&r, "migration", "phase", "postcopy");
+	assert_int_equal(call(&r, "recoverOutgoing",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "port", 49153)),
+			 RC_CONFLICT); /* the link holds */
+	qstatus(&r, "postcopy-paused");
+	await(&r, "migration", "phase", "postcopy-paused");
+	assert_int_equal(call(&r, "recoverOutgoing",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "port", 70000)),
+			 RC_INVALID);
+	assert_int_equal(call(&r, "recoverOutgoing",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "port", 49153)),
+			 RC_OK);
+	assert_non_null(strstr(r.sent, "migrate migrate")); /* the second one resumes */
+	qstatus(&r, "postcopy-recover");
+	js_unref(r.events);
+	r.events = js_new_array();
+	qstatus(&r, "postcopy-active");
+	await(&r, "migration", "phase", "postcopy");
+	/* A launcher that comes now finds the same. */
+	snprintf(r.run_state, sizeof(r.run_state), "finish-migrate");
+	snprintf(r.mig, sizeof(r.mig), "{\"status\": \"postcopy-paused\"}");
+	stop_launcher(&r);
+	start_launcher(&r);
+	await(&r, "migration", "phase", "postcopy-paused");
+	assert_int_equal(call(&r, "cancelOutgoing", uid_params()), RC_CONFLICT);
+	expect_state(&r, "postmigrate", NULL);
+	rig_down(&r);
+}
+
+static void post_copy_has_to_be_allowed(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	assert_int_equal(call(&r, "startOutgoing", out_params(10000, 0)), RC_OK);
+	qstatus(&r, "active");
+	await(&r, "migration", "phase", "memory");
+	assert_int_equal(call(&r, "startPostCopy", uid_params()), RC_CONFLICT);
+	assert_null(strstr(r.sent, "migrate-start-postcopy"));
+	rig_down(&r);
+}
+
+static struct json *in_params(void);
+
+static void the_target_of_post_copy_runs_before_it_is_whole(void **state)
+{
+	struct rig r;
+	struct answer a;
+
+	rig_up(&r, "inmigrate");
+	assert_int_equal(call(&r, "prepareIncoming", in_params()), RC_OK);
+	qstatus(&r, "active");
+	qstatus(&r, "postcopy-active"); /* before the devices are there */
+	ask(&r, &a, "resumeIncoming", js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 1));
+	turn(&r, 30);
+	assert_false(a.done);
+	assert_null(strstr(r.sent, "cont "));
+	snprintf(r.run_state, sizeof(r.run_state), "paused"); /* they are */
+	turn_until(&r, &a.done);
+	assert_int_equal(a.rc, RC_OK);
+	assert_true(js_get_bool(a.result, "postCopy", false));
+	js_unref(a.result);
+	await(&r, "migration", "phase", "postcopy");
+	expect_state(&r, "running", "MigrationResumed");
+	assert_int_equal(call(&r, "pause", NULL), RC_OK); /* it is the VM now, like any other */
+	expect_state(&r, "paused", "PausedByUser");
+	assert_int_equal(call(&r, "unpause", NULL), RC_OK);
+	assert_int_equal(call(&r, "abortIncoming", uid_params()), RC_CONFLICT);
+
+	/* The link breaks, and this side has not noticed. */
+	ask(&r, &a, "recoverIncoming",
+	    js_pack("{s:s, s:i}", "migrationUid", "m1", "port", 49153));
+	turn(&r, 30);
+	assert_non_null(strstr(r.sent, "migrate-pause "));
+	assert_false(a.done);
+	qstatus(&r, "postcopy-paused");
+	turn_until(&r, &a.done);
+	assert_int_equal(a.rc, RC_OK);
+	assert_int_equal(js_get_int(a.result, "port", 0), 49153);
+	js_unref(a.result);
+	assert_non_null(strstr(r.sent, "migrate-recover "));
+	qstatus(&r, "postcopy-recover");
+	qstatus(&r, "postcopy-active");
+	turn(&r, 30);
+	qstatus(&r, "completed");
+	await(&r, "migration", "phase", "resumed");
+	assert_int_equal(call(&r, "recoverIncoming",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "port", 49153)),
+			 RC_CONFLICT); /* there is nothing to mend */
+	expect_state(&r, "running", NULL);
+	rig_down(&r);
+}
+
+static void a_whole_target_of_post_copy_is_whole_at_once(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "inmigrate");
+	assert_int_equal(call(&r, "prepareIncoming", in_params()), RC_OK);
+	snprintf(r.run_state, sizeof(r.run_state), "paused");
+	qstatus(&r, "active");
+	qstatus(&r, "postcopy-active");
+	await(&r, "migration", "phase", "loaded");
+	qstatus(&r, "completed"); /* the last page came before the permission */
+	turn(&r, 30);
+	assert_int_equal(call(&r, "resumeIncoming", uid_params()), RC_OK);
+	await(&r, "migration", "phase", "resumed");
 	rig_down(&r);
 }
 
@@ -1061,6 +1257,12 @@ int main(void)
 		cmocka_unit_test(an_old_qemu_does_not_move_an_emulated_guest),
 		cmocka_unit_test(a_refusal_while_setting_up_leaves_the_vm_as_it_was),
 		cmocka_unit_test(bad_parameters_are_refused),
+		cmocka_unit_test(post_copy_is_released_when_qemu_cannot_fall_back),
+		cmocka_unit_test(post_copy_that_fails_before_the_devices_are_sent_stays_here),
+		cmocka_unit_test(a_lost_link_in_post_copy_is_mended),
+		cmocka_unit_test(post_copy_has_to_be_allowed),
+		cmocka_unit_test(the_target_of_post_copy_runs_before_it_is_whole),
+		cmocka_unit_test(a_whole_target_of_post_copy_is_whole_at_once),
 		cmocka_unit_test(the_target_stands_until_it_is_permitted),
 		cmocka_unit_test(loaded_is_no_permission),
 		cmocka_unit_test(a_failed_load_is_told_with_qemus_reason),

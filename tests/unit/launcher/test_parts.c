@@ -99,7 +99,9 @@ static void options_have_defaults_and_limits(void **state)
 		{"{\"downtimeLimitMs\": \"1\"}", RC_INVALID},
 		{"{\"maxBandwidthBytes\": -1}", RC_INVALID},
 		{"{\"unknown\": 1}", RC_INVALID},
-		{"{\"postCopy\": true}", RC_UNSUPPORTED},
+		{"{\"postCopy\": true}", RC_OK},
+		{"{\"postCopy\": 1}", RC_INVALID},
+		{"{\"postCopy\": true, \"multifdChannels\": 2}", RC_INVALID},
 		{"{\"postCopy\": false}", RC_OK},
 		{"[]", RC_INVALID},
 	};
@@ -139,6 +141,7 @@ static void arguments_are_as_recorded(void **state)
 		    "\"state\":false},"
 		    "{\"capability\":\"rdma-pin-all\",\"state\":false},{\"capability\":\"release-"
 		    "ram\",\"state\":false},"
+		    "{\"capability\":\"postcopy-preempt\",\"state\":false},"
 		    "{\"capability\":\"postcopy-ram\",\"state\":false},{\"capability\":\"multifd\","
 		    "\"state\":false},"
 		    "{\"capability\":\"auto-converge\",\"state\":false}]}");
@@ -151,6 +154,8 @@ static void arguments_are_as_recorded(void **state)
 		    "{\"channels\":[{\"channel-type\":\"main\",\"addr\":{\"transport\":\"socket\","
 		    "\"type\":\"inet\","
 		    "\"host\":\"fd00::1\",\"port\":\"49152\"}}]}");
+	expect_json(mig_recover_uri("10.0.0.2", 49153), "{\"uri\":\"tcp:10.0.0.2:49153\"}");
+	expect_json(mig_recover_uri("fd00::1", 49153), "{\"uri\":\"tcp:[fd00::1]:49153\"}");
 	expect_json(mig_tls_object("/creds/u", &tls, MIG_SOURCE),
 		    "{\"qom-type\":\"tls-creds-psk\",\"id\":\"ferry-tls\",\"dir\":\"/creds/"
 		    "u\",\"endpoint\":\"client\","
@@ -158,6 +163,73 @@ static void arguments_are_as_recorded(void **state)
 	expect_json(mig_tls_object("/creds/u", &tls, MIG_TARGET),
 		    "{\"qom-type\":\"tls-creds-psk\",\"id\":\"ferry-tls\",\"dir\":\"/creds/"
 		    "u\",\"endpoint\":\"server\"}");
+}
+
+/* preempt needs postcopy-ram, and neither goes with multifd: the order in the list counts for QEMU. */
+static void post_copy_has_its_capabilities(void **state)
+{
+	struct mig_options o;
+
+	assert_int_equal(mig_options_decode(NULL, &o, NULL), RC_OK);
+	o.post_copy = true;
+	o.max_bandwidth = 1000;
+	for (int role = MIG_SOURCE; role <= MIG_TARGET; role++) {
+		struct json *j = mig_capabilities(&o, (enum mig_role)role);
+		CLEANUP(mem_freep) char *text = js_to_text(j);
+		const char *off = strstr(text, "{\"capability\":\"multifd\",\"state\":false}");
+		const char *ram = strstr(text, "{\"capability\":\"postcopy-ram\",\"state\":true}");
+		const char *pre =
+			strstr(text, "{\"capability\":\"postcopy-preempt\",\"state\":true}");
+
+		assert_true(off && ram && pre && off < ram && ram < pre);
+		js_unref(j);
+	}
+	expect_json(mig_parameters(&o, MIG_SOURCE, false),
+		    "{\"tls-creds\":\"\",\"tls-hostname\":\"\",\"downtime-limit\":8,"
+		    "\"max-bandwidth\":1000,\"max-postcopy-bandwidth\":1000}");
+}
+
+static void post_copy_begins_when_passes_do_not_shrink(void **state)
+{
+	struct mig_options o;
+
+	assert_int_equal(mig_options_decode(NULL, &o, NULL), RC_OK);
+	assert_false(mig_wants_post_copy(&o, 9, 1000, 1000)); /* not allowed */
+	o.post_copy = true;
+	assert_false(mig_wants_post_copy(&o, 2, 1000, 1000)); /* says nothing yet */
+	assert_false(mig_wants_post_copy(&o, 3, 600, 1000));
+	assert_true(mig_wants_post_copy(&o, 3, 800, 1000));
+	o.auto_converge = true; /* throttling has its chance first */
+	assert_false(mig_wants_post_copy(&o, 6, 1000, 1000));
+	assert_true(mig_wants_post_copy(&o, 7, 1000, 1000));
+}
+
+/* The word alone comes before the devices are sent, and QEMU can still fall back then. */
+static void a_page_sent_in_post_copy_is_beyond_return(void **state)
+{
+	static const struct {
+		const char *text;
+		bool beyond;
+	} cases[] = {
+		{"{\"status\": \"active\", \"ram\": {\"postcopy-bytes\": 0}}", false},
+		{"{\"status\": \"postcopy-active\", \"ram\": {\"postcopy-bytes\": 0}}", false},
+		{"{\"status\": \"postcopy-active\"}", false},
+		{"{\"status\": \"postcopy-active\", \"ram\": {\"postcopy-bytes\": 4096}}", true},
+		{"{\"status\": \"postcopy-paused\"}", true},
+		{"{\"status\": \"postcopy-recover\"}", true},
+		{"{\"status\": \"postcopy-recover-setup\"}", true},
+		{"{\"status\": \"failed\", \"ram\": {\"postcopy-bytes\": 4096}}", false},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct json *j = NULL;
+		struct mig_stats s;
+
+		assert_int_equal(js_parse(cases[i].text, strlen(cases[i].text), &j, NULL), RC_OK);
+		mig_stats_parse(j, &s);
+		assert_int_equal(mig_is_beyond_return(&s), cases[i].beyond);
+		js_unref(j);
+	}
 }
 
 static void the_pause_limit_follows_the_passes(void **state)
@@ -336,6 +408,9 @@ int main(void)
 		cmocka_unit_test(the_page_draws_the_tables),
 		cmocka_unit_test(options_have_defaults_and_limits),
 		cmocka_unit_test(arguments_are_as_recorded),
+		cmocka_unit_test(post_copy_has_its_capabilities),
+		cmocka_unit_test(post_copy_begins_when_passes_do_not_shrink),
+		cmocka_unit_test(a_page_sent_in_post_copy_is_beyond_return),
 		cmocka_unit_test(the_pause_limit_follows_the_passes),
 		cmocka_unit_test(statistics_are_read),
 		cmocka_unit_test(only_literal_addresses_are_addresses),

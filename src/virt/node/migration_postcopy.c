@@ -1,0 +1,252 @@
+/* Post-copy as the two agents see it: the guest runs at the target, its memory is at both sides, and the link
+ * between them may be lost and made again. */
+#include <stdio.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "json/json.h"
+#include "virt/node/migration_source_int.h"
+#include "virt/node/migration_target_int.h"
+
+#define MEND_FIRST (200 * USEC_PER_MSEC)
+#define MEND_MAX   (5 * USEC_PER_SEC)
+
+/* --- the source --- */
+
+static bool is_phase(const struct mig_source *m, const char *phase)
+{
+	return str_eq(js_get_str(m->last, "phase"), phase);
+}
+
+bool mig_source_is_split(const struct mig_source *m)
+{
+	return is_phase(m, "postcopy") || is_phase(m, "postcopy-paused");
+}
+
+static void on_asked(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+
+	if (!r->rc || !vm->source)
+		return;
+	log_warn("move %s: post-copy cannot begin: %s", vm->source->uid, r->message);
+	vm->source->post_copy_asked = false; /* the watch asks again, or finds another way */
+}
+
+bool mig_source_ask_split(struct mig_source *m, const char *why)
+{
+	const VirtualMachineInstanceMigrationState *s = mig_state(m->vm);
+	const VMIMConfigurationOptions *c = s ? s->migrationConfiguration : NULL;
+	struct err err = {0};
+
+	/* disks that move with it keep it in pre-copy */
+	if (!c || !API_GET(c, allowPostCopy, false) || js_len(s->targetDirectMigrationNodePorts) > 1)
+		return false;
+	struct json *params = js_pack("{s:s}", "migrationUid", m->uid);
+
+	if (!params ||
+	    vm_call(m->vm, "startPostCopy", params, MIG_CALL_DEADLINE, on_asked, m->vm, &err)) {
+		log_warn("move %s: post-copy cannot begin: %s", m->uid,
+			 params ? err.msg : "out of memory");
+		return false;
+	}
+	m->post_copy_asked = true;
+	log_warn("move %s: %s: post-copy", m->uid, why);
+	return true;
+}
+
+/* The launcher decides it by itself too, when the passes do not shrink. */
+static void say_split(struct mig_source *m)
+{
+	if (m->said_split || !js_get_bool(m->last, "postCopy", false))
+		return;
+	m->said_split = m->post_copy_asked = true;
+	CLEANUP(mem_freep)
+	char *text = mig_figures("the guest writes faster than its memory can be copied", m->last);
+
+	mig_event(m->vm, "Normal", "Migrating", "Switching to post-copy: %s.", text ? text : "");
+}
+
+static void mend(struct mig_source *m);
+
+static void on_mend_timer(void *arg)
+{
+	struct mig_source *m = arg;
+
+	m->timer = ev_src_free(m->timer);
+	mend(m);
+}
+
+static void mend_later(struct mig_source *m)
+{
+	struct err err = {0};
+
+	m->backoff = MIN(MAX(m->backoff * 2, MEND_FIRST), MEND_MAX);
+	if (!m->timer &&
+	    ev_timer_after(m->host->cfg.loop, &m->timer, m->backoff, on_mend_timer, m, &err))
+		log_error("move %s: %s", m->uid, err.msg);
+}
+
+static void on_reconnecting(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+
+	if (vm->source && r->rc)
+		log_warn("move %s: the source does not connect: %s", vm->source->uid, r->message);
+	if (vm->source && vm->source->state == SRC_STREAMING)
+		mend_later(vm->source); /* looks whether it has worked */
+}
+
+static void on_listening(const struct http_result *r, void *arg)
+{
+	struct mig_source *m = arg;
+	CLEANUP(js_unrefp) struct json *j = NULL;
+	struct err err = {0};
+	char why[400];
+
+	m->http = http_slot_free(m->http);
+	if (r->rc || r->status != 200 || js_parse(r->body, r->n, &j, NULL)) {
+		mig_source_answer_text(r, why, sizeof(why));
+		log_warn("move %s: the target does not listen yet: %s", m->uid, why);
+		mend_later(m);
+		return;
+	}
+	struct json *params = js_pack("{s:s, s:I}", "migrationUid", m->uid, "port",
+				      js_get_int(j, "port", 0));
+
+	if (!params || vm_call(m->vm, "recoverOutgoing", params, MIG_CALL_DEADLINE, on_reconnecting,
+			       m->vm, &err)) {
+		log_warn("move %s: %s", m->uid, params ? err.msg : "out of memory");
+		mend_later(m);
+	}
+}
+
+/* Asked for as long as it takes: both halves wait, and giving up would be the guest's end. */
+static void mend(struct mig_source *m)
+{
+	struct err err = {0};
+
+	if (m->state != SRC_STREAMING || !is_phase(m, "postcopy-paused") || m->http || m->timer)
+		return;
+	if (mig_source_post(m, "recover", js_pack("{s:s}", "migrationUid", m->uid),
+			    MIG_CALL_DEADLINE, on_listening, &err)) {
+		log_warn("move %s: %s", m->uid, err.msg);
+		mend_later(m);
+	}
+}
+
+static void say_link(struct mig_source *m)
+{
+	usec_t now = loop_now(m->host->cfg.loop);
+
+	if (is_phase(m, "postcopy-paused") && !m->broken_since) {
+		m->broken_since = now;
+		mig_event(m->vm, "Warning", "Migrating",
+			  "The migration link was lost in post-copy. Both halves of the guest are "
+			  "kept, and joined again as soon as the nodes reach each other.");
+	} else if (is_phase(m, "postcopy") && m->broken_since) {
+		log_info("move %s: the link is back after %llu ms", m->uid,
+			 (unsigned long long)((now - m->broken_since) / USEC_PER_MSEC));
+		mig_event(m->vm, "Normal", "Migrating", "The migration link is back.");
+		m->broken_since = 0;
+		m->backoff = 0;
+		m->n_mended++;
+	}
+}
+
+bool mig_source_phase_split(struct mig_source *m)
+{
+	say_split(m);
+	if (mig_source_is_split(m))
+		say_link(m);
+	if (m->state == SRC_STREAMING && is_phase(m, "completed")) {
+		mig_source_given(m, SRCEV_SENT);
+		return true;
+	}
+	if (m->state == SRC_STREAMING && mig_source_is_split(m)) {
+		mend(m);
+		return true;
+	}
+	/* QEMU has died here, with memory that the target lacks. */
+	if (m->said_split && is_phase(m, "failed") &&
+	    (m->state == SRC_STREAMING || m->state == SRC_RELEASED)) {
+		mig_source_lost(m, SRCEV_BROKEN,
+				"VMI is irrecoverable due to failed post-copy migration");
+		return true;
+	}
+	return false;
+}
+
+/* --- the target --- */
+
+void mig_target_phase_split(struct mig_target *t, const char *phase)
+{
+	t->is_broken = str_eq(phase, "postcopy-paused");
+	if (str_eq(phase, "resumed") && t->is_split && !t->is_whole) {
+		t->is_whole = true;
+		mig_target_step(t, DSTEV_WHOLE); /* or not named yet: then both are said at once */
+	}
+	if (str_eq(phase, "failed") && t->is_split && !t->is_whole && t->state != DST_FAILED &&
+	    t->state >= DST_PERMITTED) {
+		t->is_lost = t->vm->is_half = true;
+		mig_target_failed(t, "VMI is irrecoverable due to failed post-copy migration");
+	}
+}
+
+static void on_listens(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+	struct mig_target *t = vm->target;
+	mig_answer_fn fn = t ? t->recover_answer : NULL;
+
+	if (!fn)
+		return;
+	t->recover_answer = NULL;
+	if (r->rc)
+		fn(r->rc == RC_CONFLICT ? RC_BUSY : r->rc, r->message, NULL, t->recover_arg);
+	else
+		fn(RC_OK, NULL, js_pack("{s:I}", "port", js_get_int(r->result, "port", 0)),
+		   t->recover_arg);
+}
+
+void mig_target_recover(struct mig_target *t, mig_answer_fn fn, void *arg)
+{
+	struct err err = {0};
+
+	if (t->recover_answer || !t->is_split || t->is_whole || t->state == DST_FAILED) {
+		fn(RC_BUSY, t->recover_answer ? "it is being mended" : "there is nothing to mend",
+		   NULL, arg);
+		return;
+	}
+	/* QEMU may still hold the port of the try before: the other one of the pair. */
+	int64_t port = t->n_recover++ % 2 ? t->port : t->nbd_port;
+	struct json *params = js_pack("{s:s, s:I}", "migrationUid", t->uid, "port", port);
+
+	t->recover_answer = fn;
+	t->recover_arg = arg;
+	if (params && !vm_call(t->vm, "recoverIncoming", params, MIG_CALL_DEADLINE, on_listens,
+			       t->vm, &err))
+		return;
+	t->recover_answer = NULL;
+	fn(RC_BUSY, params ? err.msg : "out of memory", NULL, arg);
+}
+
+void mig_target_end_half(struct mig_target *t)
+{
+	const VirtualMachineInstance *vmi = vm_vmi(t->vm);
+	const char *me = t->host->cfg.pods->uid(t->vm->pod);
+	struct err err = {0};
+
+	if (!t->is_broken || t->is_lost || t->is_whole || t->state != DST_FETCHING || !vmi ||
+	    vmi->status.activePods.n != 1 || !api_map_has(&vmi->status.activePods, me))
+		return;
+	t->is_lost = t->vm->is_half = true;
+	log_error("move %s: the source's copy of '%s/%s' has ended, and what the guest lacks with it",
+		  t->uid, t->vm->ns, t->vm->name);
+	mig_target_failed(t, "VMI is irrecoverable due to failed post-copy migration");
+	if (vm_call(t->vm, "kill", NULL, 0, NULL, NULL, &err))
+		vm_log_failed(t->vm, "cannot be ended", err.msg);
+}

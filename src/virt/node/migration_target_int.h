@@ -1,0 +1,43 @@
+/* src/virt/node/migration_target_int.h - the target's side of a move, for the files that make it up. */
+#ifndef NODE_MIGRATION_TARGET_INT_H
+#define NODE_MIGRATION_TARGET_INT_H
+
+#include "virt/node/migration_int.h"
+
+struct mig_target {
+	struct vm *vm; /* NULL: it has gone, the last job frees this */
+	struct vmhost *host;
+	enum dst_state state;
+	char *uid, *source_node, *failure;
+	bool has_tls;
+	char key[MIG_KEY_HEX];
+	struct mig_net net;
+	bool is_open;  /* the way through the firewall */
+	bool is_alone; /* the source's pod is over: nobody is left to give the permission */
+	int64_t port, nbd_port;
+	bool has_disks;
+	int64_t epoch;
+	usec_t stop_at, resume_at;
+	struct json *final; /* what the source said last */
+	bool is_split, is_whole; /* post-copy: its guest runs, pages are still to come */
+	bool is_broken;		 /* the link is lost */
+	bool is_lost;		 /* the pages at the source are gone for good */
+	unsigned n_recover;
+	mig_answer_fn answer, recover_answer;
+	void *arg, *recover_arg;
+	unsigned jobs;
+};
+
+/* migration_target.c */
+void mig_target_step(struct mig_target *t, enum dst_event e);
+void mig_target_failed(struct mig_target *t, const char *why);
+
+/* migration_postcopy.c */
+/* What the launcher says while memory is at both sides. */
+void mig_target_phase_split(struct mig_target *t, const char *phase);
+/* A request of the source: the link was lost, listen anew. */
+void mig_target_recover(struct mig_target *t, mig_answer_fn fn, void *arg);
+/* The source's copy has gone while pages were still there: the guest here cannot go on. */
+void mig_target_end_half(struct mig_target *t);
+
+#endif
