@@ -119,6 +119,17 @@ static enum rc set_time(struct json *j, const char *key, usec_t t)
 	return t ? js_set(j, key, js_new_int((int64_t)t)) : RC_OK;
 }
 
+static enum rc set_hand_over(struct json *j, const struct move *m)
+{
+	enum rc rc = m->epoch >= 0 ? js_set(j, "epoch", js_new_int(m->epoch)) : RC_OK;
+
+	if (!rc && m->released)
+		rc = js_set(j, "released", js_new_bool(true));
+	if (!rc && (m->is_split || m->post_copy_asked))
+		rc = js_set(j, "postCopy", js_new_bool(true));
+	return rc;
+}
+
 struct json *move_json(const struct move *m)
 {
 	struct json *j =
@@ -141,12 +152,8 @@ struct json *move_json(const struct move *m)
 		rc = js_set(j, "guestPaused", js_new_bool(true));
 	if (!rc && m->downtime_limit_ms)
 		rc = js_set(j, "downtimeLimitMs", js_new_int(m->downtime_limit_ms));
-	if (!rc && m->epoch >= 0)
-		rc = js_set(j, "epoch", js_new_int(m->epoch));
-	if (!rc && m->released)
-		rc = js_set(j, "released", js_new_bool(true));
-	if (!rc && (m->is_split || m->post_copy_asked))
-		rc = js_set(j, "postCopy", js_new_bool(true));
+	if (!rc)
+		rc = set_hand_over(j, m);
 	return rc ? js_unref(j) : j;
 }
 
@@ -166,13 +173,12 @@ void move_report(struct move *m)
 enum rc move_save(const struct move *m, struct err *err)
 {
 	CLEANUP(js_unrefp)
-	struct json *j =
-		js_pack("{s:s, s:s, s:s, s:I, s:b, s:b, s:I, s:b, s:b, s:b}", "migrationUid",
-			m->uid, "role", m->role == MIG_SOURCE ? "source" : "target", "phase",
-			phase_names[m->phase], "epoch", m->epoch, "released", (int)m->released,
-			"resumed", (int)m->resumed, "stopAt", (int64_t)m->stop_at, "wasPaused",
-			(int)m->was_paused, "postCopy", (int)m->post_copy_asked, "split",
-			(int)m->is_split);
+	struct json *j = js_pack(
+		"{s:s, s:s, s:s, s:I, s:b, s:b, s:I, s:b, s:b, s:b}", "migrationUid", m->uid,
+		"role", m->role == MIG_SOURCE ? "source" : "target", "phase", phase_names[m->phase],
+		"epoch", m->epoch, "released", (int)m->released, "resumed", (int)m->resumed,
+		"stopAt", (int64_t)m->stop_at, "wasPaused", (int)m->was_paused, "postCopy",
+		(int)m->post_copy_asked, "split", (int)m->is_split);
 
 	return record_write(m->l, "migration.json", j, m->released, err);
 }

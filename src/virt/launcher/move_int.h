@@ -62,11 +62,11 @@ struct move {
 	usec_t stop_at, resume_at;
 	int64_t epoch; /* -1: none */
 	bool released, resumed;
-	bool migrate_sent;   /* source: QEMU has been told to migrate */
-	bool adopting;	     /* the recorded phase may lag behind: any step is believed */
-	bool stay_paused;    /* target: the guest stood before the move, and stands on */
-	bool tried_stay;     /* target: `migrate-incoming` was sent without exit-on-error */
-	bool continue_asked; /* continueOutgoing has come; waits for the disks */
+	bool migrate_sent;    /* source: QEMU has been told to migrate */
+	bool adopting;	      /* the recorded phase may lag behind: any step is believed */
+	bool stay_paused;     /* target: the guest stood before the move, and stands on */
+	bool tried_stay;      /* target: `migrate-incoming` was sent without exit-on-error */
+	bool continue_asked;  /* continueOutgoing has come; waits for the disks */
 	bool post_copy_asked; /* source: migrate-start-postcopy was sent */
 	bool is_split;	      /* post-copy has begun: memory is at both sides */
 	bool is_whole;	      /* target: the last page has come */
@@ -139,7 +139,7 @@ bool move_is_split(const struct move *m); /* in one of post-copy's two phases */
 void pc_start(struct move *m);		  /* source: migrate-start-postcopy, unless it was sent */
 void pc_ask_split(void *arg);		  /* source: until QEMU cannot fall back any more */
 bool pc_out_event(struct move *m, enum mig_status status); /* false: not of post-copy */
-bool pc_out_stats(struct move *m);	  /* source: after query-migrate; true: it was post-copy's */
+bool pc_out_stats(struct move *m); /* source: after query-migrate; true: it was post-copy's */
 void pc_out_adopt(struct move *m);
 bool pc_in_event(struct move *m, enum mig_status status);
 void pc_monitor_lost(struct move *m);

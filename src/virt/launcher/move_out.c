@@ -494,8 +494,9 @@ void move_cancel(struct launcher *l, struct ipc_call *call, const struct json *p
 	}
 	/* QEMU would be told to drop the only whole copy: what the target lacks is here. */
 	if (move_is_split(m) || (m->post_copy_asked && m->phase == MP_SWITCHING)) {
-		ipc_call_fail(call, RC_CONFLICT,
-			      "post-copy has begun: the guest is at the target, and cannot come back");
+		ipc_call_fail(
+			call, RC_CONFLICT,
+			"post-copy has begun: the guest is at the target, and cannot come back");
 		return;
 	}
 	snprintf(m->cancel_reason, sizeof(m->cancel_reason), "%s", reason ? reason : "");

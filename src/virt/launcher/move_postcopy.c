@@ -108,8 +108,9 @@ void move_start_post_copy(struct launcher *l, struct ipc_call *call, const struc
 		return;
 	if (!m->options.post_copy || m->phase != MP_MEMORY) {
 		ipc_call_fail(call, RC_CONFLICT, "%s%s",
-			      m->options.post_copy ? "the move is in phase "
-						   : "post-copy was not allowed when this move began",
+			      m->options.post_copy
+				      ? "the move is in phase "
+				      : "post-copy was not allowed when this move began",
 			      m->options.post_copy ? move_phase_name(m->phase) : "");
 		return;
 	}
@@ -171,16 +172,15 @@ static void on_split_stats(const struct qmp_reply *r, void *arg)
 void pc_ask_split(void *arg)
 {
 	struct move *m = arg;
-	struct qmp_call c = {.command = "query-migrate",
-			     .timeout = QMP_TIMEOUT,
-			     .fn = on_split_stats,
-			     .arg = m};
+	struct qmp_call c = {
+		.command = "query-migrate", .timeout = QMP_TIMEOUT, .fn = on_split_stats, .arg = m};
 
 	if (m->phase != MP_SWITCHING)
 		return;
 	m->stats_slot = qmp_slot_free(m->stats_slot);
 	if (qmp_invoke(m->l->qmp, &m->stats_slot, &c, NULL))
-		log_warn("move '%s': cannot ask QEMU now, asking after the next connection", m->uid);
+		log_warn("move '%s': cannot ask QEMU now, asking after the next connection",
+			 m->uid);
 }
 
 /* --- the link --- */
@@ -313,16 +313,15 @@ static void on_run_state(const struct qmp_reply *r, void *arg)
 static void ask_loaded(void *arg)
 {
 	struct move *m = arg;
-	struct qmp_call c = {.command = "query-status",
-			     .timeout = QMP_TIMEOUT,
-			     .fn = on_run_state,
-			     .arg = m};
+	struct qmp_call c = {
+		.command = "query-status", .timeout = QMP_TIMEOUT, .fn = on_run_state, .arg = m};
 
 	if (m->phase != MP_LOADING)
 		return;
 	m->stats_slot = qmp_slot_free(m->stats_slot);
 	if (qmp_invoke(m->l->qmp, &m->stats_slot, &c, NULL))
-		log_warn("move '%s': cannot ask QEMU now, asking after the next connection", m->uid);
+		log_warn("move '%s': cannot ask QEMU now, asking after the next connection",
+			 m->uid);
 }
 
 static void listen_anew(struct move *m);
@@ -425,7 +424,8 @@ void move_recover_incoming(struct launcher *l, struct ipc_call *call, const stru
 		return;
 	}
 	if (m->phase == MP_FAILED || !m->is_split || m->is_whole) {
-		ipc_call_fail(call, RC_CONFLICT, "the move is in phase %s", move_phase_name(m->phase));
+		ipc_call_fail(call, RC_CONFLICT, "the move is in phase %s",
+			      move_phase_name(m->phase));
 		return;
 	}
 	if (m->recover_call) {
@@ -464,8 +464,8 @@ void move_recover_outgoing(struct launcher *l, struct ipc_call *call, const stru
 	if (!m)
 		return;
 	if (m->phase != MP_BROKEN || m->recover_call) {
-		ipc_call_fail(call, m->recover_call ? RC_BUSY : RC_CONFLICT, "the move is in phase %s",
-			      move_phase_name(m->phase));
+		ipc_call_fail(call, m->recover_call ? RC_BUSY : RC_CONFLICT,
+			      "the move is in phase %s", move_phase_name(m->phase));
 		return;
 	}
 	if (port_of(params, &port, &err)) {

@@ -1,14 +1,16 @@
 #include "virt/migration/handoff.h"
 
 static const char *const src_states[] = {
-	"Idle",	    "Preparing", "Starting",   "Moving", "Switching",
-	"Released", "Streaming", "Given",      "Cancelling", "Failed", "Lost",
+	"Idle",	     "Preparing", "Starting",	"Moving", "Switching", "Released",
+	"Streaming", "Given",	  "Cancelling", "Failed", "Lost",
 };
 static const char *const src_events[] = {
-	"Begin", "Ready", "Accepted", "Stands", "Released", "Taken", "Shared", "Sent", "Broken", "Refused", "Cancel", "Ended",
+	"Begin",  "Ready", "Accepted", "Stands",  "Released", "Taken",
+	"Shared", "Sent",  "Broken",   "Refused", "Cancel",   "Ended",
 };
 static const char *const dst_states[] = {
-	"Idle", "Preparing", "Listening", "Keyed", "Permitted", "Running", "Fetching", "Done", "Failed",
+	"Idle",	   "Preparing", "Listening", "Keyed",  "Permitted",
+	"Running", "Fetching",	"Done",	     "Failed",
 };
 static const char *const dst_events[] = {
 	"Begin", "Listens", "Key", "Permission", "Resumed", "Written", "Named", "Whole", "Failed",

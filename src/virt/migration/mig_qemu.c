@@ -222,7 +222,8 @@ struct json *mig_recover_uri(const char *address, int port)
 {
 	char uri[96];
 
-	snprintf(uri, sizeof(uri), strchr(address, ':') ? "tcp:[%s]:%d" : "tcp:%s:%d", address, port);
+	snprintf(uri, sizeof(uri), strchr(address, ':') ? "tcp:[%s]:%d" : "tcp:%s:%d", address,
+		 port);
 	return js_pack("{s:s}", "uri", uri);
 }
 

@@ -72,8 +72,8 @@ struct json *mig_options(const VirtualMachineInstanceMigrationState *s)
 	bool converge = c && API_GET(c, allowAutoConverge, false);
 
 	/* KubeVirt asks for both; the second follows the first where it is not set */
-	bool post_copy = c && API_GET(c, allowPostCopy, false) &&
-			 API_GET(c, allowWorkloadDisruption, true);
+	bool post_copy =
+		c && API_GET(c, allowPostCopy, false) && API_GET(c, allowWorkloadDisruption, true);
 
 	return js_pack("{s:I, s:I, s:b, s:b}", "downtimeLimitMs", downtime, "maxBandwidthBytes",
 		       bandwidth, "autoConverge", (int)converge, "postCopy", (int)post_copy);

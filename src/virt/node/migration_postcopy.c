@@ -36,14 +36,33 @@ static void on_asked(const struct ipc_reply *r, void *arg)
 	vm->source->post_copy_asked = false; /* the watch asks again, or finds another way */
 }
 
+/* The second port that the target publishes is for disks. */
+static bool moves_disks(const VirtualMachineInstanceMigrationState *s)
+{
+	return js_len(s->targetDirectMigrationNodePorts) > 1;
+}
+
+static bool is_allowed(const VirtualMachineInstanceMigrationState *s)
+{
+	return s && s->migrationConfiguration &&
+	       API_GET(s->migrationConfiguration, allowPostCopy, false);
+}
+
+void mig_source_say_mode(struct mig_source *m)
+{
+	const VirtualMachineInstanceMigrationState *s = mig_state(m->vm);
+
+	if (is_allowed(s) && moves_disks(s))
+		mig_event(m->vm, "Normal", "Migrating",
+			  "Post-copy is not used: disks move with the VM.");
+}
+
 bool mig_source_ask_split(struct mig_source *m, const char *why)
 {
 	const VirtualMachineInstanceMigrationState *s = mig_state(m->vm);
-	const VMIMConfigurationOptions *c = s ? s->migrationConfiguration : NULL;
 	struct err err = {0};
 
-	/* disks that move with it keep it in pre-copy */
-	if (!c || !API_GET(c, allowPostCopy, false) || js_len(s->targetDirectMigrationNodePorts) > 1)
+	if (!is_allowed(s) || moves_disks(s))
 		return false;
 	struct json *params = js_pack("{s:s}", "migrationUid", m->uid);
 
@@ -114,8 +133,8 @@ static void on_listening(const struct http_result *r, void *arg)
 		mend_later(m);
 		return;
 	}
-	struct json *params = js_pack("{s:s, s:I}", "migrationUid", m->uid, "port",
-				      js_get_int(j, "port", 0));
+	struct json *params =
+		js_pack("{s:s, s:I}", "migrationUid", m->uid, "port", js_get_int(j, "port", 0));
 
 	if (!params || vm_call(m->vm, "recoverOutgoing", params, MIG_CALL_DEADLINE, on_reconnecting,
 			       m->vm, &err)) {
@@ -180,6 +199,30 @@ bool mig_source_phase_split(struct mig_source *m)
 	return false;
 }
 
+static void on_end_timer(void *arg)
+{
+	struct mig_source *m = arg;
+	struct err err = {0};
+
+	m->end_timer = ev_src_free(m->end_timer);
+	log_warn(
+		"move %s: the pages that are left of '%s/%s' are dropped: its time to shut down is over",
+		m->uid, m->vm->ns, m->vm->name);
+	if (vm_call(m->vm, "kill", NULL, 0, NULL, NULL, &err))
+		vm_log_failed(m->vm, "cannot be ended", err.msg);
+}
+
+bool mig_source_end_within(struct vm *vm, int64_t grace)
+{
+	struct mig_source *m = vm->source;
+	struct err err = {0};
+
+	if (!mig_source_is_streaming(vm))
+		return false;
+	return m->end_timer || !ev_timer_after(m->host->cfg.loop, &m->end_timer,
+					       (usec_t)grace * USEC_PER_SEC, on_end_timer, m, &err);
+}
+
 /* --- the target --- */
 
 void mig_target_phase_split(struct mig_target *t, const char *phase)
@@ -227,11 +270,36 @@ void mig_target_recover(struct mig_target *t, mig_answer_fn fn, void *arg)
 
 	t->recover_answer = fn;
 	t->recover_arg = arg;
-	if (params && !vm_call(t->vm, "recoverIncoming", params, MIG_CALL_DEADLINE, on_listens,
-			       t->vm, &err))
+	if (params &&
+	    !vm_call(t->vm, "recoverIncoming", params, MIG_CALL_DEADLINE, on_listens, t->vm, &err))
 		return;
 	t->recover_answer = NULL;
 	fn(RC_BUSY, params ? err.msg : "out of memory", NULL, arg);
+}
+
+static void on_checked(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+
+	/* Refused: it is whole, which its event says.  Else its half is paused now, which its event says. */
+	if (vm->target && r->rc && r->rc != RC_CONFLICT)
+		vm->target->is_checking = false; /* the next look asks again */
+}
+
+/* A link that swallows everything hides the other half's end: cut at this side, QEMU says what it has. */
+static void check_half(struct mig_target *t)
+{
+	struct json *params = js_pack("{s:s, s:I}", "migrationUid", t->uid, "port", t->port);
+	struct err err = {0};
+
+	if (t->is_checking || t->recover_answer || !params) {
+		js_unref(params);
+		return;
+	}
+	t->is_checking = !vm_call(t->vm, "recoverIncoming", params, MIG_CALL_DEADLINE, on_checked,
+				  t->vm, &err);
+	if (!t->is_checking)
+		log_warn("move %s: %s", t->uid, err.msg);
 }
 
 void mig_target_end_half(struct mig_target *t)
@@ -240,12 +308,17 @@ void mig_target_end_half(struct mig_target *t)
 	const char *me = t->host->cfg.pods->uid(t->vm->pod);
 	struct err err = {0};
 
-	if (!t->is_broken || t->is_lost || t->is_whole || t->state != DST_FETCHING || !vmi ||
+	if (t->is_lost || t->is_whole || t->state != DST_FETCHING || !vmi ||
 	    vmi->status.activePods.n != 1 || !api_map_has(&vmi->status.activePods, me))
 		return;
+	if (!t->is_broken) {
+		check_half(t);
+		return;
+	}
 	t->is_lost = t->vm->is_half = true;
-	log_error("move %s: the source's copy of '%s/%s' has ended, and what the guest lacks with it",
-		  t->uid, t->vm->ns, t->vm->name);
+	log_error(
+		"move %s: the source's copy of '%s/%s' has ended, and what the guest lacks with it",
+		t->uid, t->vm->ns, t->vm->name);
 	mig_target_failed(t, "VMI is irrecoverable due to failed post-copy migration");
 	if (vm_call(t->vm, "kill", NULL, 0, NULL, NULL, &err))
 		vm_log_failed(t->vm, "cannot be ended", err.msg);

@@ -153,6 +153,7 @@ struct mig_source *mig_source_free(struct mig_source *m)
 	m->http = http_slot_free(m->http);
 	m->timer = ev_src_free(m->timer);
 	m->watch = ev_src_free(m->watch);
+	m->end_timer = ev_src_free(m->end_timer);
 	m->vm = NULL;
 	if ((m->net.handover || m->is_open) && !run(m, close_work, NULL, &err))
 		return NULL;
@@ -247,6 +248,7 @@ static void begin_if_ready(struct mig_source *m)
 		return;
 	}
 	mig_event(m->vm, "Normal", "Migrating", "VirtualMachineInstance is migrating.");
+	mig_source_say_mode(m);
 }
 
 static void on_key(const struct http_result *r, void *arg)

@@ -31,7 +31,7 @@ struct mig_source {
 	struct ev_src *timer;
 	usec_t backoff;
 	usec_t unknown_since; /* the target's agent does not know the move */
-	struct ev_src *watch;
+	struct ev_src *watch, *end_timer;
 	int64_t best_left;
 	usec_t best_at;
 	bool shows_progress; /* the move takes long enough */
@@ -54,6 +54,8 @@ void mig_source_lost(struct mig_source *m, enum src_event event, const char *why
 bool mig_source_is_split(const struct mig_source *m); /* the launcher's last word is of post-copy */
 /* What the launcher says while memory is at both sides; false: it is not of that. */
 bool mig_source_phase_split(struct mig_source *m);
+/* An event when post-copy is allowed and this move cannot. */
+void mig_source_say_mode(struct mig_source *m);
 /* Post-copy, where it is allowed and this move can; false: not. */
 bool mig_source_ask_split(struct mig_source *m, const char *why);
 

@@ -139,7 +139,8 @@ struct mig_target *mig_target_free(struct mig_target *t)
 	if (t->answer)
 		t->answer(RC_CLOSED, "the target of the move has gone", NULL, t->arg);
 	if (t->recover_answer)
-		t->recover_answer(RC_CLOSED, "the target of the move has gone", NULL, t->recover_arg);
+		t->recover_answer(RC_CLOSED, "the target of the move has gone", NULL,
+				  t->recover_arg);
 	t->answer = t->recover_answer = NULL;
 	t->vm = NULL;
 	if ((t->net.handover || t->is_open) && !run(t, close_work, NULL, NULL, &err))
@@ -546,7 +547,8 @@ static void take_permission(struct mig_target *t, const struct json *body, mig_a
 	const char *why;
 	struct err err = {0};
 
-	if (t->state == DST_RUNNING || t->state == DST_FETCHING || t->state == DST_DONE) { /* its answer was lost */
+	if (t->state == DST_RUNNING || t->state == DST_FETCHING ||
+	    t->state == DST_DONE) { /* its answer was lost */
 		fn(RC_OK, NULL, js_pack("{s:I}", "resumeAt", (int64_t)t->resume_at), arg);
 		return;
 	}

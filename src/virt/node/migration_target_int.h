@@ -18,9 +18,10 @@ struct mig_target {
 	bool has_disks;
 	int64_t epoch;
 	usec_t stop_at, resume_at;
-	struct json *final; /* what the source said last */
+	struct json *final;	 /* what the source said last */
 	bool is_split, is_whole; /* post-copy: its guest runs, pages are still to come */
 	bool is_broken;		 /* the link is lost */
+	bool is_checking;	 /* the source's pod has gone: QEMU is asked what it has */
 	bool is_lost;		 /* the pages at the source are gone for good */
 	unsigned n_recover;
 	mig_answer_fn answer, recover_answer;

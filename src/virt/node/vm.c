@@ -306,8 +306,8 @@ static void stop_within(struct vm *vm, int64_t grace)
 		return;
 	if (!is_up(vm))
 		return; /* asked again when the launcher has answered */
-	if (grace && mig_source_is_streaming(vm))
-		return; /* the guest shuts down at the target, and needs its pages for it */
+	if (grace && mig_source_end_within(vm, grace))
+		return;
 	if (vm->stop_grace < 0 && !vm->is_target && !vm->is_source_done)
 		tell(vm, grace ? "ShuttingDown" : "Deleted",
 		     grace ? "Signaled Graceful Shutdown" : "VirtualMachineInstance stopping");
@@ -401,6 +401,9 @@ void vm_kick(struct vm *vm)
 
 	if (!vm->pod)
 		return;
+	/* Whoever needed the pages of this copy has ended. */
+	if (mig_source_is_streaming(vm) && (!vmi || vmsync_is_final(vmi)))
+		stop_within(vm, 0);
 	if (vmi && is_up(vm)) {
 		judge_place(vm, vmi);
 		if (vmi->metadata.deletionTimestamp && !vm->is_target)

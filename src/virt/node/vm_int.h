@@ -137,6 +137,9 @@ void mig_source_make_way(struct vm *vm);
 bool mig_source_is_released(const struct vm *vm);
 /* Post-copy: the guest runs at the target, and what it lacks is still in this copy. */
 bool mig_source_is_streaming(const struct vm *vm);
+/* Such a copy is to end: the guest shuts down at the target, and needs its pages for that, but not longer than
+ * grace seconds. False: it is no such copy. */
+bool mig_source_end_within(struct vm *vm, int64_t grace);
 void mig_source_event(struct vm *vm, const char *name, const struct json *data);
 struct mig_source *mig_source_free(struct mig_source *m);
 void mig_target_kick(struct vm *vm);

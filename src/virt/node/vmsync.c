@@ -42,7 +42,7 @@ static bool is_alive(enum vm_state s)
 	       s == VM_PRE_SWITCHOVER;
 }
 
-static bool is_final(const VirtualMachineInstance *vmi)
+bool vmsync_is_final(const VirtualMachineInstance *vmi)
 {
 	return str_eq(vmi->status.phase, "Succeeded") || str_eq(vmi->status.phase, "Failed");
 }
@@ -71,7 +71,7 @@ static bool may_run(const VirtualMachineInstance *vmi, const struct vm_facts *f)
 
 const char *vmsync_phase(const VirtualMachineInstance *vmi, const struct vm_facts *f)
 {
-	if (is_final(vmi) || f->is_source_done || f->is_target)
+	if (vmsync_is_final(vmi) || f->is_source_done || f->is_target)
 		return NULL;
 	if (is_alive(f->state))
 		return waits_for_go(vmi, f) || !may_run(vmi, f) ? NULL : "Running";
@@ -418,13 +418,15 @@ static enum rc tell_start(struct plan *p, const VirtualMachineInstance *vmi,
 	return RC_OK;
 }
 
-static enum rc tell_end(struct plan *p, const VirtualMachineInstance *vmi,
-			const struct vm_facts *f, const char *phase)
+static enum rc tell_end(struct plan *p, const VirtualMachineInstance *vmi, const struct vm_facts *f,
+			const char *phase)
 {
 	bool ok = strcmp(phase, "Succeeded") == 0;
 
 	return tell(p, vmi, ok ? "Normal" : "Warning", "Stopped",
-		    ok ? SHUT_DOWN : f->is_half ? HALF : CRASHED);
+		    ok		 ? SHUT_DOWN
+		    : f->is_half ? HALF
+				 : CRASHED);
 }
 
 enum rc vmsync_plan(const VirtualMachineInstance *vmi, const struct vm_facts *f, usec_t now,
@@ -437,7 +439,7 @@ enum rc vmsync_plan(const VirtualMachineInstance *vmi, const struct vm_facts *f,
 		API_COND_GET(&vmi->status, VirtualMachineInstanceCondition, "Synchronized", &c) &&
 		str_eq(c.message, f->sync_error);
 
-	if (is_final(vmi))
+	if (vmsync_is_final(vmi))
 		return RC_OK;
 	VirtualMachineInstance *wanted = VirtualMachineInstance_clone(vmi);
 

@@ -45,7 +45,7 @@ struct vm_facts {
 	const char *reason; /* launcher's word: "GuestShutdown" … */
 	const char *node;
 	bool is_source_done; /* it has moved away: nothing may be said any more */
-	bool is_half; /* post-copy: a part of its memory is lost */
+	bool is_half;	     /* post-copy: a part of its memory is lost */
 	bool is_target;	     /* not here yet: nothing may be said yet */
 	const char *accel;   /* "kvm", "tcg"; NULL: not known */
 	const char *accel_reason;
@@ -73,6 +73,7 @@ struct vm_facts {
 /* Plans the update of the VMI (nothing when it says all this already) and its events. */
 MUST_CHECK enum rc vmsync_plan(const VirtualMachineInstance *vmi, const struct vm_facts *f,
 			       usec_t now, struct plan *plan, struct err *err);
+bool vmsync_is_final(const VirtualMachineInstance *vmi); /* Succeeded or Failed */
 /* Running, Succeeded, Failed or NULL: as it is. */
 const char *vmsync_phase(const VirtualMachineInstance *vmi, const struct vm_facts *f);
 /* "vda", "sdb": the n-th disk of its bus. */

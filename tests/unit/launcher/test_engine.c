@@ -1083,8 +1083,7 @@ static void the_target_of_post_copy_runs_before_it_is_whole(void **state)
 	assert_int_equal(call(&r, "abortIncoming", uid_params()), RC_CONFLICT);
 
 	/* The link breaks, and this side has not noticed. */
-	ask(&r, &a, "recoverIncoming",
-	    js_pack("{s:s, s:i}", "migrationUid", "m1", "port", 49153));
+	ask(&r, &a, "recoverIncoming", js_pack("{s:s, s:i}", "migrationUid", "m1", "port", 49153));
 	turn(&r, 30);
 	assert_non_null(strstr(r.sent, "migrate-pause "));
 	assert_false(a.done);

@@ -369,6 +369,8 @@ static enum rc observe_overdue(struct mig *m, const MigState *s, enum mig_event 
 
 	if (!acceptable)
 		return RC_OK; /* the installation asked for no limit */
+	if (str_eq(s->mode, MigrationMode_PostCopy))
+		return RC_OK; /* the guest is at the target, and a lost link is waited for */
 	if (age < limit)
 		return plan_requeue_after(m->plan, limit - age);
 	if (!API_GET(s, abortRequested, false)) {
