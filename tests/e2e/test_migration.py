@@ -75,6 +75,31 @@ def test_a_guest_that_checks_its_memory_finds_it_whole_after_every_move(cluster,
     assert s["kernelBad"] == first["kernelBad"], s["kernelText"]
 
 
+def test_the_declared_pause_is_learnt_warned_of_and_told(cluster, make_vm):
+    """A limit that these nodes cannot keep ends no move: it is warned of, and each overrun is counted."""
+    make_vm("pausing")
+    api = cluster.api
+
+    def settings(**value):
+        api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": value}}, ns="kubevirt")
+
+    def said(reason):
+        return [e["message"] for e in api.list("Event")
+                if e["involvedObject"]["name"] == "pausing" and e["reason"] == reason]
+    settings(developerConfiguration={"featureGates": ["MigrationStallDetection"]}, migrations={"maxDowntimeMs": 1})
+    try:
+        for _ in range(3):  # there, back, and there again: now this direction's cost is known
+            obj, _ = ft.move(api, "pausing")
+            assert obj["status"]["phase"] == "Succeeded", obj["status"]
+        ft.poll(lambda: said("PauseLimitExceeded"), 5, "the overrun is told")
+        assert any("1 ms were declared" in m for m in said("PauseLimitExceeded"))
+        assert any(m.startswith("maxDowntimeMs is 1, and a pause on the way to node") for m in said("PauseLimitBelowFloor"))
+        f = obj["status"]["ferry"]
+        assert f["pauseMs"] > 1
+    finally:
+        settings(developerConfiguration=None, migrations=None)
+
+
 def test_a_move_by_subresource(cluster, make_vm):
     make_vm("subm")
     api = cluster.api

@@ -152,6 +152,13 @@ struct json *move_json(const struct move *m)
 		rc = js_set(j, "guestPaused", js_new_bool(true));
 	if (!rc && m->downtime_limit_ms)
 		rc = js_set(j, "downtimeLimitMs", js_new_int(m->downtime_limit_ms));
+	if (!rc && m->forecast.verdict != FORECAST_UNKNOWN)
+		rc = js_set(j, "forecast",
+			    js_pack("{s:s, s:I, s:I}", "verdict",
+				    forecast_name(m->forecast.verdict), "pauseMs",
+				    m->forecast.pause_ms, "leftMs", m->forecast.left_ms));
+	if (!rc && m->phase == MP_COMPLETED)
+		rc = js_set(j, "downtimeBytes", js_new_int(m->stats.downtime_bytes));
 	if (!rc)
 		rc = set_hand_over(j, m);
 	return rc ? js_unref(j) : j;

@@ -126,11 +126,30 @@ void out_ended_badly(struct move *m)
 
 /* --- success --- */
 
+/* The last moment at which the guest can stay: nothing is released, and the target has not run. */
+static bool stood_too_long(struct move *m)
+{
+	usec_t now = loop_realtime(m->l->loop),
+	       limit = (usec_t)m->options.max_pause_ms * USEC_PER_MSEC;
+
+	if (!limit || m->was_paused || m->is_split || !m->stop_at || now <= m->stop_at ||
+	    now - m->stop_at <= limit)
+		return false;
+	move_set_failure(
+		m, "PauseLimitExceeded",
+		"the guest had stood for %llu ms, more than the %lld ms that were declared",
+		(unsigned long long)((now - m->stop_at) / USEC_PER_MSEC),
+		(long long)m->options.max_pause_ms);
+	return true;
+}
+
 static void completed(struct move *m)
 {
 	struct err err = {0};
 
 	out_disarm(m);
+	if (stood_too_long(m))
+		m->epoch = -1; /* not released: its agent sees that, and has the guest go on here */
 	/* Durable first: from here on the target may run, and this copy never again. */
 	if (m->epoch >= 0) {
 		m->released = true;

@@ -9,6 +9,7 @@
 #define VIRT_LAUNCHER_MOVE_INT_H
 
 #include "virt/launcher/launcher_int.h"
+#include "virt/migration/forecast.h"
 
 #define MOVE_PHASES(X)                         \
 	X(MP_SETUP, "setup")                   \
@@ -52,7 +53,8 @@ struct move {
 	struct mig_stats stats;
 	int64_t downtime_limit_ms; /* QEMU's, at this moment; source only */
 	int64_t judged_pass, remaining_before;
-	int64_t seen_bytes; /* of memory, and when they last grew (monotonic) */
+	struct forecast forecast; /* at the end of the last pass; source only */
+	int64_t seen_bytes;	  /* of memory, and when they last grew (monotonic) */
 	usec_t grew_at;
 	struct move_disk disks[LAUNCH_MAX_DISKS];
 	size_t n_disks;

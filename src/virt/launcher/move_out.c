@@ -34,6 +34,8 @@ static void judge_pass(struct move *m)
 		pc_start(m);
 	next = mig_next_downtime(&m->options, m->downtime_limit_ms, m->stats.passes,
 				 m->stats.remaining, m->remaining_before);
+	m->forecast =
+		forecast_of(&m->stats, m->options.downtime_limit_ms, m->options.fixed_pause_ms);
 	m->judged_pass = m->stats.passes;
 	m->remaining_before = m->stats.remaining;
 	if (next == m->downtime_limit_ms)
@@ -540,6 +542,7 @@ void move_finish(struct launcher *l, struct ipc_call *call, const struct json *p
 		return;
 	}
 	m->options.downtime_limit_ms = m->downtime_limit_ms = MIG_DOWNTIME_MAX_MS;
+	m->options.max_pause_ms = 0; /* whoever asks for this accepts the pause */
 	m->options.switchover_timeout_ms = MAX(m->options.switchover_timeout_ms, timeout);
 	log_info("move '%s': %lld MiB are left, and go over while the guest stands", m->uid,
 		 (long long)(m->stats.remaining >> 20));

@@ -21,6 +21,7 @@ static const struct {
 	{"maxBandwidthBytes", offsetof(struct mig_options, max_bandwidth), 0, INT64_MAX},
 	{"switchoverTimeoutMs", offsetof(struct mig_options, switchover_timeout_ms), 100, 3600000},
 	{"maxPauseMs", offsetof(struct mig_options, max_pause_ms), 0, 2000000},
+	{"fixedPauseMs", offsetof(struct mig_options, fixed_pause_ms), 0, 2000000},
 	{"multifdChannels", offsetof(struct mig_options, multifd_channels), 0, 64},
 };
 
@@ -292,6 +293,7 @@ void mig_stats_parse(const struct json *q, struct mig_stats *out)
 		.passes = js_get_int(ram, "dirty-sync-count", 0),
 		.zero_pages = js_get_int(ram, "duplicate", 0),
 		.normal_pages = js_get_int(ram, "normal", 0),
+		.downtime_bytes = js_get_int(ram, "downtime-bytes", 0),
 		.postcopy_bytes = js_get_int(ram, "postcopy-bytes", 0),
 		.elapsed_ms = js_get_int(q, "total-time", -1),
 		.setup_ms = js_get_int(q, "setup-time", -1),

@@ -19,7 +19,8 @@ struct mig_options {
 	int64_t initial_downtime_ms;   /* what it starts with, if less; 8 */
 	int64_t max_bandwidth;	       /* bytes a second; 0 = no limit */
 	int64_t switchover_timeout_ms; /* from the guest's stop to the end; 10000 */
-	int64_t max_pause_ms;	       /* 0 = no limit */
+	int64_t max_pause_ms;	       /* the declared limit; 0 = none was declared */
+	int64_t fixed_pause_ms;	       /* what a pause to this target costs beside the bytes; 0 */
 	int64_t multifd_channels;      /* 0 = off */
 	bool auto_converge;
 	bool post_copy; /* allowed; begun when the passes do not shrink, or when it is asked for */
@@ -77,6 +78,7 @@ struct mig_stats {
 	int64_t total, transferred, remaining; /* of memory, bytes */
 	int64_t dirty_rate, rate;	       /* bytes a second */
 	int64_t passes, zero_pages, normal_pages;
+	int64_t downtime_bytes; /* sent while the guest stood */
 	int64_t postcopy_bytes; /* sent after the guest had stopped here for good */
 	int64_t elapsed_ms, setup_ms, expected_downtime_ms, downtime_ms; /* -1: not told */
 	char error[256];

@@ -17,6 +17,7 @@
 #include "kube/kcache.h"
 #include "kube/kobj.h"
 #include "kube/kube.h"
+#include "virt/migration/forecast.h"
 #include "virt/node/vmspec.h"
 
 #define ANN_AGENT_PORT "ferry.dev/agent-port"
@@ -64,10 +65,11 @@ enum rc mig_node_address(const struct vmhost *h, const char *node, struct in_add
 	return net_ip4_parse(text, ip, err);
 }
 
-struct json *mig_options(const VirtualMachineInstanceMigrationState *s)
+struct json *mig_options(const VirtualMachineInstanceMigrationState *s, int64_t fixed_ms)
 {
 	const VMIMConfigurationOptions *c = s ? s->migrationConfiguration : NULL;
-	int64_t downtime = c ? API_GET(c, maxDowntimeMs, 300) : 300;
+	int64_t declared = mig_pause_declared(s);
+	int64_t downtime = declared ? pause_budget(declared, fixed_ms) : 300;
 	int64_t bandwidth = c ? api_quantity_bytes(c->bandwidthPerMigration, 0) : 0;
 	bool converge = c && API_GET(c, allowAutoConverge, false);
 
@@ -75,8 +77,10 @@ struct json *mig_options(const VirtualMachineInstanceMigrationState *s)
 	bool post_copy =
 		c && API_GET(c, allowPostCopy, false) && API_GET(c, allowWorkloadDisruption, true);
 
-	return js_pack("{s:I, s:I, s:b, s:b}", "downtimeLimitMs", downtime, "maxBandwidthBytes",
-		       bandwidth, "autoConverge", (int)converge, "postCopy", (int)post_copy);
+	return js_pack("{s:I, s:I, s:b, s:b, s:I, s:I}", "downtimeLimitMs", downtime,
+		       "maxBandwidthBytes", bandwidth, "autoConverge", (int)converge, "postCopy",
+		       (int)post_copy, "maxPauseMs", mig_pause_enforced(declared, fixed_ms),
+		       "fixedPauseMs", MAX(fixed_ms, 0));
 }
 
 enum rc mig_net_init(const struct vm *vm, struct in_addr peer, struct mig_net *out, struct err *err)
@@ -195,6 +199,21 @@ int64_t mig_finish_timeout(const struct json *data, int64_t *left)
 	return MIN(FINISH_MIN_MS + 2 * 1000 * *left / rate, FINISH_MAX_MS);
 }
 
+static enum rc fill_forecast(FerryMigrationStatus *out, const struct json *data)
+{
+	const struct json *f = js_get(data, "forecast");
+
+	if (!f)
+		return RC_OK;
+	TRY(api_set_str(&out->forecast, js_get_str(f, "verdict")));
+	API_SET(out, expectedPauseMs, js_get_int(f, "pauseMs", 0));
+	if (js_get_int(f, "leftMs", -1) >= 0)
+		API_SET(out, secondsLeft, (js_get_int(f, "leftMs", 0) + 999) / 1000);
+	else
+		out->has_secondsLeft = false;
+	return RC_OK;
+}
+
 enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data)
 {
 	const struct json *stats = js_get(data, "stats");
@@ -218,8 +237,7 @@ enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data)
 		API_SET(out, linkBytesPerSecond, js_get_int(m, "bytesPerSecond", 0));
 		API_SET(out, passes, js_get_int(m, "passes", 0));
 	}
-	if (js_get_int(stats, "expectedDowntimeMs", -1) >= 0)
-		API_SET(out, expectedPauseMs, js_get_int(stats, "expectedDowntimeMs", 0));
+	TRY(fill_forecast(out, data));
 	if (js_get(data, "downtimeMs"))
 		API_SET(out, qemuDowntimeMs, js_get_int(data, "downtimeMs", 0));
 	return js_get(stats, "disks") ? fill_disks(out, js_get(stats, "disks")) : RC_OK;

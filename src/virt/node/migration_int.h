@@ -32,8 +32,15 @@ const Handover *mig_handover(const struct vm *vm, const char *migration_uid);
 /* InternalIP and agent port of a node.  RC_NOT_FOUND. */
 MUST_CHECK enum rc mig_node_address(const struct vmhost *h, const char *node, struct in_addr *ip,
 				    uint16_t *agent_port, struct err *err);
-/* The options that both launchers get; NULL: out of memory. */
-struct json *mig_options(const VirtualMachineInstanceMigrationState *s);
+/* The options that both launchers get; NULL: out of memory.  fixed_ms: what a pause between the two nodes costs
+ * beside the bytes, -1 where that is not known (and at the target, which plans nothing). */
+struct json *mig_options(const VirtualMachineInstanceMigrationState *s, int64_t fixed_ms);
+/* migration_pause.c: the declared limit in ms, 0 for none; the fixed cost towards a node, -1 while unknown. */
+int64_t mig_pause_declared(const VirtualMachineInstanceMigrationState *s);
+/* The limit that ends a move rather than being passed: the declared one, where these nodes can keep it at all.  0:
+ * none. */
+int64_t mig_pause_enforced(int64_t declared, int64_t fixed_ms);
+int64_t mig_pause_fixed(const struct vmhost *h, const char *node);
 /* Fills names and addresses; opens nothing. */
 MUST_CHECK enum rc mig_net_init(const struct vm *vm, struct in_addr peer, struct mig_net *out,
 				struct err *err);

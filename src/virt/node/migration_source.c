@@ -216,9 +216,10 @@ static void on_accepted(const struct ipc_reply *r, void *arg)
 
 static enum rc start_outgoing(struct mig_source *m, struct err *err)
 {
-	struct json *params = js_pack("{s:s, s:s, s:I, s:I, s:o}", "migrationUid", m->uid,
-				      "address", m->target_ip, "port", m->port, "nbdPort",
-				      m->nbd_port, "options", mig_options(mig_state(m->vm)));
+	struct json *params =
+		js_pack("{s:s, s:s, s:I, s:I, s:o}", "migrationUid", m->uid, "address",
+			m->target_ip, "port", m->port, "nbdPort", m->nbd_port, "options",
+			mig_options(mig_state(m->vm), mig_pause_fixed(m->host, m->target_node)));
 
 	if (params && m->key &&
 	    js_set(params, "tls", js_pack("{s:s, s:s}", "user", m->user, "key", m->key)))
@@ -249,6 +250,7 @@ static void begin_if_ready(struct mig_source *m)
 	}
 	mig_event(m->vm, "Normal", "Migrating", "VirtualMachineInstance is migrating.");
 	mig_source_say_mode(m);
+	mig_pause_warn(m);
 }
 
 static void on_key(const struct http_result *r, void *arg)
@@ -701,7 +703,10 @@ static void on_permission(const struct http_result *r, void *arg)
 	m->http = http_slot_free(m->http);
 	if (!r->rc && r->status == 200) {
 		struct vm *vm = m->vm;
+		CLEANUP(js_unrefp) struct json *j = NULL;
 
+		ignore_rc(js_parse(r->body, r->n, &j, NULL)); /* figures only */
+		mig_pause_measured(m, (usec_t)js_get_int(j, "resumeAt", 0));
 		taken(m);
 		vm_kick(vm);
 		return;

@@ -50,6 +50,11 @@ void mig_source_answer_text(const struct http_result *r, char *out, size_t n);
 void mig_source_given(struct mig_source *m, enum src_event why);
 void mig_source_lost(struct mig_source *m, enum src_event event, const char *why);
 
+/* migration_pause.c: a declared limit that no pause between these nodes can keep is told before the move. */
+void mig_pause_warn(struct mig_source *m);
+/* The guest went on at the target at this instant: learn from it, and tell an overrun. */
+void mig_pause_measured(struct mig_source *m, usec_t resume_at);
+
 /* migration_postcopy.c */
 bool mig_source_is_split(const struct mig_source *m); /* the launcher's last word is of post-copy */
 /* What the launcher says while memory is at both sides; false: it is not of that. */

@@ -697,6 +697,11 @@ struct vm *vmhost_find_target(const struct vmhost *h, const char *vmi_uid)
 	return NULL;
 }
 
+static void free_cost(void *ms)
+{
+	mem_free(ms);
+}
+
 enum rc vmhost_new(struct vmhost **out, const struct vmhost_config *config, struct err *err)
 {
 	CLEANUP(vmhost_freep) struct vmhost *h = mem_alloc(sizeof(*h));
@@ -705,6 +710,7 @@ enum rc vmhost_new(struct vmhost **out, const struct vmhost_config *config, stru
 		return err_set(err, RC_NOMEM, "out of memory");
 	h->cfg = *config;
 	list_init(&h->vms);
+	map_init(&h->pause_costs, free_cost);
 	h->local_dir = mem_printf("%s/local", config->state_dir);
 	if (!h->local_dir)
 		return err_set(err, RC_NOMEM, "out of memory");
@@ -721,6 +727,7 @@ struct vmhost *vmhost_free(struct vmhost *h)
 		return NULL;
 	kcache_handler_free(h->on_vmi);
 	kcache_handler_free(h->on_handover);
+	map_fini(&h->pause_costs);
 	mem_free(h->local_dir);
 	return mem_free(h);
 }
@@ -739,10 +746,12 @@ void vmhost_metrics(const struct vmhost *h, struct sbuf *out)
 	sbuf_addf(out,
 		  "# TYPE ferry_moves_total counter\nferry_moves_total{side=\"source\"} %llu\n"
 		  "ferry_moves_total{side=\"target\"} %llu\nferry_moves_failed_total %llu\n"
-		  "ferry_vms_adopted_total %llu\nferry_launcher_deaths_total %llu\n",
+		  "ferry_vms_adopted_total %llu\nferry_launcher_deaths_total %llu\n"
+		  "# TYPE ferry_pause_overruns_total counter\nferry_pause_overruns_total %llu\n",
 		  (unsigned long long)h->n_moves_out, (unsigned long long)h->n_moves_in,
 		  (unsigned long long)h->n_moves_failed, (unsigned long long)h->n_adopted,
-		  (unsigned long long)h->n_launcher_deaths);
+		  (unsigned long long)h->n_launcher_deaths,
+		  (unsigned long long)h->n_pause_overruns);
 }
 
 /* --- commands from outside --- */

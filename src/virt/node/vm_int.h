@@ -27,6 +27,8 @@ struct vmhost {
 	struct kcache_handler *on_vmi;
 	struct kcache_handler *on_handover;
 	uint64_t n_moves_out, n_moves_in, n_moves_failed, n_adopted, n_launcher_deaths;
+	uint64_t n_pause_overruns; /* moves whose pause was longer than declared */
+	struct map pause_costs;	   /* node -> int64_t, ms: a pause towards it, beside the bytes */
 };
 
 /* Something to fetch from the API before disks can be made. */

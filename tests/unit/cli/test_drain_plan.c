@@ -312,6 +312,17 @@ static void progress_has_the_figures_or_why_it_waits(void **state)
 		 "memory':{'totalBytes':4194304,'remainingBytes':1048576,'transferredBytes':"
 		 "3145728}}}}",
 		 "Running           75 %      3.0 MiB sent     1.5 MiB/s  pass 2"},
+		{"{'status':{'phase':'Running','ferry':{'passes':2,'secondsLeft':7,'forecast':"
+		 "'Converges','memory':{'totalBytes':1048576}}}}",
+		 "Running          100 %      0.0 MiB sent     0.0 MiB/s  pass 2  about 7 s left"},
+		{"{'status':{'phase':'Running','ferry':{'passes':2,'forecast':'Diverges','memory':{"
+		 "'totalBytes':1048576}}}}",
+		 "Running          100 %      0.0 MiB sent     0.0 MiB/s  pass 2  writes faster "
+		 "than the link"},
+		{"{'status':{'phase':'Running','ferry':{'passes':2,'stage':'postcopy-paused','memory':"
+		 "{'totalBytes':1048576}}}}",
+		 "Running          100 %      0.0 MiB sent     0.0 MiB/s  pass 2  post-copy: the "
+		 "link is lost"},
 	};
 
 	(void)state;

@@ -785,6 +785,41 @@ static void a_pause_beyond_its_limit_is_given_up(void **state)
 	rig_down(&r);
 }
 
+/* QEMU has sent everything, but too late: nothing is released, the guest goes on where it is. */
+static void a_pause_that_got_too_long_in_the_switch_is_taken_back(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	assert_int_equal(call(&r, "startOutgoing", out_params(10000, 40)), RC_OK);
+	qstatus(&r, "setup");
+	qstatus(&r, "active");
+	qsay(&r,
+	     "{\"event\": \"STOP\", \"data\": {}, \"timestamp\": {\"seconds\": %lld, "
+	     "\"microseconds\": 0}}",
+	     (long long)(loop_realtime(r.loop) / USEC_PER_SEC) +
+		     1); /* in time at the first question */
+	qstatus(&r, "pre-switchover");
+	await(&r, "migration", "phase", "pre-switchover");
+	assert_int_equal(call(&r, "continueOutgoing",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)),
+			 RC_OK);
+	turn(&r, 1300);
+	snprintf(r.run_state, sizeof(r.run_state), "postmigrate");
+	qstatus(&r, "completed");
+	const struct json *e = await(&r, "migration", "phase", "completed");
+
+	assert_false(js_get_bool(e, "released", false));
+	CLEANUP(js_unrefp) struct json *rec = record(&r);
+
+	assert_false(js_get_bool(rec, "released", false));
+	assert_int_equal(call(&r, "resumeSource", uid_params()), RC_OK);
+	e = await(&r, "migration", "phase", "failed");
+	assert_string_equal(js_get_str(js_get(e, "failure"), "reason"), "PauseLimitExceeded");
+	expect_state(&r, "running", NULL);
+	rig_down(&r);
+}
+
 static void a_launcher_that_finds_the_guest_standing_decides(void **state)
 {
 	struct rig r;
@@ -1250,6 +1285,7 @@ int main(void)
 		cmocka_unit_test(a_completion_that_overtakes_the_cancel_counts),
 		cmocka_unit_test(nobody_allows_the_switch),
 		cmocka_unit_test(a_pause_beyond_its_limit_is_given_up),
+		cmocka_unit_test(a_pause_that_got_too_long_in_the_switch_is_taken_back),
 		cmocka_unit_test(a_launcher_that_finds_the_guest_standing_decides),
 		cmocka_unit_test(a_launcher_that_comes_after_the_switch_releases),
 		cmocka_unit_test(a_guest_that_stood_stands_on_at_the_target),

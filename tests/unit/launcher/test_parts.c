@@ -232,6 +232,59 @@ static void a_page_sent_in_post_copy_is_beyond_return(void **state)
 	}
 }
 
+/* Figures of a 1 GiB guest on a link of 64 MiB/s. */
+static void a_forecast_follows_from_rates(void **state)
+{
+	const int64_t mib = 1 << 20;
+	static const struct {
+		int64_t passes, remaining_mib, dirty_mib;
+		enum forecast_verdict verdict;
+		int64_t pause_ms, left_ms;
+	} cases[] = {
+		/* the first pass: what the guest writes is not known */
+		{1, 1024, 0, FORECAST_CONVERGES, 16050, 16050},
+		/* what is left fits into 300 ms: 19.2 MiB */
+		{3, 16, 40, FORECAST_CONVERGES, 300, 300},
+		/* half of each pass is left: 512, 256, 128, 64, 32, 16 MiB: 992/64 s, and the last in the pause */
+		{2, 512, 32, FORECAST_CONVERGES, 8050, 15500 + 250 + 50},
+		/* as fast as the link, or nearly */
+		{2, 512, 64, FORECAST_DIVERGES, 8050, -1},
+		{4, 100, 62, FORECAST_DIVERGES, 1612, -1},
+		{9, 512, 500, FORECAST_DIVERGES, 8050, -1},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct mig_stats s = {.total = 1024 * mib,
+				      .rate = 64 * mib,
+				      .passes = cases[i].passes,
+				      .remaining = cases[i].remaining_mib * mib,
+				      .dirty_rate = cases[i].dirty_mib * mib};
+		struct forecast f = forecast_of(&s, 300, 50);
+
+		assert_int_equal(f.verdict, cases[i].verdict);
+		assert_int_equal(f.pause_ms, cases[i].pause_ms);
+		assert_int_equal(f.left_ms, cases[i].left_ms);
+	}
+	struct mig_stats none = {.total = mib};
+
+	assert_int_equal(forecast_of(&none, 300, 0).verdict, FORECAST_UNKNOWN);
+	assert_int_equal(forecast_of(&none, 300, 0).pause_ms, -1);
+}
+
+static void a_pause_is_planned_below_the_declared_limit(void **state)
+{
+	int64_t fixed = pause_fixed_cost(-1, 70, 1000000, 100000000); /* 10 ms of it were bytes */
+
+	assert_int_equal(fixed, 60);
+	assert_int_equal(pause_fixed_cost(60, 30, 0, 100), 53); /* a quarter of the way to 30 */
+	assert_int_equal(pause_fixed_cost(-1, 5, 1000000, 100000000), 0); /* never below nothing */
+	assert_int_equal(pause_fixed_cost(-1, 5, 1000, 0), 5);
+	assert_int_equal(pause_budget(300, fixed), 240);
+	assert_int_equal(pause_budget(300, -1), 300);
+	assert_int_equal(pause_budget(50, fixed),
+			 1); /* below the floor: QEMU plans for nothing, nearly */
+}
+
 static void the_pause_limit_follows_the_passes(void **state)
 {
 	struct mig_options o;
@@ -411,6 +464,8 @@ int main(void)
 		cmocka_unit_test(post_copy_has_its_capabilities),
 		cmocka_unit_test(post_copy_begins_when_passes_do_not_shrink),
 		cmocka_unit_test(a_page_sent_in_post_copy_is_beyond_return),
+		cmocka_unit_test(a_forecast_follows_from_rates),
+		cmocka_unit_test(a_pause_is_planned_below_the_declared_limit),
 		cmocka_unit_test(the_pause_limit_follows_the_passes),
 		cmocka_unit_test(statistics_are_read),
 		cmocka_unit_test(only_literal_addresses_are_addresses),
