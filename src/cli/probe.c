@@ -75,6 +75,7 @@ struct probe {
 	int udp_fd;
 	uint64_t udp_n, udp_home; /* sent and back since the start */
 	bool is_ending;
+	unsigned n_signals;
 	uint8_t udp_seen[UDP_WINDOW / 8];
 	char line[256];
 	size_t line_n;
@@ -385,8 +386,10 @@ static void on_end(void *arg)
 	struct probe *p = arg;
 	struct err err;
 
-	if (!p->is_ending && p->udp_n != p->udp_home) {
-		p->is_ending = true;
+	if (p->is_ending)
+		return;
+	p->is_ending = true;
+	if (p->udp_n != p->udp_home) {
 		p->udp_timer = ev_src_free(p->udp_timer);
 		p->end_timer = ev_src_free(p->end_timer);
 		if (!ev_timer_after(p->loop, &p->end_timer, UDP_DRAIN, on_drained, p, &err))
@@ -397,8 +400,13 @@ static void on_end(void *arg)
 
 static void on_signal(int signo, void *arg)
 {
+	struct probe *p = arg;
+
 	(void)signo;
-	on_end(arg);
+	if (p->n_signals++)
+		loop_quit(p->loop, 0);
+	else
+		on_end(p);
 }
 
 static void on_input(uint32_t revents, void *arg)
@@ -410,8 +418,8 @@ static void on_input(uint32_t revents, void *arg)
 	(void)revents;
 	if (k <= 0) {
 		p->in_io = ev_src_free(p->in_io);
-		/* After a signal this is no second one: callers end a probe with both. */
-		if (!p->duration && !p->is_ending)
+		/* Callers end a probe with both, a signal and this, in any order: together they are one end. */
+		if (!p->duration)
 			on_end(p);
 		return;
 	}
