@@ -24,6 +24,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
 import ferrytest as ft  # noqa: E402
 import handmove  # noqa: E402
+import migration  # noqa: E402
 
 COUNTED = ["VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceMigration", "Pod"]
 APART = ["Event", "Lease", "EndpointSlice"]  # and "progress": writes that change nothing but a move's progress
@@ -541,7 +542,9 @@ def bench_together(b):
           samples=ours_t)
 
 
-ALL = {n[6:]: f for n, f in list(globals().items()) if n.startswith("bench_")}
+ALL = {n[6:]: f for m in (globals(), vars(migration)) for n, f in list(m.items()) if n.startswith("bench_")}
+# Beside the figures' own names: all those of a chapter.
+CHAPTERS = {"migration": [n[6:] for n in vars(migration) if n.startswith("bench_")]}
 
 
 def main():
@@ -558,9 +561,10 @@ def main():
         for n, f in ALL.items():
             print(f"  {n:12} {f.__doc__.splitlines()[0]}")
         return 0
+    args.names = [f for n in args.names for f in CHAPTERS.get(n, [n])]
     for n in args.names:
         if n not in ALL:
-            ap.error(f"no figure called '{n}' (one of {', '.join(ALL)})")
+            ap.error(f"no figure called '{n}' (one of {', '.join([*ALL, *CHAPTERS])})")
     b = Bench(args)
     failed = 0
     load = os.getloadavg()[0]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The demo: two nodes, one VM, five moves, and what its clients noticed.
+"""The demo: two nodes, one VM, five moves, a drain, a post-copy move, and what its clients noticed.
 
 Called by `./run demo`.  Everything it makes is taken down again, also after Ctrl-C.  The exit code is 0
-only if every move succeeded and no held connection broke.
+only if every move succeeded, no held connection broke, and the drain emptied its node.
 """
 import argparse
 import json
@@ -147,6 +147,57 @@ def by_hand(args, work, moves):
     return rows
 
 
+def drain(cluster, probes):
+    """Empties the node that the VM is on, while its clients go on; True when nothing is left there and none broke."""
+    node = cluster.api.get("VirtualMachineInstance", "tiny")["status"]["nodeName"]
+    say(f"ferry drain {node}: what will happen to each VM, then it happens")
+    for p in probes.values():
+        p.mark("before")
+    start = time.monotonic()
+    out = cluster.ferry("drain", node, "--timeout", "120", check=False)
+    took = time.monotonic() - start
+    for line in out.stdout.splitlines():
+        print("    " + line)
+    windows = [p.mark("drain") for p in probes.values()]
+    cluster.ferry("uncordon", node)
+    ok = out.returncode == 0 and not any(w["held"]["broken"] or w["new"]["failed"] for w in windows)
+    color, verdict = (GREEN, "no client lost a connection") if ok else (RED, f"exit code {out.returncode}: {out.stderr}")
+    print(f"    {color}empty after {took:.1f} s; {verdict}{OFF}")
+    return ok
+
+
+POLICY = {"apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy", "metadata": {"name": "demo-postcopy"},
+          "spec": {"allowPostCopy": True, "bandwidthPerMigration": "32Mi",
+                   "selectors": {"virtualMachineInstanceSelector": {"app": "tiny"}}}}
+
+
+def post_copy(api, address):
+    """A guest that writes faster than its link carries: it goes over first, its memory follows."""
+    say("a guest that outruns a link of 32 MiB/s (rewrites 64 MiB without a pause), with allowPostCopy")
+    guest = ft.Guest(address, timeout=30)
+    before = guest.status()
+    api.create(POLICY)
+    guest.command("verify 16")
+    guest.command("dirty 64 0")
+    try:
+        with Progress("a post-copy move"):
+            obj, phases = ft.move(api, "tiny", "demo-postcopy", timeout=120)
+    finally:
+        guest.command("dirty 0 0")
+        api.delete("MigrationPolicy", "demo-postcopy")
+    after, st = guest.status(), obj["status"]
+    ms, f = st.get("migrationState", {}), st.get("ferry", {})
+    for e in api.list("Event"):
+        if e["involvedObject"]["name"] == "tiny" and e["message"].startswith("Switching to post-copy"):
+            print(f"    {e['message']}")
+    ok = (st["phase"] == "Succeeded" and ms.get("mode") == "PostCopy" and after["memBad"] == 0
+          and after["bootID"] == before["bootID"])
+    total = phases.get("Succeeded") or phases.get("Failed")
+    print(f"    {GREEN if ok else RED}{st['phase']}, mode {ms.get('mode')}: {fmt(total, 1)} s, pause {fmt(f.get('pauseMs'))} ms, "
+          f"{f.get('passes')} passes, {after['memChecks'] - before['memChecks']} pages checked, {after['memBad']} wrong{OFF}")
+    return ok
+
+
 def run_demo(args, cluster, state):
     say("starting a control plane and two nodes")
     with Progress("ferry up --nodes 2"):
@@ -168,7 +219,7 @@ def run_demo(args, cluster, state):
     print(f"    on {vmi['status']['nodeName']}, address {address}, service address {cluster_ip}")
     say("probing: a new connection every 20 ms, a request every 2 ms on a held one; service and direct")
     probes = {"service": ft.Probe(f"{cluster_ip}:7777", bin_=args.bin), "direct": ft.Probe(f"{address}:7777", bin_=args.bin)}
-    moves = []
+    moves, more = [], False
     try:
         time.sleep(1)
         say("moving it five times")
@@ -178,10 +229,11 @@ def run_demo(args, cluster, state):
             if not moves[-1]["ok"]:
                 ms = moves[-1]["status"].get("migrationState", {})
                 print(f"    {RED}failed:{OFF} {ms.get('failureReason', 'no reason was given')}")
+        more = drain(cluster, probes)
     finally:
         for p in probes.values():
             p.stop()
-    return moves
+    return moves, post_copy(api, address) and more
 
 
 def report(args, moves, hand):
@@ -225,13 +277,15 @@ def main():
             say("taking down what an earlier demo left")
             cluster.down()
         os.makedirs(args.work, exist_ok=True)
-        moves = run_demo(args, cluster, state)
+        moves, more = run_demo(args, cluster, state)
         hand = []
         if not args.no_hand and moves:
             say("the same guest, moved by QEMU driven by hand")
             with Progress(f"{args.moves} moves"):
                 hand = by_hand(args, args.work, args.moves)
-        ok = report(args, moves, hand)
+        ok = report(args, moves, hand) and more
+        if not more:
+            print(f"{RED}The drain or the post-copy move above did not go as it should.{OFF}")
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         interrupted = True

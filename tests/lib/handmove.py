@@ -150,8 +150,9 @@ class HandVm:
         self.qmps[n] = Qmp(sock)
         return time.time() - t
 
-    def move(self, options=None, wait_running=True, port=4444):
-        """Returns the figures of one move, the start of the target included."""
+    def move(self, options=None, wait_running=True, port=4444, post_copy_after=None):
+        """Returns the figures of one move, the start of the target included.  post_copy_after: go over to post-copy
+        when this many passes have ended."""
         src, dst = self.at, "b" if self.at == "a" else "a"
         ip = {"a": "10.1.0.1", "b": "10.1.0.2"}[dst]
         t0 = time.time()
@@ -161,7 +162,8 @@ class HandVm:
         q.events.clear()
         for side in (q, p):
             side("migrate-set-capabilities", capabilities=[
-                {"capability": "events", "state": True}, {"capability": "return-path", "state": True}])
+                {"capability": "events", "state": True}, {"capability": "return-path", "state": True},
+                *({"capability": c, "state": post_copy_after is not None} for c in ("postcopy-ram", "postcopy-preempt"))])
         params = dict(options or {})
         if self.tls:
             p("object-add", **{"qom-type": "tls-creds-psk", "id": "t", "dir": self.psk, "endpoint": "server"})
@@ -173,6 +175,9 @@ class HandVm:
         q("migrate-set-parameters", **params)
         p("migrate-incoming", uri=f"tcp:{ip}:{port}")
         q("migrate", uri=f"tcp:{ip}:{port}")
+        if post_copy_after is not None:
+            q.wait_event(lambda e: e["event"] == "MIGRATION_PASS" and e["data"]["pass"] > post_copy_after)
+            q("migrate-start-postcopy")
         end = q.wait_event(lambda e: e["event"] == "MIGRATION" and e["data"]["status"] in ("completed", "failed"))
         if end["data"]["status"] != "completed":
             raise RuntimeError(f"the move by hand failed: {q('query-migrate')}")
