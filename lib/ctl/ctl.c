@@ -13,6 +13,7 @@
 #include "base/sbuf.h"
 #include "base/str.h"
 #include "ctl/exec.h"
+#include "ctl/prom.h"
 #include "ctl/workq.h"
 #include "ev/ev.h"
 #include "kube/kube.h"
@@ -433,11 +434,6 @@ struct exec *ctl_exec(struct ctl *c)
 	return c->exec;
 }
 
-static void metric_head(struct sbuf *out, const char *name, const char *type, const char *help)
-{
-	sbuf_addf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
-}
-
 static void runner_metric(const struct ctl *c, struct sbuf *out, const char *name, size_t offset)
 {
 	for (size_t i = 0; i < c->n_runners; i++) {
@@ -453,17 +449,17 @@ void ctl_metrics(const struct ctl *c, struct sbuf *out)
 {
 	struct kcache_stats s = kcache_stats(c->cache);
 
-	metric_head(out, "ferry_ctl_reconciles_total", "counter", "Calls of reconcile functions.");
+	prom_head(out, "ferry_ctl_reconciles_total", "counter", "Calls of reconcile functions.");
 	runner_metric(c, out, "ferry_ctl_reconciles_total", offsetof(struct runner, reconciles));
-	metric_head(out, "ferry_ctl_plans_total", "counter", "Plans with something to do.");
+	prom_head(out, "ferry_ctl_plans_total", "counter", "Plans with something to do.");
 	runner_metric(c, out, "ferry_ctl_plans_total", offsetof(struct runner, plans));
-	metric_head(out, "ferry_ctl_failures_total", "counter", "Failed reconciles and plans.");
+	prom_head(out, "ferry_ctl_failures_total", "counter", "Failed reconciles and plans.");
 	runner_metric(c, out, "ferry_ctl_failures_total", offsetof(struct runner, errors));
-	metric_head(out, "ferry_ctl_reconcile_microseconds_total", "counter",
+	prom_head(out, "ferry_ctl_reconcile_microseconds_total", "counter",
 		    "Time spent inside reconcile functions.");
 	runner_metric(c, out, "ferry_ctl_reconcile_microseconds_total",
 		      offsetof(struct runner, busy_time));
-	metric_head(out, "ferry_ctl_queue_keys", "gauge", "Keys by where they stand.");
+	prom_head(out, "ferry_ctl_queue_keys", "gauge", "Keys by where they stand.");
 	for (size_t i = 0; i < c->n_runners; i++) {
 		const struct runner *r = &c->runners[i];
 
@@ -474,13 +470,13 @@ void ctl_metrics(const struct ctl *c, struct sbuf *out)
 			  r->def->name, workq_depth(r->q), r->def->name, workq_busy(r->q),
 			  r->def->name, workq_waiting(r->q));
 	}
-	metric_head(
+	prom_head(
 		out, "ferry_ctl_lost_keys_total", "counter",
 		"Keys that could not be queued for want of memory; all keys were looked at again.");
 	sbuf_addf(out, "ferry_ctl_lost_keys_total %" PRIu64 "\n", c->lost_keys);
-	metric_head(out, "ferry_cache_objects", "gauge", "Objects in the local copies.");
+	prom_head(out, "ferry_cache_objects", "gauge", "Objects in the local copies.");
 	sbuf_addf(out, "ferry_cache_objects %zu\n", s.objects);
-	metric_head(out, "ferry_cache_events_total", "counter", "What the informers met.");
+	prom_head(out, "ferry_cache_events_total", "counter", "What the informers met.");
 	sbuf_addf(out,
 		  "ferry_cache_events_total{what=\"event\"} %" PRIu64 "\n"
 		  "ferry_cache_events_total{what=\"list\"} %" PRIu64 "\n"

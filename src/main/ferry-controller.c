@@ -9,9 +9,11 @@
 #include "ctl/ctl.h"
 #include "ctl/daemon.h"
 #include "ctl/exec.h"
+#include "ev/ev.h"
 #include "kube/kcache.h"
 #include "kube/kube.h"
 #include "virt/controller/evacuation/evacuation.h"
+#include "virt/controller/metrics.h"
 #include "virt/controller/migration/migration.h"
 #include "virt/controller/vm/vm.h"
 #include "virt/controller/vmi/alloc.h"
@@ -73,8 +75,10 @@ static enum rc connect_api(struct controller *c, struct err *err)
 static void on_metrics(struct sbuf *out, void *arg)
 {
 	struct controller *c = arg;
+	const struct view v = {.cache = c->cache, .now = loop_realtime(daemon_loop(c->daemon))};
 
 	ctl_metrics(c->ctl, out);
+	virt_metrics_print(&v, kcache_is_synced(c->cache), out);
 }
 
 static bool is_round(unsigned n)

@@ -22,7 +22,12 @@
 
 #define PROTOCOL "plain.kubevirt.io"
 
-enum { SEGMENTS_MAX = 8, CONSOLE_CHUNK = 16 * 1024, CONSOLE_IN_MAX = 256 * 1024 };
+enum {
+	SEGMENTS_MAX = 8,
+	CONSOLE_CHUNK = 16 * 1024,
+	CONSOLE_IN_MAX = 256 * 1024,
+	METRICS_BYTES = 4 * 1024 * 1024
+};
 
 struct agent_http {
 	struct agent_http_config cfg;
@@ -349,7 +354,7 @@ static size_t split_path(char *path, char *seg[SEGMENTS_MAX])
 
 static void serve_metrics(struct agent_http *a, struct http_req *req)
 {
-	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(MIB);
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(METRICS_BYTES);
 
 	a->cfg.metrics(&b, a->cfg.arg);
 	if (sbuf_rc(&b))

@@ -81,3 +81,10 @@ enum rc mig_source_fill(struct vm *vm, VirtualMachineInstance *vmi, usec_t now)
 		return RC_OK;
 	}
 }
+
+const struct json *mig_source_report(const struct vm *vm)
+{
+	const struct mig_source *m = vm->source;
+
+	return m && (m->state == SRC_MOVING || m->state == SRC_CANCELLING) ? m->last : NULL;
+}

@@ -717,6 +717,7 @@ enum rc vmhost_new(struct vmhost **out, const struct vmhost_config *config, stru
 	TRY(file_mkdir_p(h->local_dir, 0711, err));
 	TRY(kcache_on(config->cache, &h->on_vmi, &api_kind_VirtualMachineInstance, on_vmi, h, err));
 	TRY(kcache_on(config->cache, &h->on_handover, &api_kind_Handover, on_handover, h, err));
+	TRY(vm_usage_start(h, err));
 	*out = STEAL(h);
 	return RC_OK;
 }
@@ -728,8 +729,49 @@ struct vmhost *vmhost_free(struct vmhost *h)
 	kcache_handler_free(h->on_vmi);
 	kcache_handler_free(h->on_handover);
 	map_fini(&h->pause_costs);
+	ev_src_free(h->usage_timer);
 	mem_free(h->local_dir);
 	return mem_free(h);
+}
+
+static bool is_running_here(const struct vm *vm)
+{
+	return !vm->is_target && !vm->is_source_done &&
+	       (vm->state == VM_RUNNING || vm->state == VM_PAUSED || vm->state == VM_MIGRATING ||
+		vm->state == VM_PRE_SWITCHOVER);
+}
+
+static struct vm_metrics_in metrics_of(const struct vm *vm)
+{
+	const VirtualMachineInstance *vmi = vm_vmi(vm);
+	const Interface *iface = NULL;
+	const Network *net;
+
+	if (vmi)
+		vmspec_pod_interface(vmi, &iface, &net);
+	return (struct vm_metrics_in){.ns = vm->ns,
+				      .name = vm->name,
+				      .labels = vmi ? &vmi->metadata.labels : NULL,
+				      .network = iface ? iface->name : NULL,
+				      .runs_here = is_running_here(vm),
+				      .memory_bytes = vmi ? vmspec_memory(vmi) : 0,
+				      .usage = vm_usage_of(vm),
+				      .move = mig_source_report(vm)};
+}
+
+static void kubevirt_metrics(const struct vmhost *h, struct sbuf *out)
+{
+	size_t n = 0, at = 0;
+
+	LIST_FOREACH(it, &h->vms)
+		n++;
+	CLEANUP(mem_freep) struct vm_metrics_in *vms = mem_calloc(n + 1, sizeof(*vms));
+
+	LIST_FOREACH(it, &h->vms)
+		if (vms)
+			vms[at++] = metrics_of(LIST_ENTRY(it, struct vm, link));
+	vm_metrics_print(h->cfg.node_name, vms, at, out);
+	vm_metrics_print_node(h->cfg.node_name, h->cfg.probe, out);
 }
 
 void vmhost_metrics(const struct vmhost *h, struct sbuf *out)
@@ -752,6 +794,7 @@ void vmhost_metrics(const struct vmhost *h, struct sbuf *out)
 		  (unsigned long long)h->n_moves_failed, (unsigned long long)h->n_adopted,
 		  (unsigned long long)h->n_launcher_deaths,
 		  (unsigned long long)h->n_pause_overruns);
+	kubevirt_metrics(h, out);
 }
 
 /* --- commands from outside --- */

@@ -10,6 +10,7 @@
 #include "virt/launcher/launch_spec.h"
 #include "virt/node/images.h"
 #include "virt/node/vm.h"
+#include "virt/node/vmmetrics.h"
 #include "virt/node/vmsync.h"
 #include "virt/node/volumes.h"
 
@@ -29,6 +30,8 @@ struct vmhost {
 	uint64_t n_moves_out, n_moves_in, n_moves_failed, n_adopted, n_launcher_deaths;
 	uint64_t n_pause_overruns; /* moves whose pause was longer than declared */
 	struct map pause_costs;	   /* node -> int64_t, ms: a pause towards it, beside the bytes */
+	struct ev_src *usage_timer;
+	bool is_looking; /* a job reads what the VMs use */
 };
 
 /* Something to fetch from the API before disks can be made. */
@@ -83,11 +86,13 @@ struct vm {
 	enum vm_state state;
 	char *reason, *accel, *accel_reason, *machine, *qemu_version;
 	int64_t exit_code;
-	bool has_exited;     /* told the pod runtime */
-	bool is_source_done; /* moved away */
-	bool is_half;	     /* post-copy: what the guest lacks is lost; it cannot go on */
-	bool go_asked;	     /* unpause was sent */
-	int64_t stop_grace;  /* -1: not asked to stop */
+	pid_t qemu_pid;	       /* 0: not known */
+	struct vm_usage usage; /* looked at now and then, for metrics */
+	bool has_exited;       /* told the pod runtime */
+	bool is_source_done;   /* moved away */
+	bool is_half;	       /* post-copy: what the guest lacks is lost; it cannot go on */
+	bool go_asked;	       /* unpause was sent */
+	int64_t stop_grace;    /* -1: not asked to stop */
 	char *sync_error;
 	int64_t epoch;
 
@@ -131,6 +136,11 @@ void vm_set_state(struct vm *vm, enum vm_state state, const char *reason);
 struct vmnet_config;
 MUST_CHECK enum rc vm_net_config(const struct vm *vm, struct vmnet_config *out, struct err *err);
 
+/* vm_usage.c: every few seconds one job reads what each VM uses, whether somebody scrapes or not. */
+MUST_CHECK enum rc vm_usage_start(struct vmhost *h, struct err *err);
+/* NULL: never looked, or too long ago. */
+const struct vm_usage *vm_usage_of(const struct vm *vm);
+
 /* migration_source.c, migration_target.c */
 void mig_source_kick(struct vm *vm);
 /* This VM comes back to this node: what an ended move of it still holds of the network goes now. */
@@ -143,6 +153,8 @@ bool mig_source_is_streaming(const struct vm *vm);
  * grace seconds. False: it is no such copy. */
 bool mig_source_end_within(struct vm *vm, int64_t grace);
 void mig_source_event(struct vm *vm, const char *name, const struct json *data);
+/* The launcher's last report of a move from here that runs; NULL: none does. Borrowed. */
+const struct json *mig_source_report(const struct vm *vm);
 struct mig_source *mig_source_free(struct mig_source *m);
 void mig_target_kick(struct vm *vm);
 void mig_target_event(struct vm *vm, const char *name, const struct json *data);

@@ -133,6 +133,8 @@ void vm_take_state(struct vm *vm, const struct json *data)
 		ignore_rc(api_set_str(&vm->qemu_version, js_get_str(data, "qemuVersion")));
 	if (js_get_str(data, "machine"))
 		ignore_rc(api_set_str(&vm->machine, js_get_str(data, "machine")));
+	if (js_get(data, "pid"))
+		vm->qemu_pid = (pid_t)js_get_int(data, "pid", 0);
 	if (exit)
 		vm->exit_code = js_get(exit, "signal") ? 128 + js_get_int(exit, "signal", 9)
 						       : js_get_int(exit, "code", 0);
