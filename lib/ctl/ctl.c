@@ -456,7 +456,7 @@ void ctl_metrics(const struct ctl *c, struct sbuf *out)
 	prom_head(out, "ferry_ctl_failures_total", "counter", "Failed reconciles and plans.");
 	runner_metric(c, out, "ferry_ctl_failures_total", offsetof(struct runner, errors));
 	prom_head(out, "ferry_ctl_reconcile_microseconds_total", "counter",
-		    "Time spent inside reconcile functions.");
+		  "Time spent inside reconcile functions.");
 	runner_metric(c, out, "ferry_ctl_reconcile_microseconds_total",
 		      offsetof(struct runner, busy_time));
 	prom_head(out, "ferry_ctl_queue_keys", "gauge", "Keys by where they stand.");

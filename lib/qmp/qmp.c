@@ -677,6 +677,11 @@ bool qmp_has_oob(const struct qmp *q)
 	return q->has_oob;
 }
 
+uint64_t qmp_n_commands(const struct qmp *q)
+{
+	return q->next_id;
+}
+
 void qmp_version(const struct qmp *q, int out[3])
 {
 	memcpy(out, q->version, sizeof(q->version));

@@ -56,6 +56,8 @@ DEFINE_CLEANUP(struct qmp *, qmp_free);
 
 bool qmp_is_ready(const struct qmp *q);
 bool qmp_has_oob(const struct qmp *q);
+/* Commands given to this client so far, its own negotiation included. */
+uint64_t qmp_n_commands(const struct qmp *q);
 /* {major, minor, micro} from the greeting; zeros before it. */
 void qmp_version(const struct qmp *q, int out[3]);
 

@@ -229,8 +229,9 @@ static enum rc start_controller(const struct up *u, struct err *err)
 {
 	CLEANUP(mem_freep) char *prog = mem_printf("%s/ferry-controller", u->bin);
 	CLEANUP(mem_freep) char *pki = below(u, "control/pki");
-	const char *const args[] = {"--",    prog, "--server", "https://" UNDERLAY ".1:6443",
-				    "--pki", pki,  NULL};
+	const char *const args[] = {"--",    prog, "--server",	"https://" UNDERLAY ".1:6443",
+				    "--pki", pki,  "--metrics", UNDERLAY ".1:8443",
+				    NULL};
 
 	return start_box(u, "controller", args, err);
 }
@@ -247,6 +248,18 @@ static enum rc issue_node(const struct up *u, const char *name, const char *addr
 				    "--san", name,    "--out",	      out,     NULL};
 
 	return run_wait(argv, err);
+}
+
+/* "node-2:WORD" is a word for that node only; NULL: for another one. */
+static const char *word_for(const char *word, const char *node)
+{
+	size_t n = strlen(node), digits = 0;
+
+	if (strncmp(word, node, n) == 0 && word[n] == ':')
+		return word + n + 1;
+	if (str_has_prefix(word, "node-"))
+		digits = strspn(word + 5, "0123456789");
+	return digits && word[5 + digits] == ':' ? NULL : word;
 }
 
 static enum rc start_node(const struct up *u, unsigned i, struct err *err)
@@ -293,8 +306,12 @@ static enum rc start_node(const struct up *u, unsigned i, struct err *err)
 	char *save = NULL;
 
 	for (char *w = strtok_r(extra, " ", &save); w && n + 1 < ARRAY_SIZE(args);
-	     w = strtok_r(NULL, " ", &save))
-		args[n++] = w;
+	     w = strtok_r(NULL, " ", &save)) {
+		const char *mine = word_for(w, name);
+
+		if (mine)
+			args[n++] = mine;
+	}
 	return start_box(u, name, args, err);
 }
 
@@ -737,7 +754,8 @@ const struct cmd cmd_up = {
 	.help = "  --nodes N      how many nodes (default 2)\n"
 		"  --state DIR    where everything is kept (default $FERRY_STATE, else "
 		"/var/lib/ferry)\n"
-		"  --node-args S  more arguments for every ferry-node, blank-separated\n"
+		"  --node-args S  more arguments for every ferry-node, blank-separated; node-2:WORD is\n"
+		"                 for that node only\n"
 		"  -q, --quiet    say nothing unless it fails\n",
 	.run = up_run,
 };

@@ -9,6 +9,7 @@
 #include "ctl/ctl.h"
 #include "ctl/daemon.h"
 #include "ctl/exec.h"
+#include "ctl/prom_server.h"
 #include "ev/ev.h"
 #include "kube/kcache.h"
 #include "kube/kube.h"
@@ -23,6 +24,7 @@ enum { MAX_DEFS = 48 };
 
 static const char *opt_server;
 static const char *opt_pki;
+static const char *opt_metrics;
 static bool opt_kubernetes;
 
 struct controller {
@@ -30,6 +32,7 @@ struct controller {
 	struct kube *kube;
 	struct kcache *cache;
 	struct ctl *ctl;
+	struct prom_server *https; /* NULL: not asked for */
 	const struct ctl_def *defs[MAX_DEFS];
 	size_t n_defs;
 };
@@ -81,6 +84,36 @@ static void on_metrics(struct sbuf *out, void *arg)
 	virt_metrics_print(&v, kcache_is_synced(c->cache), out);
 }
 
+static enum rc serve_metrics(struct controller *c, struct err *err)
+{
+	CLEANUP(mem_freep) char *ca = mem_printf("%s/ca.crt", opt_pki);
+	CLEANUP(mem_freep) char *cert = mem_printf("%s/tls.crt", opt_pki);
+	CLEANUP(mem_freep) char *key = mem_printf("%s/tls.key", opt_pki);
+	const struct prom_server_config config = {.listen = opt_metrics,
+						  .cert_file = cert,
+						  .key_file = key,
+						  .ca_file = ca,
+						  .print = on_metrics,
+						  .arg = c};
+
+	if (!opt_metrics)
+		return RC_OK;
+	if (!ca || !cert || !key)
+		return err_set(err, RC_NOMEM, "out of memory");
+	enum rc rc = prom_server_new(&c->https, daemon_loop(c->daemon), &config, err);
+
+	return rc ? (err_prepend(err, "--metrics"), rc) : RC_OK;
+}
+
+static void on_reload(void *arg)
+{
+	struct controller *c = arg;
+	struct err err;
+
+	if (c->https && prom_server_reload_tls(c->https, &err))
+		log_warn("the certificate of /metrics stays as it is: %s", err.msg);
+}
+
 static bool is_round(unsigned n)
 {
 	return (n & (n - 1)) == 0; /* 1, 2, 4, 8…: a key that keeps failing does not fill the log */
@@ -123,9 +156,12 @@ static enum rc start(struct controller *c, struct err *err)
 	if (!rc && !opt_kubernetes)
 		rc = ctl_wake(c->ctl, installation_ctl_def.name, INSTALLATION_NS, INSTALLATION_NAME,
 			      err);
+	if (!rc)
+		rc = serve_metrics(c, err);
 	if (rc)
 		return rc;
 	daemon_on_metrics(c->daemon, on_metrics, c);
+	daemon_on_reload(c->daemon, on_reload, c);
 	daemon_set_unready(c->daemon, "the caches are being filled");
 	log_info("%zu controllers on %s", c->n_defs, opt_server);
 	return RC_OK;
@@ -138,6 +174,9 @@ int main(int argc, char **argv)
 		 .is_required = true},
 		{"pki", "DIR", "folder with ca.crt, tls.crt and tls.key", .text = &opt_pki,
 		 .is_required = true},
+		{"metrics", "ADDRESS:PORT",
+		 "serve /metrics over HTTPS to administrators (default: only --health has it)",
+		 .text = &opt_metrics},
 		{"kubernetes", NULL,
 		 "a Kubernetes control plane schedules, collects, binds volumes and lists "
 		 "endpoints: run only "
@@ -155,6 +194,7 @@ int main(int argc, char **argv)
 	if (!c.daemon)
 		return code;
 	code = start(&c, &err) ? daemon_fail(&err) : daemon_run(c.daemon);
+	prom_server_free(c.https);
 	ctl_free(c.ctl);
 	kcache_free(c.cache);
 	kube_free(c.kube);

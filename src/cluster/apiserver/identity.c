@@ -133,8 +133,14 @@ static bool kubeconfig_is_current(const struct identity_config *config)
 	       strstr(text, line);
 }
 
-static enum rc prepare_server(const struct identity_config *config, const struct pki_pair *ca,
-			      struct err *err)
+/* Whatever stands on this machine answers under these names: the server, and the controllers' metrics. */
+struct names {
+	const char *v[MAX_NAMES];
+	size_t n;
+	char host[256];
+};
+
+static void find_names(const struct identity_config *config, struct names *out)
 {
 	static const char *const always[] = {"localhost",
 					     "127.0.0.1",
@@ -143,24 +149,27 @@ static enum rc prepare_server(const struct identity_config *config, const struct
 					     "kubernetes.default.svc",
 					     "kubernetes.default.svc.cluster.local",
 					     "10.96.0.1"};
-	static const char *const orgs[] = {GROUP_MASTERS};
-	const char *names[MAX_NAMES];
-	char host[256] = "";
-	size_t n = 0;
-	bool is_new = false;
 
+	*out = (struct names){.n = 0};
 	for (size_t i = 0; i < ARRAY_SIZE(always); i++)
-		names[n++] = always[i];
-	if (gethostname(host, sizeof(host) - 1) == 0 && str_is_dns_subdomain(host))
-		names[n++] = host;
-	for (size_t i = 0; i < config->n_names && n < MAX_NAMES; i++)
-		names[n++] = config->names[i];
+		out->v[out->n++] = always[i];
+	if (gethostname(out->host, sizeof(out->host) - 1) == 0 && str_is_dns_subdomain(out->host))
+		out->v[out->n++] = out->host;
+	for (size_t i = 0; i < config->n_names && out->n < MAX_NAMES; i++)
+		out->v[out->n++] = config->names[i];
+}
+
+static enum rc prepare_server(const struct identity_config *config, const struct names *names,
+			      const struct pki_pair *ca, struct err *err)
+{
+	static const char *const orgs[] = {GROUP_MASTERS};
+	bool is_new = false;
 	const struct pki_request req = {
 		.cn = "kube-apiserver",
 		.orgs = orgs,
 		.n_orgs = ARRAY_SIZE(orgs),
-		.sans = names,
-		.n_sans = n,
+		.sans = names->v,
+		.n_sans = names->n,
 		.use = PKI_SERVER | PKI_CLIENT,
 		.validity = CERT_LIFE,
 	};
@@ -177,17 +186,22 @@ enum rc identity_prepare(const struct identity_config *config, struct err *err)
 						 .n_orgs = 1,
 						 .use = PKI_CLIENT,
 						 .validity = CERT_LIFE};
-	static const struct pki_request controller = {.cn = "system:ferry-controller",
-						      .orgs = controllers,
-						      .n_orgs = 1,
-						      .use = PKI_CLIENT,
-						      .validity = CERT_LIFE};
+	struct names names;
+
+	find_names(config, &names);
+	const struct pki_request controller = {.cn = "system:ferry-controller",
+					       .orgs = controllers,
+					       .n_orgs = 1,
+					       .sans = names.v,
+					       .n_sans = names.n,
+					       .use = PKI_CLIENT | PKI_SERVER,
+					       .validity = CERT_LIFE};
 	CLEANUP(pki_pair_fini) struct pki_pair ca = {0};
 	bool new_admin = false, new_controller = false;
 	enum rc rc = load_ca(config->dir, config->now, &ca, err);
 
 	if (!rc)
-		rc = prepare_server(config, &ca, err);
+		rc = prepare_server(config, &names, &ca, err);
 	if (!rc)
 		rc = ensure_pair(config->dir, "tls", &ca, &controller, config->now, &new_controller,
 				 err);

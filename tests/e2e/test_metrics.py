@@ -1,0 +1,176 @@
+"""What a scrape tells, and that it asks nobody: not the guest, not QEMU, not the API server."""
+import http.client
+import json
+import os
+import re
+import socket
+import struct
+import time
+
+import ferrytest as ft
+from conftest import node_of, other
+
+NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
+SAMPLE = re.compile(rf"^({NAME})(?:\{{({LABEL}(?:,{LABEL})*)\}})? (-?[0-9.]+(?:e[+-]?[0-9]+)?|NaN|[+-]Inf)$")
+
+
+def parse(text):
+    """{(name, frozenset of labels): value}; raises where the text is not Prometheus' format 0.0.4."""
+    out, family, closed, types = {}, None, set(), {}
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        m = re.match(rf"^# (HELP|TYPE) ({NAME}) (.+)$", line)
+        if m:
+            if m[1] == "TYPE":
+                assert m[2] not in types and m[3] in ("counter", "gauge", "histogram", "summary", "untyped"), line
+                types[m[2]] = m[3]
+            if m[2] != family:
+                assert m[2] not in closed, f"{m[2]} does not stand together"
+                closed.add(family)
+                family = m[2]
+            continue
+        m = SAMPLE.match(line)
+        assert m, f"no sample: {line!r}"
+        pairs = re.findall(rf"({LABEL})", m[2] or "")
+        names = [p.split("=")[0] for p in pairs]
+        assert len(set(names)) == len(names), f"a label stands twice: {line}"
+        key = (m[1], frozenset(pairs))
+        assert key not in out, f"twice: {line}"
+        if m[1] != family:
+            assert m[1] not in closed, f"{m[1]} does not stand together"
+            closed.add(family)
+            family = m[1]
+        out[key] = float(m[3])
+    return out
+
+
+def scrape(cluster, address, port):
+    conn = http.client.HTTPSConnection(address, port, context=cluster.api.ctx, timeout=5)
+    conn.request("GET", "/metrics")
+    r = conn.getresponse()
+    text = r.read().decode()
+    conn.close()
+    assert r.status == 200 and r.getheader("Content-Type").startswith("text/plain"), (r.status, text)
+    return parse(text)
+
+
+def node(cluster, name):
+    return scrape(cluster, f"{ft.UNDERLAY}.{10 + int(name.split('-')[1])}", 8186)
+
+
+def controller(cluster):
+    return scrape(cluster, f"{ft.UNDERLAY}.1", 8443)
+
+
+def value(metrics, family, /, **labels):
+    want = {f'{k}="{v}"' for k, v in labels.items()}
+    found = [v for (n, have), v in metrics.items() if n == family and want <= have]
+    assert len(found) <= 1, (family, labels)
+    return found[0] if found else None
+
+
+def test_figures_follow_a_vm_and_its_move(cluster, make_vm):
+    api = cluster.api
+    address = make_vm("figures", labels={"app.kubernetes.io/name": "say-hi"})
+    source = node_of(api, "figures")
+    to = other(source)
+
+    def sampled(where):
+        m = node(cluster, where)
+        cpu = value(m, "kubevirt_vmi_cpu_usage_seconds_total", name="figures", namespace="default", node=where)
+        return m if cpu else None
+    m = ft.poll(lambda: sampled(source), 20, "the node has looked at the VM")
+    assert value(m, "kubevirt_vmi_memory_domain_bytes", name="figures",
+                 kubernetes_vmi_label_app_kubernetes_io_name="say-hi") == 128 * 2**20
+    assert value(m, "kubevirt_vmi_memory_resident_bytes", name="figures") > 2**20
+    received = value(m, "kubevirt_vmi_network_receive_bytes_total", name="figures", interface="default")
+    for _ in range(20):
+        ft.Guest(address).status()
+    ft.poll(lambda: value(node(cluster, source), "kubevirt_vmi_network_receive_bytes_total", name="figures",
+                          interface="default") > received, 20, "what the guest received is counted")
+    assert value(m, "kubevirt_vmi_migration_data_bytes_total", name="figures") is None
+    assert value(node(cluster, to), "kubevirt_vmi_memory_domain_bytes", name="figures") is None
+    c = controller(cluster)
+    assert value(c, "kubevirt_vmi_info", name="figures", phase="running", node=source) == 1
+    assert value(c, "kubevirt_vm_info", name="figures", status="running", status_group="running") == 1
+
+    api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"migrations": {"bandwidthPerMigration": "8Mi"}}}},
+              ns="kubevirt")
+    try:
+        api.create(ft.migration("m-figures", "figures"))
+        m = ft.poll(lambda: (lambda x: x if value(x, "kubevirt_vmi_migration_data_remaining_bytes", name="figures")
+                             else None)(node(cluster, source)), 30, "the move shows")
+        assert value(m, "kubevirt_vmi_migration_data_bytes_total", name="figures", node=source) >= 128 * 2**20
+        assert value(m, "kubevirt_vmi_migration_memory_transfer_rate_bytes", name="figures") is not None
+        assert value(controller(cluster), "kubevirt_vmi_migrations_in_running_phase") == 1
+        obj = api.wait("VirtualMachineInstanceMigration", "m-figures", lambda v: ft.phase(v) in ft.FINAL, 120)
+    finally:
+        api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"migrations": {"bandwidthPerMigration": None}}}},
+                  ns="kubevirt")
+    assert obj["status"]["phase"] == "Succeeded", obj["status"]
+    ft.poll(lambda: value(node(cluster, to), "kubevirt_vmi_memory_domain_bytes", name="figures"), 10, "it is there now")
+    assert value(node(cluster, source), "kubevirt_vmi_migration_data_bytes_total", name="figures") is None
+    ft.poll(lambda: value(node(cluster, source), "kubevirt_vmi_memory_domain_bytes", name="figures") is None, 10,
+            "and no more here")
+    c = controller(cluster)
+    assert value(c, "kubevirt_vmi_migration_succeeded", vmi="figures", vmim="m-figures") == 1
+    assert value(c, "kubevirt_vmi_migration_end_time_seconds", name="figures", status="Succeeded") > 1e9
+    assert value(c, "kubevirt_vmi_migrations_in_running_phase") == 0
+    assert 0 < value(c, "ferry_vmi_migration_pause_seconds", vmim="m-figures") < 60
+
+
+def query(path):
+    """A launcher's answer to "query" (docs/internals/ipc.md): frames of JSON behind four bytes of length."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(10)
+        s.connect(path)
+        f = s.makefile("rb")
+
+        def call(n, method, **params):
+            body = json.dumps({"id": n, "method": method, "params": params}).encode()
+            s.sendall(struct.pack(">I", len(body)) + body)
+            while True:
+                m = json.loads(f.read(struct.unpack(">I", f.read(4))[0]))
+                if m.get("id") == n and "event" not in m:
+                    return m["result"]
+        call(1, "hello", name="scraped", versions={"min": 1, "max": 1})
+        return call(2, "query")
+
+
+def qmp_commands(cluster, where, name):
+    """What the launcher has asked its QEMU so far (asking the launcher asks no QEMU)."""
+    root = f"/proc/{cluster.node_pid1(where)}/root/run/ferry/run/pods"
+    for pod in os.listdir(root):
+        if not os.path.exists(f"{root}/{pod}/launcher.sock"):
+            continue
+        q = query(f"{root}/{pod}/launcher.sock")
+        if q.get("name", "").endswith("/" + name):
+            return q["qmpCommands"]
+    raise LookupError(name)
+
+
+def test_twenty_scrapes_a_second_ask_nobody(cluster, make_vm):
+    make_vm("asked", guest=False)
+    where = node_of(cluster.api, "asked")
+    ft.poll(lambda: value(node(cluster, where), "kubevirt_vmi_cpu_usage_seconds_total", name="asked"), 20,
+            "the node has looked at the VM")
+
+    def requests():
+        """By verb; without what nodes and controllers send by the clock (leases, heartbeats) and our own."""
+        m = scrape(cluster, f"{ft.UNDERLAY}.1", 6443)
+        return sum(v for (n, labels), v in m.items() if n == "apiserver_request_total" and
+                   ('verb="LIST"' in labels or 'verb="GET"' in labels or 'verb="list"' in labels or
+                    'verb="get"' in labels))
+
+    def window(scrapes):
+        qmp, api, end = qmp_commands(cluster, where, "asked"), requests(), time.monotonic() + 3
+        for _ in range(60):
+            if scrapes:
+                node(cluster, where)
+                controller(cluster)
+            time.sleep(max(0.0, (end - time.monotonic()) / 60))
+        return qmp_commands(cluster, where, "asked") - qmp, requests() - api
+    idle, busy = window(False), window(True)
+    assert idle[0] == 0 and busy[0] == 0, (idle, busy)
+    assert busy[1] <= idle[1] + 2, (idle, busy)
