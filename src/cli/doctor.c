@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "cli/cmd.h"
+#include "cli/upgrade.h"
 #include "net/link.h"
 #include "net/nft.h"
 #include "net/ns.h"
@@ -246,9 +247,15 @@ static void check_machine(struct report *r, const char *state)
 static int doctor_run(const struct cmd *c, int argc, char **argv)
 {
 	const char *state = getenv("FERRY_STATE");
-	const struct opt opts[] = {{.name = "--state", .value = &state}, {0}};
+	const char *kubeconfig = NULL, *qemu = "/usr/bin/qemu-system-x86_64";
+	bool upgrade = false;
+	const struct opt opts[] = {{.name = "--state", .value = &state},
+				   {.name = "--upgrade", .is_flag = true, .flag = &upgrade},
+				   {.name = "--qemu", .value = &qemu},
+				   {.name = "--kubeconfig", .value = &kubeconfig},
+				   {0}};
 	struct report r = {.color = isatty(STDOUT_FILENO)};
-	char bin[4096];
+	char bin[4096], node[sizeof(bin) + 16];
 	ssize_t n = readlink("/proc/self/exe", bin, sizeof(bin) - 1);
 	int rest;
 	bool help;
@@ -258,6 +265,10 @@ static int doctor_run(const struct cmd *c, int argc, char **argv)
 	bin[n > 0 ? n : 0] = '\0';
 	if (strrchr(bin, '/'))
 		*strrchr(bin, '/') = '\0';
+	if (upgrade) {
+		(void)snprintf(node, sizeof(node), "%s/ferry-node", bin);
+		return upgrade_run(kubeconfig, qemu, node);
+	}
 	check_kernel(&r);
 	check_machine(&r, state ? state : "/var/lib/ferry");
 	check_qemu(&r);
@@ -271,7 +282,11 @@ static int doctor_run(const struct cmd *c, int argc, char **argv)
 
 const struct cmd cmd_doctor = {
 	.name = "doctor",
-	.args = "",
+	.args = "[--upgrade [--qemu FILE]]",
 	.summary = "Try what this machine can do for Ferry, and say what is missing and why.",
+	.help = "  --upgrade     instead: which running VMs could not move to a node with another QEMU\n"
+		"  --qemu FILE   that QEMU (default /usr/bin/qemu-system-x86_64 of this machine)\n\n"
+		"--upgrade compares machine type, CPU model, the CPU features that each guest sees,\n"
+		"and QEMU's version.  The exit code is 1 when a VM would be stranded.\n",
 	.run = doctor_run,
 };

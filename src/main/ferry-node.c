@@ -54,6 +54,7 @@ static const char *opt_name, *opt_server, *opt_pki, *opt_state = "/var/lib/ferry
 static const char *opt_shared, *opt_address, *opt_qemu = "/usr/bin/qemu-system-x86_64",
 					     *opt_launcher;
 static const char *opt_agent_port = "8186", *opt_accel = "auto", *opt_oci_root = "/";
+static const char *opt_cpu_without;
 static const char *opt_insecure, *opt_registries, *opt_service_cidr = "10.96.0.0/16";
 
 struct node {
@@ -708,6 +709,7 @@ static enum rc start(struct node *n, struct err *err)
 	struct cpuprobe_config pc = {.qemu = opt_qemu,
 				     .accel = n->accel,
 				     .cache_file = n->probe_file,
+				     .without = opt_cpu_without,
 				     .timeout = PROBE_DEADLINE};
 
 	TRY(cpuprobe_start(&n->cpuprobe, n->loop, &pc, on_probe, n, err));
@@ -791,6 +793,10 @@ static const struct daemon_option options[] = {
 	 .text = &opt_service_cidr},
 	{"accel", "KIND", "auto, kvm or tcg (default auto: kvm once a guest program has run)",
 	 .text = &opt_accel},
+	{"cpu-without", "FEATURES",
+	 "CPU features that no guest of this node gets, comma-separated, by QEMU's names: makes "
+	 "nodes of one site alike",
+	 .text = &opt_cpu_without},
 	{"qemu", "FILE", "QEMU's system emulator (default /usr/bin/qemu-system-x86_64)",
 	 .text = &opt_qemu},
 	{"launcher", "FILE", "ferry-launcher (default: beside this program)",
@@ -824,6 +830,10 @@ int main(int argc, char **argv)
 	if (argc > 1 && strcmp(argv[1], IMAGE_UNPACK_ARG) == 0) {
 		js_use_mem();
 		return imgunpack_main(argc - 1, argv + 1);
+	}
+	if (argc > 1 && strcmp(argv[1], "probe-qemu") == 0) {
+		js_use_mem();
+		return cpuprobe_main(argc - 1, argv + 1);
 	}
 	int code = daemon_new(&n.daemon, &def, argc, argv);
 

@@ -25,8 +25,12 @@
 #define LABEL_HOST_MODEL_FEATURE  "host-model-required-features.node.kubevirt.io/"
 #define LABEL_OBSOLETE_HOST_MODEL "node-labeller.kubevirt.io/obsolete-host-model"
 #define LABEL_MACHINE_TYPE	  "machine-type.node.kubevirt.io/"
-#define LABEL_HOSTNAME		  "kubernetes.io/hostname"
-#define LABEL_ARCH		  "kubernetes.io/arch"
+/* Ferry's, on nodes: "10.0.2", and the same as a number that selectors can compare ("1000"). */
+#define LABEL_QEMU	   "ferry.dev/qemu-"
+#define LABEL_QEMU_VERSION LABEL_QEMU "version"
+#define LABEL_QEMU_LEVEL   LABEL_QEMU "level"
+#define LABEL_HOSTNAME	   "kubernetes.io/hostname"
+#define LABEL_ARCH	   "kubernetes.io/arch"
 
 /* Annotations */
 #define ANN_DOMAIN		  "kubevirt.io/domain"
@@ -70,6 +74,10 @@
 #define TAINT_NOT_READY	     "node.kubernetes.io/not-ready"
 #define TAINT_UNSCHEDULABLE  "node.kubernetes.io/unschedulable"
 #define TAINT_OUT_OF_SERVICE "node.kubernetes.io/out-of-service"
+
+/* Conditions of a VMI: Ferry's own, and the reason that it adds to KubeVirt's for LiveMigratable. */
+#define COND_MIGRATION_TARGETS "MigrationTargets"
+#define REASON_NO_NODE_FITS    "NodesNotLiveMigratable"
 
 /* The launcher pod */
 #define CONTAINER_COMPUTE "compute"

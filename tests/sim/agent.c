@@ -177,6 +177,8 @@ static enum rc add_migratable(VirtualMachineInstance *vmi, void *arg)
 
 static enum rc report_vm(struct look *l)
 {
+	CLEANUP(js_unrefp)
+	struct json *cpu = js_pack("{s:s, s:[s]}", "model", "EPYC", "features", "avx2");
 	struct vm_facts f = {.state = vm_state_of(l->g),
 			     .reason = l->g->reason,
 			     .node = machine_name(l->a->machine),
@@ -184,6 +186,7 @@ static enum rc report_vm(struct look *l)
 			     .is_target = l->g->is_target,
 			     .accel = "kvm",
 			     .qemu_version = "10.0.2",
+			     .cpu = cpu,
 			     .runtime_uid = 200000,
 			     .exit_code = l->g->exit_code,
 			     .migratable = add_migratable,
@@ -559,15 +562,17 @@ static void beat_lease(struct agent *a)
 
 static struct json *node_object(const char *name)
 {
-	return js_pack("{s:s, s:s, s:{s:s, s:{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}, "
-		       "s:{s:s, s:s}}}",
-		       "apiVersion", "v1", "kind", "Node", "metadata", "name", name, "labels",
-		       LABEL_HOSTNAME, name, LABEL_SCHEDULABLE, "true", LABEL_ARCH, "amd64",
-		       "kubernetes.io/os", "linux", LABEL_CPU_MODEL "EPYC", "true",
-		       LABEL_CPU_MODEL_MIGRATION "EPYC", "true", LABEL_HOST_MODEL_CPU "EPYC",
-		       "true", LABEL_CPU_VENDOR "AMD", "true", LABEL_MACHINE_TYPE "q35", "true",
-		       "annotations", "ferry.dev/agent-port", "8186", "ferry.dev/segment-address",
-		       "10.244.0.11");
+	return js_pack(
+		"{s:s, s:s, s:{s:s, s:{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}, "
+		"s:{s:s, s:s}}}",
+		"apiVersion", "v1", "kind", "Node", "metadata", "name", name, "labels",
+		LABEL_HOSTNAME, name, LABEL_SCHEDULABLE, "true", LABEL_ARCH, "amd64",
+		"kubernetes.io/os", "linux", LABEL_CPU_MODEL "EPYC", "true",
+		LABEL_CPU_MODEL_MIGRATION "EPYC", "true", LABEL_HOST_MODEL_CPU "EPYC", "true",
+		LABEL_CPU_VENDOR "AMD", "true", LABEL_MACHINE_TYPE "q35", "true",
+		LABEL_CPU_FEATURE "avx2", "true", LABEL_QEMU_VERSION, "10.0.2", LABEL_QEMU_LEVEL,
+		"1000", "annotations", "ferry.dev/agent-port", "8186", "ferry.dev/segment-address",
+		"10.244.0.11");
 }
 
 static void beat_node(struct agent *a)

@@ -58,6 +58,12 @@ static const struct json *condition(const struct json *obj, const char *type)
 	return NULL;
 }
 
+/* No node fits: a dry run is asked in order to hear why, node by node. */
+static bool is_answered_by_the_matrix(const struct hook_ctx *ctx, const struct json *can)
+{
+	return ctx->dry_run && str_eq(js_get_str(can, "reason"), REASON_NO_NODE_FITS);
+}
+
 static enum rc check_vmi(struct hook_ctx *ctx, const char *name, struct err *err)
 {
 	const struct json *vmi =
@@ -71,7 +77,7 @@ static enum rc check_vmi(struct hook_ctx *ctx, const char *name, struct err *err
 			       name);
 	if (is_final(js_str(js_at(vmi, "status", "phase", NULL))))
 		return err_set(err, RC_BAD_REQUEST, "Cannot migrate VMI in finalized state.");
-	if (str_eq(js_get_str(can, "status"), "False")) {
+	if (str_eq(js_get_str(can, "status"), "False") && !is_answered_by_the_matrix(ctx, can)) {
 		reason = js_get_str(can, "reason");
 		message = js_get_str(can, "message");
 		return err_set(err, RC_BAD_REQUEST, "Cannot migrate VMI, Reason: %s, Message: %s",

@@ -75,6 +75,9 @@ struct launcher *launcher_free(struct launcher *l)
 	vm_fail_waiting(l, RC_CLOSED, "the launcher ends");
 	move_free(l->move);
 	l->seq = qmp_seq_free(l->seq);
+	l->asking_cpu = guest_cpu_free(l->asking_cpu);
+	l->asking_devices = guest_devices_free(l->asking_devices);
+	l->cpu = js_unref(l->cpu);
 	l->qmp = qmp_free(l->qmp);
 	l->jail = jail_start_free(l->jail);
 	console_free(l);

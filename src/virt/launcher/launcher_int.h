@@ -23,8 +23,10 @@ enum { LAUNCHER_PROTOCOL = 1, MAX_PUT_FDS = 128, PATH_LEN = 200 };
 #define QMP_TIMEOUT   (10 * USEC_PER_SEC)
 #define START_TIMEOUT (30 * USEC_PER_SEC)
 
-struct console; /* console.c */
-struct move;	/* move_int.h */
+struct console;	  /* console.c */
+struct guest_cpu; /* guest_cpu.c */
+struct guest_devices;
+struct move; /* move_int.h */
 
 /* A process, and proof that the pid still means it. */
 struct proc {
@@ -61,6 +63,9 @@ struct launcher {
 	struct ev_src *qmp_retry;
 	bool adopting;
 	struct qmp_seq *seq; /* query after connecting */
+	struct guest_cpu *asking_cpu;
+	struct guest_devices *asking_devices;
+	struct json *cpu; /* {"model", "features": [names that the guest sees]}; NULL: not known */
 	/* requests that wait */
 	struct ipc_call *start_call, *pause_call, *unpause_call;
 	struct qmp_slot *pause_slot, *unpause_slot;
@@ -108,6 +113,14 @@ void vm_unpause(struct launcher *l, struct ipc_call *call);
 void vm_reset(struct launcher *l, struct ipc_call *call);
 void vm_powerdown(struct launcher *l, usec_t grace);
 void vm_fail_waiting(struct launcher *l, enum rc rc, const char *why);
+
+/* guest_cpu.c: asks QEMU, unless it is known; then l->cpu is there and the event "cpu" was sent. */
+void guest_cpu_ask(struct launcher *l);
+struct guest_cpu *guest_cpu_free(struct guest_cpu *g);
+
+/* guest_devices.c: answers the call. */
+void guest_devices_ask(struct launcher *l, struct ipc_call *call);
+struct guest_devices *guest_devices_free(struct guest_devices *g);
 
 /* record.c */
 MUST_CHECK enum rc record_save(const struct launcher *l, struct err *err);

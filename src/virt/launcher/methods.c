@@ -162,6 +162,13 @@ static void m_stats(struct launcher *l, struct ipc_call *call, const struct json
 		ipc_call_fail(call, RC_NOT_FOUND, "this VM has not moved so far");
 }
 
+static void m_device_features(struct launcher *l, struct ipc_call *call, const struct json *params,
+			      struct ipc_fds *fds)
+{
+	if (need_vm(l, call))
+		guest_devices_ask(l, call);
+}
+
 static void on_exit_deferred(void *arg)
 {
 	struct launcher *l = arg;
@@ -219,6 +226,7 @@ static const struct method {
 	{"recoverIncoming", m_recover_incoming, {"migrationUid", "port"}},
 	{"recoverOutgoing", m_recover_outgoing, {"migrationUid", "port"}},
 	{"migrationStats", m_stats, {0}, true},
+	{"deviceFeatures", m_device_features, {0}},
 	{"exit", m_exit, {0}, true},
 };
 

@@ -126,6 +126,8 @@ static void on_reaper_gone(uint32_t revents, void *arg)
 	move_qemu_gone(l);
 	vm_start_failed(l, RC_IO, "QEMU ended while it started");
 	l->seq = qmp_seq_free(l->seq);
+	l->asking_cpu = guest_cpu_free(l->asking_cpu);
+	l->asking_devices = guest_devices_free(l->asking_devices);
 	l->qmp = qmp_free(l->qmp);
 	vm_fail_waiting(l, RC_CLOSED, "QEMU has ended");
 	console_free(l);
@@ -189,10 +191,12 @@ struct json *vm_describe(const struct launcher *l)
 	if (l->version[0])
 		snprintf(version, sizeof(version), "%d.%d.%d", l->version[0], l->version[1],
 			 l->version[2]);
-	struct json *j = js_pack(
-		"{s:s, s:s, s:I, s:i, s:i, s:O*, s:o*}", "state", vm_state_name(l->state), "reason",
-		l->reason, "since", (int64_t)l->since, "pid", (int)l->qemu.pid, "reaperPid",
-		(int)l->reaper.pid, "exit", l->exit, "migration", move_describe(l));
+	struct json *j =
+		js_pack("{s:s, s:s, s:I, s:i, s:i, s:O*, s:o*, s:O*, s:I}", "state",
+			vm_state_name(l->state), "reason", l->reason, "since", (int64_t)l->since,
+			"pid", (int)l->qemu.pid, "reaperPid", (int)l->reaper.pid, "exit", l->exit,
+			"migration", move_describe(l), "cpu", l->cpu, "qmpCommands",
+			(int64_t)(l->qmp ? qmp_n_commands(l->qmp) : 0));
 
 	if (!j || !s)
 		return j;

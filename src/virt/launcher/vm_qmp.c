@@ -82,6 +82,7 @@ static void on_status(const struct qmp_seq_result *r, void *arg)
 		vm_kill(l, "GuestShutdown", 2 * USEC_PER_SEC);
 	answer_start(l);
 	methods_go_on(l);
+	guest_cpu_ask(l);
 }
 
 static void on_ready(const struct json *greeting, void *arg)
@@ -200,6 +201,8 @@ static void on_closed(enum rc rc, const char *why, void *arg)
 	struct launcher *l = arg;
 
 	l->seq = qmp_seq_free(l->seq);
+	l->asking_cpu = guest_cpu_free(l->asking_cpu);
+	l->asking_devices = guest_devices_free(l->asking_devices);
 	l->qmp = qmp_free(l->qmp);
 	if (l->reaper.pidfd < 0)
 		return;

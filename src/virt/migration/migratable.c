@@ -8,11 +8,12 @@
 #include "base/str.h"
 #include "base/try.h"
 #include "json/json.h"
+#include "virt/migration/compat.h"
 #include "virt/names.h"
 
 struct finding {
 	const char *reason; /* NULL: passes */
-	char message[512];
+	char message[768];
 };
 
 static void PRINTF_LIKE(3, 4) find(struct finding *f, const char *reason, const char *fmt, ...)
@@ -239,6 +240,34 @@ static void check_disks(const struct migratable_in *in, struct finding *f, bool 
 	}
 }
 
+/* ---- other nodes ---- */
+
+/* Beyond KubeVirt: there are other nodes, and none could ever take what this guest has.  Without any other node a
+ * VM counts as migratable, as it does there. */
+static void check_nodes(const struct migratable_in *in, struct finding *f)
+{
+	const struct compat_summary *s = in->nodes;
+
+	if (s && s->n_others && !s->n_fit)
+		find(f, REASON_NO_NODE_FITS, "no other node can take the guest: %s", s->text);
+}
+
+static enum rc set_targets(const struct migratable_in *in, VirtualMachineInstance *vmi, usec_t now)
+{
+	const struct compat_summary *s = in->nodes;
+	const char *reason = s->n_fit ? "NodesFit" : s->n_others ? "NoNodeFits" : "OnlyOneNode";
+	char text[800];
+
+	if (s->n_others)
+		(void)snprintf(text, sizeof(text), "%zu of %zu other nodes can take the guest%s%s",
+			       s->n_fit, s->n_others, *s->text ? ": " : "", s->text);
+	else
+		(void)snprintf(text, sizeof(text), "there is no other node");
+	return API_COND_SET(&vmi->status, VirtualMachineInstanceCondition, now,
+			    .type = COND_MIGRATION_TARGETS, .status = s->n_fit ? "True" : "False",
+			    .reason = reason, .message = text);
+}
+
 /* ---- both conditions ---- */
 
 typedef void (*check_fn)(const struct migratable_in *in, struct finding *f);
@@ -257,6 +286,8 @@ void migratable_check(const struct migratable_in *in, struct migratable *out)
 		checks[i](in, &f);
 	if (!f.reason)
 		f = disks;
+	if (!f.reason)
+		check_nodes(in, &f);
 	out->ok = !f.reason;
 	out->reason = f.reason;
 	snprintf(out->message, sizeof(out->message), "%s", f.message);
@@ -313,6 +344,8 @@ enum rc migratable_apply(const struct migratable_in *in, VirtualMachineInstance 
 	TRY(API_COND_SET(&vmi->status, VirtualMachineInstanceCondition, now,
 			 .type = "StorageLiveMigratable", .status = storage.ok ? "True" : "False",
 			 .reason = storage.reason, .message = storage.ok ? NULL : storage.message));
+	if (in->nodes)
+		TRY(set_targets(in, vmi, now));
 	return api_set_str(&vmi->status.migrationMethod, live.method);
 }
 

@@ -9,11 +9,14 @@
 #include "api/gen/api_types.h"
 #include "base/err.h"
 
+struct compat_summary;
+
 struct migratable_in {
 	const VirtualMachineInstance *vmi; /* volumeStatus carries what is known of its claims */
 	const char *node_name;
-	bool has_host_model;		  /* the node knows what host-model stands for */
-	const KubeVirtConfiguration *cfg; /* network binding plugins; NULL: none */
+	bool has_host_model;		    /* the node knows what host-model stands for */
+	const KubeVirtConfiguration *cfg;   /* network binding plugins; NULL: none */
+	const struct compat_summary *nodes; /* NULL: other nodes are not looked at */
 };
 
 struct migratable {
@@ -28,7 +31,7 @@ void migratable_check(const struct migratable_in *in, struct migratable *out);
 /* All checks but the one on disks; every failure is in the message, the reason is NotMigratable. */
 void migratable_check_storage(const struct migratable_in *in, struct migratable *out);
 
-/* Writes both conditions and status.migrationMethod into the VMI. */
+/* Writes both conditions and status.migrationMethod into the VMI; with in->nodes also MigrationTargets. */
 MUST_CHECK enum rc migratable_apply(const struct migratable_in *in, VirtualMachineInstance *vmi,
 				    usec_t now);
 /* Event (Warning, reason Migrated) when the eviction strategy wants moves and the VMI cannot; NULL:

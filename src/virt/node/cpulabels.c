@@ -7,7 +7,9 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/try.h"
 #include "json/json.h"
+#include "virt/migration/compat.h"
 #include "virt/names.h"
 
 enum { LABEL_NAME_MAX = 63 };
@@ -27,7 +29,7 @@ static const char *const no_feature[] = {"lmce",    "hypervisor", "check",
 
 static const char *const families[] = {
 	LABEL_CPU_MODEL,      LABEL_CPU_MODEL_MIGRATION, LABEL_CPU_FEATURE,  LABEL_CPU_VENDOR,
-	LABEL_HOST_MODEL_CPU, LABEL_HOST_MODEL_FEATURE,	 LABEL_MACHINE_TYPE,
+	LABEL_HOST_MODEL_CPU, LABEL_HOST_MODEL_FEATURE,	 LABEL_MACHINE_TYPE, LABEL_QEMU,
 };
 
 static bool is_in(const char *const *list, size_t n, const char *s)
@@ -98,10 +100,34 @@ const char *cpu_machine_resolve(const struct json *probe, const char *name)
 	return NULL;
 }
 
+bool cpu_feature_counts(const char *name)
+{
+	return !is_in(no_feature, ARRAY_SIZE(no_feature), name);
+}
+
+bool cpu_feature_is_kept_back(const struct json *probe, const char *name)
+{
+	const struct json *list = js_get(probe, "without");
+
+	for (size_t i = 0; i < js_len(list); i++)
+		if (str_eq(js_str(js_item(list, i)), name))
+			return true;
+	return false;
+}
+
+bool cpu_feature_is_given(const struct json *probe, const char *name)
+{
+	return js_get_bool(js_get(probe, "host"), name, false);
+}
+
+const struct json *cpu_model_lacks(const struct json *probe, const char *name)
+{
+	return js_get(find_def(probe, name), "unavailable-features");
+}
+
 static bool is_feature(const char *name, const struct json *value)
 {
-	return js_type(value) == JS_BOOL && js_bool(value, false) &&
-	       !is_in(no_feature, ARRAY_SIZE(no_feature), name);
+	return js_type(value) == JS_BOOL && js_bool(value, false) && cpu_feature_counts(name);
 }
 
 static bool has_version(const char *name)
@@ -270,6 +296,17 @@ static enum rc add_host_model(const struct json *probe, struct api_map *labels, 
 	return rc;
 }
 
+static enum rc add_qemu(const struct json *probe, struct api_map *labels)
+{
+	const char *version = js_get_str(probe, "version");
+	int64_t level = compat_qemu_level(version);
+
+	if (!level)
+		return RC_OK;
+	TRY(api_map_set(labels, LABEL_QEMU_VERSION, version));
+	return api_map_setf(labels, LABEL_QEMU_LEVEL, "%lld", (long long)level);
+}
+
 enum rc cpu_labels(const struct json *probe, struct api_map *labels, struct err *err)
 {
 	const struct json *host = js_get(probe, "host");
@@ -285,5 +322,7 @@ enum rc cpu_labels(const struct json *probe, struct api_map *labels, struct err 
 		rc = add_host_model(probe, labels, err);
 	if (!rc)
 		rc = add_machines(probe, labels);
+	if (!rc)
+		rc = add_qemu(probe, labels);
 	return rc ? err_set(err, rc, "cannot list the node's labels") : RC_OK;
 }

@@ -1,10 +1,12 @@
 /* src/virt/node/cpulabels.h - what QEMU says about CPUs and machines, as node labels.
  *
  * Pure.  The probe is one JSON document (made by cpuprobe.c, kept in the state folder):
- *   {"accel": "kvm"|"tcg", "machines": [query-machines], "definitions": [query-cpu-definitions],
+ *   {"accel": "kvm"|"tcg", "version": "10.0.2", "without": [names of features],
+ *    "machines": [query-machines], "definitions": [query-cpu-definitions],
  *    "host": {props}, "models": {"<name>": {props}}}
  * where props are those of query-cpu-model-expansion, type static: of "host" (KVM) or "max" (TCG), and of
- * the usable named models that may stand for host-model.
+ * the usable named models that may stand for host-model.  "without" are the features that this node keeps
+ * from its guests: host has them off, and a model that has one lists it among its unavailable features.
  *
  * host-model.  QEMU on x86 compares no models, so the rule is ours: among the usable named models that
  * are neither obsolete nor deprecated, the one that lacks the fewest of the host's features; of equals
@@ -38,6 +40,14 @@ bool cpu_label_is_ours(const char *key);
 
 /* Can a guest be given this named model here, without a feature missing? */
 bool cpu_model_is_usable(const struct json *probe, const char *name);
+/* Has every guest of this node to do without it? */
+bool cpu_feature_is_kept_back(const struct json *probe, const char *name);
+/* The node has it, and gives it to guests. */
+bool cpu_feature_is_given(const struct json *probe, const char *name);
+/* What this model lacks here, of query-cpu-definitions; NULL: no such model. */
+const struct json *cpu_model_lacks(const struct json *probe, const char *name);
+/* Of the switches of a CPU: does this one say what the machine can do? */
+bool cpu_feature_counts(const char *name);
 bool cpu_model_is_obsolete(const char *name); /* facts 7.4 */
 /* "pc-q35-10.0" for "q35"; the name itself when it is no alias; NULL: unknown machine type. */
 const char *cpu_machine_resolve(const struct json *probe, const char *name);

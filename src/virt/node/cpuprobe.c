@@ -29,6 +29,7 @@ struct cpuprobe {
 	char *qemu;
 	char *accel;
 	char *cache_file;
+	char *without;
 	char *key; /* what the cached answers depend on */
 	usec_t timeout;
 	cpuprobe_fn fn;
@@ -61,6 +62,7 @@ struct cpuprobe *cpuprobe_free(struct cpuprobe *p)
 	mem_free(p->qemu);
 	mem_free(p->accel);
 	mem_free(p->cache_file);
+	mem_free(p->without);
 	mem_free(p->key);
 	return mem_free(p);
 }
@@ -122,12 +124,53 @@ static struct json *expansion(const char *type, const char *model)
 	return js_pack("{s:s, s:{s:s}}", "type", type, "model", "name", model);
 }
 
+/* Of all that there is, without what is kept back; what depends on it goes with it, as QEMU knows. */
+static struct json *host_expansion(const struct cpuprobe *p)
+{
+	const struct json *without = js_get(p->probe, "without");
+	struct json *props = js_new_object();
+
+	for (size_t i = 0; props && i < js_len(without); i++)
+		if (js_set(props, js_str(js_item(without, i)), js_new_bool(false)))
+			props = js_unref(props);
+	return js_pack("{s:s, s:{s:s, s:o}}", "type", "static", "model", "name",
+		       strcmp(p->accel, "kvm") == 0 ? "host" : "max", "props", props);
+}
+
+/* A model that has what is kept back, or what depends on it, cannot be given here: it says so like one that the
+ * machine cannot do. */
+static enum rc keep_back(const struct json *probe, struct json *def, const struct json *props)
+{
+	if (!js_len(js_get(probe, "without")))
+		return RC_OK;
+	JS_FOREACH(it, props)
+		if (js_type(it.value) == JS_BOOL && js_bool(it.value, false) &&
+		    cpu_feature_counts(it.key) && !cpu_feature_is_given(probe, it.key))
+			TRY(js_append(js_get(def, "unavailable-features"), js_new_str(it.key)));
+	return RC_OK;
+}
+
+/* Two names of one feature would slip through the comparisons. */
+static enum rc check_without(struct cpuprobe *p, const struct json *props)
+{
+	const struct json *without = js_get(p->probe, "without");
+
+	for (size_t i = 0; i < js_len(without); i++)
+		if (!js_get(props, js_str(js_item(without, i))))
+			return err_set(&p->err, RC_INVALID,
+				       "QEMU has no CPU feature that it calls '%s'",
+				       js_str(js_item(without, i)));
+	return RC_OK;
+}
+
 /* Only what can become the host-model is expanded: "X-v1" is what "X" is, and obsolete models are looked at
- * when there is nothing else. */
+ * when there is nothing else.  Where features are kept back, each model is looked at. */
 static bool is_candidate(const struct cpuprobe *p, const char *name)
 {
 	size_t n = strlen(name);
 
+	if (js_len(js_get(p->probe, "without")))
+		return cpu_model_is_usable(p->probe, name);
 	return cpu_model_is_usable(p->probe, name) &&
 	       !(n > 3 && strcmp(name + n - 3, "-v1") == 0) &&
 	       (p->also_obsolete || !cpu_model_is_obsolete(name));
@@ -182,28 +225,28 @@ static void cpu_vendor(const struct cpuprobe *p, char out[32])
 static enum rc take(struct cpuprobe *p, const struct json *value)
 {
 	struct json *probe = p->probe;
-	const char *host = strcmp(p->accel, "kvm") == 0 ? "host" : "max";
 	const struct json *props = js_at(value, "model", "props", NULL);
 
 	if (!js_get(probe, "machines")) {
 		TRY(js_set(probe, "machines", js_ref(value)));
 		call(p, "query-cpu-definitions", NULL);
 	} else if (!js_get(probe, "definitions")) {
-		TRY(js_set(probe, "definitions", js_ref(value)));
-		call(p, "query-cpu-model-expansion", expansion("static", host));
+		TRY(js_set(probe, "definitions", js_copy(value)));
+		call(p, "query-cpu-model-expansion", host_expansion(p));
 	} else if (!js_get(probe, "host")) {
 		char vendor[32];
 
+		TRY(check_without(p, props));
 		cpu_vendor(p, vendor);
 		TRY(js_set(probe, "host", js_copy(props)));
 		TRY(js_set(js_get(probe, "host"), "vendor", js_new_str(vendor)));
 		TRY(js_set(probe, "models", js_new_object()));
 		expand_next(p);
 	} else if (p->next_def < js_len(js_get(probe, "definitions"))) {
-		const char *name =
-			js_get_str(js_item(js_get(probe, "definitions"), p->next_def++), "name");
+		struct json *def = js_item(js_get(probe, "definitions"), p->next_def++);
 
-		TRY(js_set(js_get(probe, "models"), name, js_ref(props)));
+		TRY(js_set(js_get(probe, "models"), js_get_str(def, "name"), js_ref(props)));
+		TRY(keep_back(probe, def, props));
 		expand_next(p);
 	} else {
 		done(p, RC_OK); /* the answer to quit */
@@ -219,13 +262,22 @@ static void on_reply(const struct qmp_reply *r, void *arg)
 	if (r->rc)
 		done(p, err_set(&p->err, r->rc, "QEMU does not tell its CPUs: %s", r->desc));
 	else if (take(p, r->value))
-		done(p, err_set(&p->err, RC_NOMEM, "out of memory"));
+		done(p, p->err.rc ? p->err.rc : err_set(&p->err, RC_NOMEM, "out of memory"));
 }
 
 static void on_ready(const struct json *greeting, void *arg)
 {
+	struct cpuprobe *p = arg;
+	char text[48];
+	int v[3];
+
 	(void)greeting;
-	call(arg, "query-machines", NULL);
+	qmp_version(p->qmp, v);
+	(void)snprintf(text, sizeof(text), "%d.%d.%d", v[0], v[1], v[2]);
+	if (js_set(p->probe, "version", js_new_str(text)))
+		done(p, err_set(&p->err, RC_NOMEM, "out of memory"));
+	else
+		call(p, "query-machines", NULL);
 }
 
 static void on_closed(enum rc rc, const char *why, void *arg)
@@ -294,12 +346,26 @@ static enum rc spawn_qemu(struct cpuprobe *p, int fd, struct err *err)
 	return ev_child(p->loop, &p->child, p->pid, on_child, p, err);
 }
 
+static struct json *names_of(const char *text)
+{
+	struct json *list = js_new_array();
+	struct str rest = str_of(text ? text : "");
+
+	while (list && rest.p) {
+		struct str name = str_split(&rest, ',');
+
+		if (name.n && js_append(list, js_new_strn(name.p, name.n)))
+			list = js_unref(list);
+	}
+	return list;
+}
+
 static enum rc ask_qemu(struct cpuprobe *p, struct err *err)
 {
 	static const struct qmp_ops ops = {.on_ready = on_ready, .on_closed = on_closed};
 	int sv[2];
 
-	p->probe = js_pack("{s:s}", "accel", p->accel);
+	p->probe = js_pack("{s:s, s:o}", "accel", p->accel, "without", names_of(p->without));
 	if (!p->probe)
 		return err_set(err, RC_NOMEM, "out of memory");
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0)
@@ -327,8 +393,8 @@ static enum rc make_key(struct cpuprobe *p, struct err *err)
 	if (stat(p->qemu, &st) < 0)
 		return err_set_sys(err, errno, "cannot find QEMU at '%s'", p->qemu);
 	(void)uname(&u);
-	p->key = mem_printf("1 %s %s %lld %lld %s", p->accel, p->qemu, (long long)st.st_size,
-			    (long long)st.st_mtim.tv_sec, u.release);
+	p->key = mem_printf("2 %s %s %lld %lld %s %s", p->accel, p->qemu, (long long)st.st_size,
+			    (long long)st.st_mtim.tv_sec, u.release, p->without);
 	return p->key ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
 }
 
@@ -364,7 +430,8 @@ enum rc cpuprobe_start(struct cpuprobe **out, struct loop *loop,
 	p->qemu = mem_strdup(config->qemu);
 	p->accel = mem_strdup(config->accel);
 	p->cache_file = mem_strdup(config->cache_file);
-	if (!p->qemu || !p->accel || (config->cache_file && !p->cache_file))
+	p->without = mem_strdup(config->without ? config->without : "");
+	if (!p->qemu || !p->accel || !p->without || (config->cache_file && !p->cache_file))
 		return err_set(err, RC_NOMEM, "out of memory");
 	enum rc rc = make_key(p, err);
 

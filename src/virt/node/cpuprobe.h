@@ -16,6 +16,7 @@ struct cpuprobe_config {
 	const char *qemu;	/* "/usr/bin/qemu-system-x86_64" */
 	const char *accel;	/* "kvm" (proven by the caller) or "tcg" */
 	const char *cache_file; /* NULL: none */
+	const char *without;	/* features that no guest shall have, comma-separated; NULL: none */
 	usec_t timeout;		/* of the whole probe */
 };
 
@@ -26,6 +27,8 @@ typedef void (*cpuprobe_fn)(enum rc rc, const struct json *probe, const struct e
 MUST_CHECK enum rc cpuprobe_start(struct cpuprobe **out, struct loop *loop,
 				  const struct cpuprobe_config *config, cpuprobe_fn fn, void *arg,
 				  struct err *err);
+/* `ferry-node probe-qemu --qemu FILE [--accel tcg|kvm]`: the document on standard output; an exit code. */
+int cpuprobe_main(int argc, char **argv);
 struct cpuprobe *cpuprobe_free(struct cpuprobe *p); /* kills QEMU if it still runs; returns NULL */
 DEFINE_CLEANUP(struct cpuprobe *, cpuprobe_free);
 

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sbuf.h"
 #include "base/str.h"
 #include "base/try.h"
 #include "ctl/exec.h"
@@ -17,6 +18,7 @@
 #include "kube/kcache.h"
 #include "kube/kobj.h"
 #include "kube/kube.h"
+#include "virt/migration/compat.h"
 #include "virt/migration/forecast.h"
 #include "virt/node/vmspec.h"
 
@@ -241,4 +243,35 @@ enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data)
 	if (js_get(data, "downtimeMs"))
 		API_SET(out, qemuDowntimeMs, js_get_int(data, "downtimeMs", 0));
 	return js_get(stats, "disks") ? fill_disks(out, js_get(stats, "disks")) : RC_OK;
+}
+
+static bool shows(const struct json *cpu, const char *feature)
+{
+	const struct json *list = js_get(cpu, "features");
+
+	for (size_t i = 0; i < js_len(list); i++)
+		if (str_eq(js_str(js_item(list, i)), feature))
+			return true;
+	return false;
+}
+
+bool mig_cpu_lacks(const struct vm *vm, char *why, size_t size)
+{
+	const VirtualMachineInstance *vmi = vm_vmi(vm);
+	const FerryGuestCPU *seen = vmi && vmi->status.ferry ? vmi->status.ferry->cpu : NULL;
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(4096);
+	const char *missing[64];
+	size_t n = 0;
+
+	if (!seen || !vm->cpu)
+		return false;
+	for (size_t i = 0; i < seen->n_features && n < ARRAY_SIZE(missing); i++)
+		if (!shows(vm->cpu, seen->features[i]))
+			missing[n++] = seen->features[i];
+	if (!n)
+		return false;
+	compat_print_names(missing, n, &b);
+	(void)snprintf(why, size, "QEMU on node %s lacks the CPU feature%s %s, which the guest has",
+		       vm->host->cfg.node_name, n > 1 ? "s" : "", sbuf_str(&b));
+	return true;
 }

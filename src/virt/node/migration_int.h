@@ -58,6 +58,17 @@ int64_t mig_finish_timeout(const struct json *data, int64_t *left);
 /* Moved bytes, passes, pause of a launcher's migration event into status.ferry.migration. */
 MUST_CHECK enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data);
 
+/* The last look before any byte moves: this QEMU shows its guest less than the guest has seen so far.  False also
+ * when QEMU does not tell. */
+bool mig_cpu_lacks(const struct vm *vm, char *why, size_t size);
+
+/* migration_devices.c: asks the launcher; then vm->devices is there (unless it cannot be known), asks_devices is false
+ * again, and the VM is kicked. */
+void mig_devices_ask(struct vm *vm);
+/* ours: what the target's QEMU offers (NULL: not known); theirs: what the guest has taken at the source. */
+bool mig_devices_lack(const struct json *ours, const struct json *theirs, const char *node,
+		      char *why, size_t size);
+
 /* Hooks of the VMI's one writer (vm.c). */
 MUST_CHECK enum rc mig_source_fill(struct vm *vm, VirtualMachineInstance *vmi, usec_t now);
 MUST_CHECK enum rc mig_target_fill(struct vm *vm, VirtualMachineInstance *vmi, usec_t now);

@@ -282,10 +282,18 @@ static void on_key(const struct http_result *r, void *arg)
 static void ask_key(struct mig_source *m)
 {
 	struct err err;
-	struct json *body = js_pack("{s:s, s:s*}", "migrationUid", m->uid, "flows", m->flows);
+	struct json *body = js_pack("{s:s, s:s*, s:O*}", "migrationUid", m->uid, "flows", m->flows,
+				    "devices", m->vm->devices);
 
 	if (mig_source_post(m, "key", body, MIG_CALL_DEADLINE, on_key, &err))
 		ended(m, err.msg);
+}
+
+static void ask_key_if_ready(struct mig_source *m)
+{
+	if (m->state == SRC_PREPARING && m->net_ready && !m->has_key && !m->http &&
+	    !m->vm->asks_devices)
+		ask_key(m);
 }
 
 static enum rc open_work(struct src_job *j)
@@ -310,8 +318,7 @@ static void opened(struct mig_source *m, enum rc rc, const char *why)
 		return;
 	}
 	m->net_ready = true;
-	if (!m->has_key && m->state == SRC_PREPARING)
-		ask_key(m);
+	ask_key_if_ready(m);
 	begin_if_ready(m);
 }
 
@@ -367,6 +374,7 @@ static enum rc begin(struct mig_source *m, const VirtualMachineInstanceMigration
 {
 	TRY(find_target(m, s, err));
 	mig_source_step(m, SRCEV_BEGIN);
+	mig_devices_ask(m->vm);
 	TRY(run(m, open_work, opened, err));
 	vm_sync(m->vm); /* writes startTimestamp: from then on the controller does not take the move back */
 	return RC_OK;
@@ -900,6 +908,7 @@ static void kick_move(struct mig_source *m, const VirtualMachineInstanceMigratio
 		mig_source_step(m, SRCEV_CANCEL);
 		ask_cancel(m, "abortRequested");
 	}
+	ask_key_if_ready(m);
 	begin_if_ready(m);
 }
 
@@ -916,11 +925,6 @@ static void close_later(struct mig_source *m)
 bool mig_source_is_streaming(const struct vm *vm)
 {
 	return vm->source && vm->source->state == SRC_STREAMING;
-}
-
-bool mig_source_is_released(const struct vm *vm)
-{
-	return vm->source && vm->source->state == SRC_RELEASED;
 }
 
 void mig_source_make_way(struct vm *vm)

@@ -88,3 +88,8 @@ const struct json *mig_source_report(const struct vm *vm)
 
 	return m && (m->state == SRC_MOVING || m->state == SRC_CANCELLING) ? m->last : NULL;
 }
+
+bool mig_source_is_released(const struct vm *vm)
+{
+	return vm->source && vm->source->state == SRC_RELEASED;
+}

@@ -176,19 +176,13 @@ void mig_target_failed(struct mig_target *t, const char *why)
 
 /* --- preparing --- */
 
-static void on_prepared(const struct ipc_reply *r, void *arg)
+static void listens(struct mig_target *t)
 {
-	struct vm *vm = arg;
-	struct mig_target *t = vm->target;
+	struct vm *vm = t->vm;
 	char ip[NET_IP4_TEXT];
 
-	if (!t)
+	if (!t->is_prepared || t->state != DST_PREPARING || vm->asks_devices)
 		return;
-	if (r->rc) {
-		mig_target_failed(t, r->message);
-		return;
-	}
-	t->has_disks = js_len(js_get(r->result, "disks")) > 0;
 	mig_target_step(t, DSTEV_LISTENS);
 	mig_event(vm, "Normal", "PreparingTarget",
 		  "VirtualMachineInstance Migration Target Prepared.");
@@ -197,6 +191,22 @@ static void on_prepared(const struct ipc_reply *r, void *arg)
 		  net_ip4_format(vm->host->cfg.underlay, ip), (long long)t->port);
 	mig_write_handover(vm, t->uid, HandoverState_Prepared, NULL, NULL);
 	vm_sync(vm);
+}
+
+static void on_prepared(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+	struct mig_target *t = vm->target;
+
+	if (!t)
+		return;
+	if (r->rc) {
+		mig_target_failed(t, r->message);
+		return;
+	}
+	t->has_disks = js_len(js_get(r->result, "disks")) > 0;
+	t->is_prepared = true;
+	listens(t);
 }
 
 static enum rc open_work(struct dst_job *j)
@@ -223,6 +233,7 @@ static void opened(struct mig_target *t, enum rc rc, const char *why)
 		mig_target_failed(t, why);
 		return;
 	}
+	mig_devices_ask(vm);
 	vm->host->cfg.pods->net(vm->pod, &pn);
 	struct json *params =
 		js_pack("{s:s, s:s, s:I, s:I, s:o}", "migrationUid", t->uid, "address",
@@ -347,6 +358,7 @@ void mig_target_kick(struct vm *vm)
 	struct err err = {0};
 
 	if (vm->target) {
+		listens(vm->target);
 		abandon_if_alone(vm->target);
 		mig_target_end_half(vm->target);
 	}
@@ -479,12 +491,20 @@ static enum rc flows_work(struct dst_job *j)
 static void give_key(struct mig_target *t, const struct json *body, mig_answer_fn fn, void *arg)
 {
 	const char *flows = js_get_str(body, "flows");
+	char why[400];
 	struct json *out;
 	struct err err;
 
 	if (t->state != DST_LISTENING) {
 		fn(RC_CONFLICT, "the key of this move was handed out already, or is not made yet",
 		   NULL, arg);
+		return;
+	}
+	if (mig_cpu_lacks(t->vm, why, sizeof(why)) ||
+	    mig_devices_lack(t->vm->devices, js_get(body, "devices"), t->host->cfg.node_name, why,
+			     sizeof(why))) {
+		fn(RC_UNSUPPORTED, why, NULL, arg);
+		mig_target_failed(t, why);
 		return;
 	}
 	mig_target_step(t, DSTEV_KEY);

@@ -16,6 +16,7 @@ struct mig_target {
 	bool is_alone; /* the source's pod is over: nobody is left to give the permission */
 	int64_t port, nbd_port;
 	bool has_disks;
+	bool is_prepared; /* the launcher listens; what the devices offer may still be asked for */
 	int64_t epoch;
 	usec_t stop_at, resume_at;
 	struct json *final;	 /* what the source said last */

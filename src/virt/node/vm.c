@@ -21,6 +21,7 @@
 #include "json/json.h"
 #include "kube/kcache.h"
 #include "kube/kobj.h"
+#include "virt/migration/compat.h"
 #include "virt/migration/migratable.h"
 #include "virt/names.h"
 #include "virt/node/migration_int.h"
@@ -103,6 +104,8 @@ static void vm_destroy(struct vm *vm)
 	mem_free(vm->accel_reason);
 	mem_free(vm->machine);
 	mem_free(vm->qemu_version);
+	js_unref(vm->cpu);
+	js_unref(vm->devices);
 	mem_free(vm->sync_error);
 	mem_free(vm);
 }
@@ -137,11 +140,31 @@ bool vm_job_done(struct vm *vm)
 
 /* --- the VMI's status --- */
 
+/* Every label of every node is looked at, so it is done again only when one of them or the guest has changed. */
+static void look_for_targets(struct vm *vm, const VirtualMachineInstance *vmi)
+{
+	const struct vmhost *h = vm->host;
+	struct kiter it;
+
+	if (vm->targets_of == h->n_node_changes + 1)
+		return;
+	vm->targets = (struct compat_summary){0};
+	kcache_list(h->cfg.cache, &api_kind_Node, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));)
+		if (strcmp(kobj_name(o), h->cfg.node_name) != 0)
+			compat_add(&vm->targets, vmi, kobj_typed(o));
+	vm->targets_of = h->n_node_changes + 1;
+}
+
 static enum rc add_migratable(VirtualMachineInstance *vmi, void *arg)
 {
-	const struct vm *vm = arg;
-	struct migratable_in in = {
-		.vmi = vmi, .node_name = vm->host->cfg.node_name, .has_host_model = true};
+	struct vm *vm = arg;
+	struct migratable_in in = {.vmi = vmi,
+				   .node_name = vm->host->cfg.node_name,
+				   .has_host_model = true,
+				   .nodes = &vm->targets};
+
+	look_for_targets(vm, vmi);
 
 	return migratable_apply(&in, vmi, loop_realtime(vm->host->cfg.loop));
 }
@@ -165,6 +188,7 @@ static void fill_facts(struct vm *vm, struct vm_facts *f, struct vm_volume_fact 
 		/* The launcher was told which one to use: why is known here. */
 		.accel_reason = vm->host->cfg.accel_reason,
 		.qemu_version = vm->qemu_version,
+		.cpu = vm->cpu,
 		.spec = vm->spec,
 		.machine = vm->machine,
 		.runtime_uid = vm->uid,
@@ -660,6 +684,23 @@ static void on_vmi(const struct kobj *old, const struct kobj *new, void *arg)
 	}
 }
 
+/* What other nodes can give says where each VM could go. */
+static void on_node(const struct kobj *old, const struct kobj *new, void *arg)
+{
+	struct vmhost *h = arg;
+	const Node *was = old ? kobj_typed(old) : NULL, *is = new ? kobj_typed(new) : NULL;
+
+	if (was && is && api_map_equal(&was->metadata.labels, &is->metadata.labels))
+		return;
+	h->n_node_changes++;
+	LIST_FOREACH(it, &h->vms) {
+		struct vm *vm = LIST_ENTRY(it, struct vm, link);
+
+		if (vm->pod && !vm->is_target && !vm->is_source_done)
+			vm_sync(vm);
+	}
+}
+
 static void on_handover(const struct kobj *old, const struct kobj *new, void *arg)
 {
 	struct vmhost *h = arg;
@@ -717,6 +758,7 @@ enum rc vmhost_new(struct vmhost **out, const struct vmhost_config *config, stru
 	TRY(file_mkdir_p(h->local_dir, 0711, err));
 	TRY(kcache_on(config->cache, &h->on_vmi, &api_kind_VirtualMachineInstance, on_vmi, h, err));
 	TRY(kcache_on(config->cache, &h->on_handover, &api_kind_Handover, on_handover, h, err));
+	TRY(kcache_on(config->cache, &h->on_node, &api_kind_Node, on_node, h, err));
 	TRY(vm_usage_start(h, err));
 	*out = STEAL(h);
 	return RC_OK;
@@ -728,6 +770,7 @@ struct vmhost *vmhost_free(struct vmhost *h)
 		return NULL;
 	kcache_handler_free(h->on_vmi);
 	kcache_handler_free(h->on_handover);
+	kcache_handler_free(h->on_node);
 	map_fini(&h->pause_costs);
 	ev_src_free(h->usage_timer);
 	mem_free(h->local_dir);

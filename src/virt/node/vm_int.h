@@ -8,6 +8,7 @@
 #include "ev/ev.h"
 #include "ipc/ipc.h"
 #include "virt/launcher/launch_spec.h"
+#include "virt/migration/compat.h"
 #include "virt/node/images.h"
 #include "virt/node/vm.h"
 #include "virt/node/vmmetrics.h"
@@ -25,13 +26,14 @@ struct vmhost {
 	struct vmhost_config cfg;
 	char *local_dir;
 	struct list vms;
-	struct kcache_handler *on_vmi;
+	struct kcache_handler *on_vmi, *on_node;
 	struct kcache_handler *on_handover;
 	uint64_t n_moves_out, n_moves_in, n_moves_failed, n_adopted, n_launcher_deaths;
 	uint64_t n_pause_overruns; /* moves whose pause was longer than declared */
 	struct map pause_costs;	   /* node -> int64_t, ms: a pause towards it, beside the bytes */
 	struct ev_src *usage_timer;
 	bool is_looking; /* a job reads what the VMs use */
+	uint64_t n_node_changes;
 };
 
 /* Something to fetch from the API before disks can be made. */
@@ -85,6 +87,13 @@ struct vm {
 	/* Facts. */
 	enum vm_state state;
 	char *reason, *accel, *accel_reason, *machine, *qemu_version;
+	struct json
+		*devices; /* virtio devices, asked for at the begin of a move; NULL: not known */
+	bool asks_devices;
+	struct compat_summary targets; /* where the guest could go… */
+	uint64_t
+		targets_of; /* …after so many changes of nodes, and one; 0: to be looked at again */
+	struct json *cpu;   /* what the guest sees, as the launcher tells it; NULL: not known */
 	int64_t exit_code;
 	pid_t qemu_pid;	       /* 0: not known */
 	struct vm_usage usage; /* looked at now and then, for metrics */

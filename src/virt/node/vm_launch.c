@@ -133,6 +133,11 @@ void vm_take_state(struct vm *vm, const struct json *data)
 		ignore_rc(api_set_str(&vm->qemu_version, js_get_str(data, "qemuVersion")));
 	if (js_get_str(data, "machine"))
 		ignore_rc(api_set_str(&vm->machine, js_get_str(data, "machine")));
+	if (js_get(data, "cpu")) {
+		js_unref(vm->cpu);
+		vm->cpu = js_ref(js_get(data, "cpu"));
+		vm->targets_of = 0;
+	}
 	if (js_get(data, "pid"))
 		vm->qemu_pid = (pid_t)js_get_int(data, "pid", 0);
 	if (exit)
@@ -329,7 +334,7 @@ static void on_event(const char *name, const struct json *data, void *arg)
 {
 	struct vm *vm = arg;
 
-	if (str_eq(name, "state"))
+	if (str_eq(name, "state") || str_eq(name, "cpu"))
 		vm_take_state(vm, data);
 	mig_source_event(vm, name, data);
 	mig_target_event(vm, name, data);

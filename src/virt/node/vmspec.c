@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "base/try.h"
 #include "json/json.h"
+#include "virt/migration/compat.h"
 #include "virt/node/cpulabels.h"
 
 void vmspec_top_name(const char *volume, char out[VMSPEC_NAME_MAX])
@@ -130,6 +131,99 @@ static enum rc cpu_from_text(const char *text, struct launch_spec *s, struct err
 	return s->cpu_model ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
 }
 
+/* Everything that this node gives, or what is left of it: what is kept back, and what a guest that came from
+ * elsewhere has never had, is switched off, so that it sees the same CPU wherever it is. */
+static enum rc everything(const struct vmspec_env *env, const FerryGuestCPU *seen,
+			  struct launch_spec *s, struct err *err)
+{
+	const struct json *without = js_get(env->probe, "without");
+
+	TRY(api_set_str(&s->cpu_model, str_eq(env->accel, "kvm") ? "host" : "max"));
+	for (size_t i = 0; i < js_len(without); i++)
+		TRY(add_feature(s, js_str(js_item(without, i)), false));
+	JS_FOREACH(it, seen ? js_get(env->probe, "host") : NULL) {
+		bool had = !js_bool(it.value, false) || !cpu_feature_counts(it.key);
+
+		for (size_t i = 0; !had && i < seen->n_features; i++)
+			had = str_eq(seen->features[i], it.key);
+		if (had)
+			continue;
+		if (s->n_features == LAUNCH_MAX_FEATURES)
+			return err_set(err, RC_UNSUPPORTED,
+				       "this node gives too many CPU features that the guest does "
+				       "not have");
+		TRY(add_feature(s, it.key, false));
+	}
+	return RC_OK;
+}
+
+static enum rc refuse_lacking(const char *what, const char *const *names, size_t n, struct err *err)
+{
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(4096);
+
+	compat_print_names(names, n, &b);
+	return err_set(err, RC_UNSUPPORTED, "this node lacks the CPU feature%s %s, which %s",
+		       n > 1 ? "s" : "", sbuf_str(&b), what);
+}
+
+/* A guest that runs already goes on with the CPU that it has seen, or not at all. */
+static enum rc check_seen(const struct vmspec_env *env, const FerryGuestCPU *seen, struct err *err)
+{
+	CLEANUP(mem_freep)
+	const char **missing = mem_calloc(seen->n_features + 1, sizeof(*missing));
+	size_t n = 0;
+
+	if (!missing)
+		return RC_NOMEM;
+	for (size_t i = 0; i < seen->n_features; i++)
+		if (!cpu_feature_is_given(env->probe, seen->features[i]))
+			missing[n++] = seen->features[i];
+	return n ? refuse_lacking("the guest has", missing, n, err) : RC_OK;
+}
+
+static enum rc check_model(const struct vmspec_env *env, const char *model, struct err *err)
+{
+	const struct json *lacks = cpu_model_lacks(env->probe, model);
+	const char *names[64];
+	size_t n = 0;
+
+	if (cpu_model_is_usable(env->probe, model))
+		return RC_OK;
+	if (!lacks)
+		return err_set(err, RC_UNSUPPORTED, "this node's QEMU has no CPU model '%s'",
+			       model);
+	for (; n < js_len(lacks) && n < ARRAY_SIZE(names); n++)
+		names[n] = js_str(js_item(lacks, n));
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(512);
+
+	sbuf_addf(&b, "the model %s has", model);
+	return refuse_lacking(sbuf_str(&b), names, n, err);
+}
+
+/* The state of a newer QEMU is not taken back by an older one. */
+static enum rc check_qemu(const struct vmspec_env *env, const FerryVMIStatus *fs, struct err *err)
+{
+	const char *ours = js_get_str(env->probe, "version");
+
+	if (!ours || compat_qemu_level(ours) >= compat_qemu_level(fs->qemuVersion))
+		return RC_OK;
+	return err_set(err, RC_UNSUPPORTED, "this node has QEMU %s, older than the guest's %s",
+		       ours, fs->qemuVersion);
+}
+
+/* What the target of a move gives. */
+static enum rc cpu_as_seen(const FerryVMIStatus *fs, const struct vmspec_env *env,
+			   struct launch_spec *s, struct err *err)
+{
+	TRY(check_qemu(env, fs, err));
+	if (fs->cpu)
+		TRY(check_seen(env, fs->cpu, err));
+	TRY(cpu_from_text(fs->cpuModel, s, err));
+	if (!str_eq(s->cpu_model, "max") && !str_eq(s->cpu_model, "host"))
+		return check_model(env, s->cpu_model, err);
+	return everything(env, fs->cpu, s, err);
+}
+
 static enum rc host_model(const struct vmspec_env *env, struct launch_spec *s, struct err *err)
 {
 	struct cpu_host_model hm = {0};
@@ -162,6 +256,9 @@ static enum rc user_features(const CPU *cpu, const struct vmspec_env *env, struc
 		const char *policy = str_is_empty(f->policy) ? "require" : f->policy;
 		bool off = str_eq(policy, "disable") || str_eq(policy, "forbid");
 
+		/* "force" asks for what the machine may not have; what is kept back counts as that. */
+		if (!off && cpu_feature_is_kept_back(env->probe, f->name))
+			continue;
 		if (str_eq(policy, "optional") &&
 		    !js_get_bool(js_get(env->probe, "host"), f->name, false))
 			continue;
@@ -183,9 +280,9 @@ static enum rc set_cpu(const VirtualMachineInstance *vmi, const struct vmspec_en
 		s->threads = MAX(API_GET(cpu, threads, 1), 1);
 	}
 	if (vmi->status.ferry && vmi->status.ferry->cpuModel)
-		return cpu_from_text(vmi->status.ferry->cpuModel, s, err);
+		return cpu_as_seen(vmi->status.ferry, env, s, err);
 	if (str_eq(model, "host-passthrough"))
-		rc = api_set_str(&s->cpu_model, str_eq(env->accel, "kvm") ? "host" : "max");
+		rc = everything(env, NULL, s, err);
 	else if (!model || str_eq(model, "host-model"))
 		rc = host_model(env, s, err);
 	else

@@ -11,7 +11,9 @@
 #include "base/str.h"
 #include "base/try.h"
 #include "ctl/plan.h"
+#include "json/json.h"
 #include "virt/names.h"
+#include "virt/node/cpulabels.h"
 
 #define SHUT_DOWN "The VirtualMachineInstance was shut down."
 #define CRASHED	  "The VirtualMachineInstance crashed."
@@ -345,6 +347,28 @@ static enum rc set_images(FerryVMIStatus *fs, const struct vm_facts *f)
 	return RC_OK;
 }
 
+/* Without what says nothing of the machine; the order is the launcher's. */
+static enum rc fill_cpu(FerryGuestCPU *c, const struct json *cpu)
+{
+	const struct json *list = js_get(cpu, "features");
+
+	TRY(api_set_str(&c->model, js_get_str(cpu, "model")));
+	for (size_t i = 0; i < js_len(list); i++)
+		if (cpu_feature_counts(js_str(js_item(list, i))))
+			TRY(api_append_str(&c->features, &c->n_features, js_str(js_item(list, i))));
+	return RC_OK;
+}
+
+static enum rc set_cpu(FerryVMIStatus *fs, const struct vm_facts *f)
+{
+	if (!f->cpu)
+		return RC_OK;
+	fs->cpu = api_free(&api_type_FerryGuestCPU, fs->cpu);
+	FerryGuestCPU *c = api_ensure(&api_type_FerryGuestCPU, &fs->cpu);
+
+	return c ? fill_cpu(c, f->cpu) : RC_NOMEM;
+}
+
 static enum rc set_ferry(VirtualMachineInstance *vmi, const struct vm_facts *f)
 {
 	FerryVMIStatus *fs = api_ensure(&api_type_FerryVMIStatus, &vmi->status.ferry);
@@ -360,6 +384,7 @@ static enum rc set_ferry(VirtualMachineInstance *vmi, const struct vm_facts *f)
 		if (!fs->cpuModel)
 			return RC_NOMEM;
 	}
+	TRY(set_cpu(fs, f));
 	if (f->epoch && f->epoch > API_GET(fs, epoch, 0))
 		API_SET(fs, epoch, f->epoch);
 	return set_images(fs, f);

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "virt/node/vmspec.h"
 
+struct json;
 struct plan;
 
 /* docs/internals/launcher.md, States. */
@@ -50,6 +51,7 @@ struct vm_facts {
 	const char *accel;   /* "kvm", "tcg"; NULL: not known */
 	const char *accel_reason;
 	const char *qemu_version;
+	const struct json *cpu; /* {"model", "features"} that the guest sees; NULL: not known */
 	const struct launch_spec *spec; /* NULL: adopted without it: what stands in the VMI stays */
 	const char *machine;		/* as the launcher reports it */
 	int64_t runtime_uid;

@@ -41,6 +41,9 @@ struct rig {
 	unsigned fail_times;
 	const char *mute; /* this command is not answered */
 	int major;
+	const char
+		*dropped; /* what QEMU drops of the CPU that was asked for; NULL: it knows no CPU */
+	bool has_devices; /* there is one virtio device */
 	int run_state_delay; /* query-status says finish-migrate this often first */
 	/* what the node hears */
 	struct json *events;
@@ -86,6 +89,51 @@ static void qstatus(struct rig *r, const char *status)
 	qevent(r, "MIGRATION", data);
 }
 
+/* Asked for are avx2, aes and pcid; what is dropped is not on the vCPU. */
+static bool qcpu(struct rig *r, const char *cmd, long long id, const struct json *args)
+{
+	const char *property = js_get_str(args, "property");
+
+	if (!r->dropped)
+		return false;
+	if (str_eq(cmd, "query-cpus-fast"))
+		qsay(r, "{\"id\": %lld, \"return\": [{\"qom-path\": \"/cpu\"}]}", id);
+	else if (str_eq(cmd, "query-cpu-model-expansion"))
+		qsay(r,
+		     "{\"id\": %lld, \"return\": {\"model\": {\"name\": \"base\", \"props\": "
+		     "{\"pcid\": true, \"vmx\": false, \"level\": 13, \"avx2\": true, \"aes\": true}}}}",
+		     id);
+	else if (str_eq(property, "filtered-features"))
+		qsay(r, "{\"id\": %lld, \"return\": [{\"features\": 0}, {\"features\": %d}]}", id,
+		     *r->dropped ? 131072 : 0);
+	else if (str_eq(cmd, "qom-get"))
+		qsay(r, "{\"id\": %lld, \"return\": %s}", id,
+		     str_eq(property, r->dropped) ? "false" : "true");
+	else
+		return false;
+	return true;
+}
+
+static bool qdevices(struct rig *r, const char *cmd, long long id)
+{
+	if (!r->has_devices)
+		return false;
+	if (str_eq(cmd, "x-query-virtio"))
+		qsay(r,
+		     "{\"id\": %lld, \"return\": [{\"name\": \"virtio-net\", \"path\": \"/nic\"}]}",
+		     id);
+	else if (str_eq(cmd, "x-query-virtio-status"))
+		qsay(r,
+		     "{\"id\": %lld, \"return\": {\"host-features\": {\"dev-features\": "
+		     "[\"NET_MAC: an address\", \"NET_MTU\"], \"transports\": [\"V1: yes\"], "
+		     "\"unknown-dev-features\": 5}, \"guest-features\": {\"dev-features\": "
+		     "[\"NET_MAC: an address\"], \"transports\": []}}}",
+		     id);
+	else
+		return false;
+	return true;
+}
+
 static void qanswer(struct rig *r, const struct json *msg)
 {
 	const char *cmd = js_get_str(msg, "execute");
@@ -103,6 +151,8 @@ static void qanswer(struct rig *r, const struct json *msg)
 		     "{\"id\": %lld, \"error\": {\"class\": \"GenericError\", \"desc\": \"refused "
 		     "by script\"}}",
 		     id);
+	} else if (qcpu(r, cmd, id, js_get(msg, "arguments")) || qdevices(r, cmd, id)) {
+		return;
 	} else if (str_eq(cmd, "query-status")) {
 		const char *s = r->run_state_delay > 0 ? "finish-migrate" : r->run_state;
 
@@ -1266,9 +1316,98 @@ static void a_permission_that_waits_too_long_is_a_timeout(void **state)
 	rig_down(&r);
 }
 
+/* --- what the guest has --- */
+
+static void assert_cpu(struct rig *r, const char *features)
+{
+	const struct json *cpu = js_get(await(r, "cpu", "none", NULL), "cpu");
+	CLEANUP(mem_freep) char *text = js_to_text(js_get(cpu, "features"));
+	struct answer a;
+
+	assert_string_equal(js_get_str(cpu, "model"), "max");
+	assert_string_equal(text, features);
+	ask(r, &a, "query", NULL); /* and who comes later is told, too */
+	turn_until(r, &a.done);
+	assert_true(js_equal(js_get(a.result, "cpu"), cpu));
+	assert_true(js_get_int(a.result, "qmpCommands", 0) > 3);
+	js_unref(a.result);
+}
+
+static void a_cpu_of_which_nothing_is_dropped_is_its_model(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	r.dropped = "";
+	r.fd = fd_close(r.fd); /* what was not told is asked again over the next monitor */
+	assert_cpu(&r, "[\"aes\",\"avx2\",\"pcid\"]");
+	assert_null(strstr(strstr(r.sent, "qom-get ") + 1, "qom-get ")); /* the vCPU is not read */
+	rig_down(&r);
+}
+
+static void what_qemu_drops_the_guest_does_not_have(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	r.dropped = "pcid";
+	r.fd = fd_close(r.fd);
+	assert_cpu(&r, "[\"aes\",\"avx2\"]");
+	rig_down(&r);
+}
+
+static void devices_tell_what_they_offer_and_what_was_taken(void **state)
+{
+	struct rig r;
+	struct answer a;
+
+	rig_up(&r, "running");
+	r.has_devices = true;
+	ask(&r, &a, "deviceFeatures", NULL);
+	turn_until(&r, &a.done);
+	assert_int_equal(a.rc, RC_OK);
+	CLEANUP(mem_freep) char *text = js_to_text(js_get(a.result, "devices"));
+
+	assert_string_equal(text, "[{\"name\":\"virtio-net\",\"path\":\"/nic\",\"offered\":[\"V1\","
+				  "\"NET_MAC\",\"NET_MTU\",\"bit 0\",\"bit 2\"],\"negotiated\":["
+				  "\"NET_MAC\"]}]");
+	js_unref(a.result);
+	r.fails = "x-query-virtio-status";
+	r.fail_times = 1;
+	ask(&r, &a, "deviceFeatures", NULL);
+	turn_until(&r, &a.done);
+	assert_int_not_equal(a.rc, RC_OK);
+	assert_non_null(strstr(a.message, "refused by script"));
+	js_unref(a.result);
+	rig_down(&r);
+}
+
+static void a_question_about_devices_ends_with_qemu(void **state)
+{
+	struct rig r;
+	struct answer a;
+
+	rig_up(&r, "running");
+	turn(&r, 20);
+	r.mute = "x-query-virtio";
+	ask(&r, &a, "deviceFeatures", NULL);
+	turn(&r, 20);
+	assert_false(a.done);
+	assert_int_equal(call(&r, "deviceFeatures", NULL), RC_BUSY);
+	r.fd = fd_close(r.fd);
+	turn_until(&r, &a.done);
+	assert_int_equal(a.rc, RC_CLOSED);
+	js_unref(a.result);
+	rig_down(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_cpu_of_which_nothing_is_dropped_is_its_model),
+		cmocka_unit_test(what_qemu_drops_the_guest_does_not_have),
+		cmocka_unit_test(devices_tell_what_they_offer_and_what_was_taken),
+		cmocka_unit_test(a_question_about_devices_ends_with_qemu),
 		cmocka_unit_test(a_running_vm_is_adopted_and_paused),
 		cmocka_unit_test(the_other_socket_is_used_when_one_hangs),
 		cmocka_unit_test(requests_wait_until_an_adopted_vms_state_is_known),

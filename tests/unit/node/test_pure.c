@@ -26,6 +26,8 @@
 
 #define NOW ((usec_t)1700000000 * USEC_PER_SEC)
 
+static struct vm_facts running(void);
+
 static struct json *read_json(const char *name)
 {
 	char path[300];
@@ -206,6 +208,97 @@ static void host_model_stands_for_what_the_pod_says(void **state)
 	assert_non_null(strstr(err.msg, "'Haswell'"));
 	VirtualMachineInstance_free(vmi);
 	js_unref(probe);
+}
+
+/* A guest that came by a move: what stands in its status, and what this node makes of it. */
+static enum rc build_moved(const struct json *probe, const char *model, const char *const *seen,
+			   size_t n, const char *qemu, char **text, struct err *err)
+{
+	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+	struct vmspec_env env = make_env(probe);
+	CLEANUP(launch_spec_freep) struct launch_spec *s = NULL;
+	FerryVMIStatus *fs = api_ensure(&api_type_FerryVMIStatus, &vmi->status.ferry);
+	FerryGuestCPU *cpu = api_ensure(&api_type_FerryGuestCPU, &fs->cpu);
+
+	assert_int_equal(api_set_str(&fs->cpuModel, model), RC_OK);
+	assert_int_equal(api_set_str(&fs->qemuVersion, qemu), RC_OK);
+	for (size_t i = 0; i < n; i++)
+		assert_int_equal(api_append_str(&cpu->features, &cpu->n_features, seen[i]), RC_OK);
+	enum rc rc = vmspec_build(vmi, &env, &s, err);
+
+	*text = rc ? NULL : vmspec_cpu_text(s);
+	VirtualMachineInstance_free(vmi);
+	return rc;
+}
+
+static void a_moved_guest_gets_the_cpu_that_it_has_seen_or_a_reason(void **state)
+{
+	static const char *const small[] = {"aes", "sse4.2"}, *const big[] = {"aes", "avx512f"};
+	struct json *probe = read_json("probe.json");
+	struct err err = {0};
+	char *text;
+
+	(void)state;
+	/* This node has avx2 as well: the guest does not get it on the way. */
+	assert_int_equal(build_moved(probe, "max", small, 2, "10.0.2", &text, NULL), RC_OK);
+	assert_string_equal(text, "max,-avx2");
+	mem_free(text);
+	assert_int_equal(build_moved(probe, "max", big, 2, "10.0.2", &text, &err), RC_UNSUPPORTED);
+	assert_string_equal(err.msg,
+			    "this node lacks the CPU feature avx512f, which the guest has");
+	assert_int_equal(build_moved(probe, "Haswell", small, 2, "10.0.2", &text, &err),
+			 RC_UNSUPPORTED);
+	assert_string_equal(err.msg,
+			    "this node lacks the CPU feature pcid, which the model Haswell has");
+	assert_int_equal(build_moved(probe, "EPYC", small, 2, "10.0.2", &text, &err),
+			 RC_UNSUPPORTED);
+	assert_string_equal(err.msg, "this node's QEMU has no CPU model 'EPYC'");
+	assert_int_equal(build_moved(probe, "max", small, 2, "10.1.0", &text, &err),
+			 RC_UNSUPPORTED);
+	assert_string_equal(err.msg, "this node has QEMU 10.0.2, older than the guest's 10.1.0");
+	js_unref(probe);
+}
+
+static void what_a_node_keeps_back_no_guest_gets(void **state)
+{
+	struct json *probe = read_json("probe.json");
+	VirtualMachineInstance *vmi = read_vmi("full.vmi.json"); /* requires avx2, has vmx off */
+	struct vmspec_env env = make_env(probe);
+	CLEANUP(launch_spec_freep) struct launch_spec *s = NULL;
+
+	(void)state;
+	assert_int_equal(js_set(probe, "without", js_pack("[s]", "avx2")), RC_OK);
+	assert_int_equal(js_set(js_get(probe, "host"), "avx2", js_new_bool(false)), RC_OK);
+	assert_int_equal(api_set_str(&vmi->spec.domain.cpu->model, "host-passthrough"), RC_OK);
+	assert_int_equal(vmspec_build(vmi, &env, &s, NULL), RC_OK);
+	char *text = vmspec_cpu_text(s);
+
+	assert_non_null(strstr(text, "max,-avx2"));
+	assert_null(strstr(text, "+avx2"));
+	mem_free(text);
+	VirtualMachineInstance_free(vmi);
+	js_unref(probe);
+}
+
+static void the_guests_cpu_is_told_without_what_says_nothing_of_the_machine(void **state)
+{
+	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+	struct vm_facts f = running();
+	CLEANUP(plan_fini) struct plan plan = {0};
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(65536);
+	struct json *cpu =
+		js_pack("{s:s, s:[s, s]}", "model", "max", "features", "avx2", "hypervisor");
+
+	(void)state;
+	f.cpu = cpu;
+	plan_init(&plan);
+	assert_int_equal(api_set_str(&vmi->status.phase, "Scheduled"), RC_OK);
+	assert_int_equal(vmsync_plan(vmi, &f, NOW, &plan, NULL), RC_OK);
+	plan_print(&plan, &b);
+	assert_non_null(
+		strstr(sbuf_str(&b), "\"cpu\":{\"model\":\"max\",\"features\":[\"avx2\"]}"));
+	js_unref(cpu);
+	VirtualMachineInstance_free(vmi);
 }
 
 static void what_cannot_be_done_is_refused_by_name(void **state)
@@ -396,6 +489,9 @@ int main(void)
 		cmocka_unit_test(a_vmi_gives_the_golden_spec),
 		cmocka_unit_test(a_running_vm_keeps_its_cpu_and_machine_where_it_goes),
 		cmocka_unit_test(host_model_stands_for_what_the_pod_says),
+		cmocka_unit_test(a_moved_guest_gets_the_cpu_that_it_has_seen_or_a_reason),
+		cmocka_unit_test(what_a_node_keeps_back_no_guest_gets),
+		cmocka_unit_test(the_guests_cpu_is_told_without_what_says_nothing_of_the_machine),
 		cmocka_unit_test(what_cannot_be_done_is_refused_by_name),
 		cmocka_unit_test(a_failed_allocation_leaks_nothing),
 		cmocka_unit_test(a_start_is_one_write_with_all_facts),

@@ -246,12 +246,25 @@ static bool target_is_down(const struct mig *m)
 	return !m->target || kit_pod_is_final(m->target) || m->target->metadata.deletionTimestamp;
 }
 
+/* KubeVirt's text does not tell why; the pod does, in its node's words. */
+static enum rc target_failed(struct mig *m, enum mig_event *out)
+{
+	const char *why = m->target ? m->target->status.message : NULL;
+	FerryMigrationStatus *f;
+
+	*out = fail(m, "Migration failed because target pod shutdown during migration");
+	if (str_is_empty(why))
+		return RC_OK;
+	f = api_ensure(&api_type_FerryMigrationStatus, &m->next->status.ferry);
+	m->reason = "TargetFailed";
+	return f ? api_set_strf(&f->message, "node %s: %s", m->target->spec.nodeName, why)
+		 : RC_NOMEM;
+}
+
 static enum rc observe_scheduling(struct mig *m, enum mig_event *out)
 {
-	if (target_is_down(m)) {
-		*out = fail(m, "Migration failed because target pod shutdown during migration");
-		return RC_OK;
-	}
+	if (target_is_down(m))
+		return target_failed(m, out);
 	if (!m->target)
 		return plan_requeue_after(m->plan, MIG_UNSEEN);
 	if (!str_is_empty(m->target->spec.nodeName) && kit_pod_containers_ready(m->target)) {
@@ -269,7 +282,7 @@ static enum rc observe_scheduled(struct mig *m, enum mig_event *out)
 	if (mig_vmi_state(m)) { /* handed off, but its record got lost */
 		*out = MIG_EV_HANDOFF;
 	} else if (target_is_down(m)) {
-		*out = fail(m, "Migration failed because target pod shutdown during migration");
+		return target_failed(m, out);
 	} else if (is_taken(m)) {
 		*out = fail(m,
 			    "VMI is not eligible for migration because another migration job is in "

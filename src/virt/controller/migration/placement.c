@@ -8,6 +8,7 @@
 #include "base/try.h"
 #include "sched/snapshot.h"
 #include "virt/controller/migration/mig_int.h"
+#include "virt/migration/compat.h"
 
 struct asked {
 	size_t n_others;   /* nodes that are not the source */
@@ -65,16 +66,22 @@ static enum rc ask_node(struct mig *m, const struct sched_cluster *c, const stru
 	const char *name = n->node->metadata.name;
 	bool is_source = str_eq(name, m->vmi->status.nodeName);
 	struct sched_verdict verdict;
+	struct compat compat;
 
 	if (is_source) {
 		a->source_is_added = matches_added(m, n->node);
 		return note(m, name, true, "Source", "the virtual machine runs there");
 	}
+	compat_check(m->vmi, n->node, &compat);
+	a->n_others++;
+	a->n_added += matches_added(m, n->node);
+	if (compat.reason) { /* the pod asks for the same by labels, but one at a time */
+		sbuf_addf(&a->text, "%s%s: %s", a->text.n ? "; " : "", name, compat.message);
+		return note(m, name, true, compat.reason, compat.message);
+	}
 	TRY(sched_check(c, n, pod, vols, n_vols, SCHED_ALL, &verdict, m->err));
 	const struct sched_reason *why = pick(&verdict);
 
-	a->n_others++;
-	a->n_added += matches_added(m, n->node);
 	if (!why || !why->is_lasting)
 		a->n_possible++;
 	else

@@ -1,3 +1,5 @@
+#include <stdio.h>
+
 #include "api/api.h"
 #include "api/meta.h"
 #include "base/mem.h"
@@ -6,6 +8,7 @@
 #include "virt/controller/kit.h"
 #include "virt/controller/migration/mig_int.h"
 #include "virt/controller/vmi/launcher_pod.h"
+#include "virt/migration/compat.h"
 #include "virt/names.h"
 
 static bool requests(const Pod *pod, const char *resource)
@@ -93,6 +96,29 @@ static enum rc select_vendor(struct api_map *sel, const Node *node)
 	return RC_OK;
 }
 
+/* What the guest really sees, whatever its model is called: each feature, its model, and a QEMU that is not older
+ * than its own. */
+static enum rc select_seen(const VirtualMachineInstance *vmi, Pod *pod)
+{
+	const FerryVMIStatus *fs = vmi->status.ferry;
+	struct api_map *sel = &pod->spec.nodeSelector;
+	int64_t level = compat_qemu_level(fs ? fs->qemuVersion : NULL);
+	char text[64];
+	const char *model;
+	size_t n;
+
+	for (size_t i = 0; fs && fs->cpu && i < fs->cpu->n_features; i++)
+		TRY(require_label(sel, LABEL_CPU_FEATURE, fs->cpu->features[i]));
+	if (compat_model(vmi, &model, &n)) {
+		(void)snprintf(text, sizeof(text), "%.*s", (int)n, model);
+		TRY(require_label(sel, LABEL_CPU_MODEL_MIGRATION, text));
+	}
+	if (!level)
+		return RC_OK;
+	(void)snprintf(text, sizeof(text), "%lld", (long long)level - 1);
+	return launcher_pod_require(pod, LABEL_QEMU_LEVEL, "Gt", text);
+}
+
 static enum rc select_cpu(struct mig *m, Pod *pod, const Pod *source)
 {
 	const CPU *cpu = m->vmi->spec.domain.cpu;
@@ -113,6 +139,7 @@ static enum rc adapt(struct mig *m, Pod *pod, const Pod *source)
 	TRY(api_map_set(&pod->metadata.annotations, ANN_MIGRATION_NAME, m->old->metadata.name));
 	TRY(keep_apart(pod, m->vmi->metadata.uid));
 	TRY(select_cpu(m, pod, source));
+	TRY(select_seen(m->vmi, pod));
 	for (size_t i = 0; i < added->n; i++) /* it can only narrow: the VM's own value wins */
 		if (!api_map_has(&pod->spec.nodeSelector, added->items[i].key))
 			TRY(api_map_set(&pod->spec.nodeSelector, added->items[i].key,

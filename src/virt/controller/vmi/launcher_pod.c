@@ -160,7 +160,8 @@ static enum rc set_node_selector(const struct launcher_pod_in *in, Pod *pod)
 	return api_map_merge(sel, &spec->nodeSelector); /* the user's value wins */
 }
 
-static enum rc require_in_term(NodeSelectorTerm *t, const char *key, const char *op)
+static enum rc require_in_term(NodeSelectorTerm *t, const char *key, const char *op,
+			       const char *value)
 {
 	NodeSelectorRequirement *r =
 		api_append(&t->matchExpressions, &t->n_matchExpressions, sizeof(*r));
@@ -168,10 +169,11 @@ static enum rc require_in_term(NodeSelectorTerm *t, const char *key, const char 
 	if (!r)
 		return RC_NOMEM;
 	TRY(api_set_str(&r->key, key));
-	return api_set_str(&r->operator, op);
+	TRY(api_set_str(&r->operator, op));
+	return value ? api_append_str(&r->values, &r->n_values, value) : RC_OK;
 }
 
-enum rc launcher_pod_require(Pod *pod, const char *key, const char *op)
+enum rc launcher_pod_require(Pod *pod, const char *key, const char *op, const char *value)
 {
 	Affinity *a = api_ensure(&api_type_Affinity, &pod->spec.affinity);
 	NodeAffinity *na = a ? api_ensure(&api_type_NodeAffinity, &a->nodeAffinity) : NULL;
@@ -185,7 +187,7 @@ enum rc launcher_pod_require(Pod *pod, const char *key, const char *op)
 	    !api_append(&ns->nodeSelectorTerms, &ns->n_nodeSelectorTerms, sizeof(NodeSelectorTerm)))
 		return RC_NOMEM;
 	for (size_t i = 0; i < ns->n_nodeSelectorTerms; i++)
-		TRY(require_in_term(&ns->nodeSelectorTerms[i], key, op));
+		TRY(require_in_term(&ns->nodeSelectorTerms[i], key, op, value));
 	return RC_OK;
 }
 
@@ -200,7 +202,7 @@ static enum rc set_affinity(const struct launcher_pod_in *in, Pod *pod)
 			return RC_NOMEM;
 	}
 	if (cpu && str_eq(cpu->model, "host-model") && !in->cpu_baseline)
-		TRY(launcher_pod_require(pod, LABEL_OBSOLETE_HOST_MODEL, "DoesNotExist"));
+		TRY(launcher_pod_require(pod, LABEL_OBSOLETE_HOST_MODEL, "DoesNotExist", NULL));
 	for (size_t i = 0; cpu && i < cpu->n_features; i++) {
 		CLEANUP(mem_freep)
 		char *key = NULL;
@@ -210,7 +212,7 @@ static enum rc set_affinity(const struct launcher_pod_in *in, Pod *pod)
 		key = mem_printf(LABEL_CPU_FEATURE "%s", cpu->features[i].name);
 		if (!key)
 			return RC_NOMEM;
-		TRY(launcher_pod_require(pod, key, "DoesNotExist"));
+		TRY(launcher_pod_require(pod, key, "DoesNotExist", NULL));
 	}
 	return RC_OK;
 }

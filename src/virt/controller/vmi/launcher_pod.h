@@ -31,7 +31,8 @@ char *launcher_pod_name(const char *vmi_name, const char *seed);
 MUST_CHECK enum rc launcher_pod_build(const struct launcher_pod_in *in, Pod **out, struct err *err);
 
 /* One more requirement in every term of the pod's required node affinity. */
-MUST_CHECK enum rc launcher_pod_require(Pod *pod, const char *key, const char *op);
+MUST_CHECK enum rc launcher_pod_require(Pod *pod, const char *key, const char *op,
+					const char *value);
 /* The value of labels that are limited to 63 characters: name, or its start and a hash. */
 MUST_CHECK enum rc launcher_label_of(const char *name, char **out);
 
