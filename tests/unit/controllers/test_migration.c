@@ -4,7 +4,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -602,47 +601,6 @@ static void exactly_the_configured_number_runs_at_once(void **state)
 	}
 }
 
-/* A thousand that wait cost each other little: one look of all of them. */
-static void a_thousand_wait_without_starving_anybody(void **state)
-{
-	struct world w;
-	struct timespec a, b;
-
-	(void)state;
-	cast_world(&w);
-	for (int i = 1; i <= 6; i++) {
-		CLEANUP(mem_freep)
-		char *name = mem_printf("node-%d", i);
-
-		cast_node(&w, name, "", "'cpu':'64','memory':'256Gi','pods':'2000'");
-	}
-	for (int i = 0; i < 1000; i++) {
-		CLEANUP(mem_freep)
-		char *name = mem_printf("m%d", i);
-		CLEANUP(mem_freep)
-		char *vmi = mem_printf("vm-%d", i);
-
-		add_guest(&w, i);
-		add_move(&w, name, vmi, "");
-	}
-	world_settle(&w);
-	assert_int_equal(cast_moves_in(&w, "Scheduling"), 5);
-	assert_int_equal(cast_moves_in(&w, "Pending"), 995);
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
-	for (int i = 0; i < 1000; i++) {
-		CLEANUP(mem_freep)
-		char *name = mem_printf("m%d", i);
-
-		mem_free(world_plan(&w, &mig_ctl_def, NS, name));
-	}
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
-	double seconds = (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) / 1e9;
-
-	print_message("1000 looks: %.0f ms of CPU\n", seconds * 1000);
-	assert_true(seconds < 20); /* sanitizer builds included */
-	world_fini(&w);
-}
-
 static void one_node_sends_two_at_once(void **state)
 {
 	struct world w;
@@ -699,29 +657,6 @@ static void the_longest_pause_counts_with_its_gate(void **state)
 			  cases[i].effective);
 		world_fini(&w);
 	}
-}
-
-static void urgent_ones_go_first(void **state)
-{
-	struct world w;
-
-	(void)state;
-	cast_world(&w);
-	cast_nodes(&w);
-	for (int i = 0; i < 24; i += 6)
-		add_guest(&w, i);
-	world_settle(&w);
-	add_move(&w, "m0", "vm-0", "");
-	add_move(&w, "m6", "vm-6", ",'priority':'system-maintenance'");
-	add_move(&w, "m12", "vm-12", ",'priority':'user-triggered'");
-	add_move(&w, "m18", "vm-18", ",'priority':'system-critical'");
-	world_settle(&w);
-	assert_at(&w, KVMIM, "m18", PHASE, "Scheduling");
-	assert_at(&w, KVMIM, "m12", PHASE, "Scheduling");
-	assert_at(&w, KVMIM, "m6", PHASE, "Pending");
-	assert_at(&w, KVMIM, "m0", PHASE, "Pending");
-	assert_at(&w, KVMIM, "m0", "/status/ferry/stage", "WaitingForSlot");
-	world_fini(&w);
 }
 
 static void the_newest_five_records_are_kept(void **state)
@@ -837,10 +772,8 @@ int main(void)
 		cmocka_unit_test(a_second_migration_of_one_vmi_is_refused),
 		cmocka_unit_test(a_guest_that_ends_during_the_move_ends_it),
 		cmocka_unit_test(exactly_the_configured_number_runs_at_once),
-		cmocka_unit_test(a_thousand_wait_without_starving_anybody),
 		cmocka_unit_test(one_node_sends_two_at_once),
 		cmocka_unit_test(the_longest_pause_counts_with_its_gate),
-		cmocka_unit_test(urgent_ones_go_first),
 		cmocka_unit_test(the_newest_five_records_are_kept),
 		cmocka_unit_test(a_vm_moves_there_and_back_again),
 		cmocka_unit_test(the_table_is_what_the_page_says),

@@ -62,6 +62,10 @@ void mig_siblings(const struct view *v, const char *ns, const char *vmi, struct 
 /* queue.c: may this pending migration take a slot now? */
 MUST_CHECK enum rc mig_may_start(const struct mig *m, bool *out);
 usec_t mig_retry_delay(const Vmim *vmim);
+/* Emits those that the free slots are for: a slot that frees up wakes them, not everybody who waits. */
+void mig_wake_next(const struct view *v, ctl_emit_fn emit, void *ctx);
+#define MIG_QUEUE_INDEX "migration-queue" /* those that hold a slot, those that wait for one */
+void mig_index_queue(const struct kobj *o, kcache_emit_fn emit, void *ctx);
 /* Evacuations and workload updates wait after failures: 20 s doubling. 0: no wait. */
 usec_t mig_failure_backoff(const struct mig *m);
 

@@ -230,20 +230,16 @@ static void map_vmi(const struct view *v, const struct kobj *obj, ctl_emit_fn em
 	emit_of_vmi(v, kobj_ns(obj), kobj_name(obj), emit, ctx);
 }
 
-/* A slot that becomes free wakes those who wait for one; an end wakes older records to be counted. */
+/* A slot that becomes free wakes those whose turn it is; an end wakes older records to be counted. */
 static void map_sibling(const struct view *v, const struct kobj *obj, ctl_emit_fn emit, void *ctx)
 {
 	const Vmim *changed = kobj_typed(obj);
-	struct kiter it;
 
 	if (!kit_vmim_is_final(changed) && !kobj_is_going(obj))
 		return;
 	if (changed->spec.vmiName)
 		emit_of_vmi(v, kobj_ns(obj), changed->spec.vmiName, emit, ctx);
-	view_list(v, VMIM, NULL, &it);
-	for (const Vmim *m; (m = view_next(&it));)
-		if (mig_state_of(m->status.phase) <= MIG_PENDING)
-			emit(ctx, m->metadata.namespace, m->metadata.name);
+	mig_wake_next(v, emit, ctx);
 }
 
 static void map_pod(const struct view *v, const struct kobj *obj, ctl_emit_fn emit, void *ctx)
@@ -289,6 +285,7 @@ static const struct ctl_map maps[] = {
 
 static const struct ctl_index indexes[] = {
 	{&api_kind_VirtualMachineInstanceMigration, MIG_INDEX, mig_index_vmi},
+	{&api_kind_VirtualMachineInstanceMigration, MIG_QUEUE_INDEX, mig_index_queue},
 	{NULL, NULL, NULL},
 };
 
