@@ -487,6 +487,25 @@ static void allocation_owner(const struct json *obj, usec_t now, struct sbuf *ou
 	sbuf_addf(out, "/%s", name ? name : "");
 }
 
+/* A number, a share, or neither: as kubectl shows it. */
+static void number_or_share(const struct json *v, struct sbuf *out)
+{
+	if (js_type(v) == JS_INT)
+		sbuf_addf(out, "%lld", (long long)js_int(v, 0));
+	else
+		sbuf_adds(out, js_is_string(v) ? js_str(v) : "N/A");
+}
+
+static void pdb_min_available(const struct json *obj, usec_t now, struct sbuf *out)
+{
+	number_or_share(js_at(obj, "spec", "minAvailable", NULL), out);
+}
+
+static void pdb_max_unavailable(const struct json *obj, usec_t now, struct sbuf *out)
+{
+	number_or_share(js_at(obj, "spec", "maxUnavailable", NULL), out);
+}
+
 static const struct {
 	const char *name;
 	cell_fn *fn;
@@ -503,6 +522,8 @@ static const struct {
 	{"node-internal-ip", node_internal_ip},
 	{"node-roles", node_roles},
 	{"node-status", node_status},
+	{"pdb-max-unavailable", pdb_max_unavailable},
+	{"pdb-min-available", pdb_min_available},
 	{"pod-ip", pod_ip},
 	{"pod-node", pod_node},
 	{"pod-nominated-node", pod_nominated},

@@ -94,7 +94,7 @@ static size_t all_defs(const struct ctl_def **defs)
 		&vm_ctl_def,	       &vmi_ctl_def,	    &alloc_ctl_def,
 		&mig_ctl_def,	       &scheduler_ctl_def,  &endpoints_ctl_def,
 		&claim_ctl_def,	       &volume_ctl_def,	    &nodelifecycle_ctl_def,
-		&installation_ctl_def, &evacuation_ctl_def,
+		&installation_ctl_def, &evacuation_ctl_def, &disruption_ctl_def,
 	};
 	size_t n = 0;
 

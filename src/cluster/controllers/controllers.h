@@ -15,6 +15,7 @@ extern const struct ctl_def endpoints_ctl_def;	   /* EndpointSlices of Services 
 extern const struct ctl_def claim_ctl_def;	   /* PersistentVolumeClaims: provision and bind */
 extern const struct ctl_def volume_ctl_def;	   /* PersistentVolumes: release */
 extern const struct ctl_def nodelifecycle_ctl_def; /* leases, taints, out-of-service nodes */
+extern const struct ctl_def disruption_ctl_def;	   /* PodDisruptionBudgets */
 extern const struct ctl_def installation_ctl_def;  /* KubeVirt and its status, default objects */
 
 /* Volume drivers, also the provisioners of the default StorageClasses. */

@@ -42,6 +42,10 @@ const struct admission_hook virt_admission[] = {
 		.validate = migrationpolicy_validate,
 	},
 	{
+		.resource = "poddisruptionbudgets.policy",
+		.validate = budget_validate,
+	},
+	{
 		.resource = "ferryconfigs.ferry.dev",
 		.denied_by = "ferryconfig-validator.ferry.dev",
 		.validate = ferryconfig_validate,

@@ -67,6 +67,8 @@ bool adm_any(struct hook_ctx *ctx, const char *resource);
  * nodes are asked. */
 void adm_check_cpu_model(struct hook_env *env, const char *path, const char *model,
 			 struct field_errs *fe);
+enum rc budget_validate(struct hook_ctx *ctx, const void *obj, const void *old,
+			struct field_errs *fe, struct err *err);
 enum rc ferryconfig_validate(struct hook_ctx *ctx, const void *obj, const void *old,
 			     struct field_errs *fe, struct err *err);
 enum rc kubevirt_validate(struct hook_ctx *ctx, const void *obj, const void *old,

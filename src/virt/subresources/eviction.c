@@ -18,7 +18,7 @@ static void deny(struct hook_call *call, const char *text)
 		       text);
 }
 
-static bool asks_for_dry_run(struct hook_call *call)
+bool pod_eviction_is_dry(struct hook_call *call)
 {
 	const struct json *options = js_get(hook_call_json(call), "deleteOptions");
 
@@ -41,8 +41,7 @@ static void on_deleted(struct hook_call *call, int status, const struct json *ob
 		hook_call_reply_status(call, status, obj);
 }
 
-/* Disruption budgets do not exist here: what may be evicted is deleted. */
-static void delete_pod(struct hook_call *call)
+void pod_delete_evicted(struct hook_call *call)
 {
 	struct sbuf target = SBUF_INIT(2048);
 	struct json *options = js_copy(js_get(hook_call_json(call), "deleteOptions"));
@@ -52,7 +51,7 @@ static void delete_pod(struct hook_call *call)
 	http_uri_escape(&target, hook_call_ns(call));
 	sbuf_adds(&target, "/pods/");
 	http_uri_escape(&target, hook_call_name(call));
-	if (asks_for_dry_run(call))
+	if (pod_eviction_is_dry(call))
 		sbuf_adds(&target, "?dryRun=All");
 	if (sbuf_rc(&target)) {
 		js_unref(options);
@@ -86,17 +85,33 @@ static void on_marked(struct hook_call *call, int status, const struct json *vmi
 	deny(call, text);
 }
 
-static void mark(struct hook_call *call, const char *vmi, const char *node)
+/* What the evacuation controller keeps of failed tries; NULL: nothing. */
+static const struct json *tries_of(const struct json *vmi)
 {
+	return js_at(vmi, "status", "ferry", "evacuation", NULL);
+}
+
+/* Who asks anew starts from nought: the count of an evacuation that was given up goes with the new mark. */
+static struct json *mark_patch(const struct json *vmi, const char *node)
+{
+	if (!tries_of(vmi))
+		return js_pack("{s:{s:s}}", "status", "evacuationNodeName", node);
+	return js_pack("{s:{s:s, s:{s:{s:n, s:n, s:n}}}}", "status", "evacuationNodeName", node,
+		       "ferry", "evacuation", "failedTimes", "reason", "message");
+}
+
+static void mark(struct hook_call *call, const struct json *obj, const char *node)
+{
+	const char *vmi = js_str(js_at(obj, "metadata", "name", NULL));
 	struct sbuf target = SBUF_INIT(2048);
-	struct json *body = js_pack("{s:{s:s}}", "status", "evacuationNodeName", node);
+	struct json *body = mark_patch(obj, node);
 	struct err err = {0};
 
 	sbuf_adds(&target, "/apis/kubevirt.io/v1/namespaces/");
 	http_uri_escape(&target, hook_call_ns(call));
 	sbuf_adds(&target, "/virtualmachineinstances/");
 	http_uri_escape(&target, vmi);
-	if (asks_for_dry_run(call))
+	if (pod_eviction_is_dry(call))
 		sbuf_adds(&target, "?dryRun=All");
 	if (!body || sbuf_rc(&target)) {
 		js_unref(body);
@@ -106,6 +121,22 @@ static void mark(struct hook_call *call, const char *vmi, const char *node)
 		hook_call_fail(call, err.rc, "Internal error occurred: %s", err.msg);
 	}
 	sbuf_fini(&target);
+}
+
+/* It was marked before.  Ferry's tries are bounded: when they are over, whoever asks is told so. */
+static void say_in_progress(struct hook_call *call, const struct json *vmi, const char *name)
+{
+	const struct json *tries = tries_of(vmi);
+	char text[1024];
+
+	if (!js_get_str(tries, "reason")) {
+		say_triggered(call, "Evacuation in progress: ", name);
+		return;
+	}
+	snprintf(text, sizeof(text), "Evacuation of VMI \"%s/%s\" is blocked: %s",
+		 hook_call_ns(call), name,
+		 js_get_str(tries, "message") ? js_get_str(tries, "message") : "");
+	deny(call, text);
 }
 
 /* The VMI's strategy allows that its pod is simply deleted. */
@@ -127,7 +158,7 @@ static void evict_vm(struct hook_call *call, const struct json *pod, const struc
 	char text[512];
 
 	if (may_be_stopped(vmi)) {
-		delete_pod(call);
+		pod_evict_within_budget(call);
 	} else if (str_eq(strategy, "LiveMigrate") && !condition_is_true(vmi, "LiveMigratable")) {
 		snprintf(
 			text, sizeof(text),
@@ -137,9 +168,9 @@ static void evict_vm(struct hook_call *call, const struct json *pod, const struc
 	} else if (!node || !str_eq(js_str(js_at(pod, "spec", "nodeName", NULL)), node)) {
 		deny(call, "Eviction request for target Pod");
 	} else if (str_eq(js_str(js_at(vmi, "status", "evacuationNodeName", NULL)), node)) {
-		say_triggered(call, "Evacuation in progress: ", name);
+		say_in_progress(call, vmi, name);
 	} else {
-		mark(call, name, node);
+		mark(call, vmi, node);
 	}
 }
 
@@ -173,5 +204,5 @@ void pod_evict(struct hook_call *call)
 	if (vmi)
 		evict_vm(call, pod, vmi);
 	else
-		delete_pod(call);
+		pod_evict_within_budget(call);
 }

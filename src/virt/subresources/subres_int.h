@@ -29,6 +29,7 @@ struct op {
 
 /* The call's memory, made on first use; NULL: out of memory, and the call has been answered. */
 struct op *op_of(struct hook_call *call);
+void op_drop(struct hook_call *call); /* what answers the call by other means does it first */
 
 /* Answers.  Each ends the call. */
 void reply_empty(struct hook_call *call, int status);
@@ -63,7 +64,7 @@ void json_patch(struct hook_call *call, const char *resource, bool dry_run, stru
 void create(struct hook_call *call, const char *resource, bool dry_run, struct json *obj,
 	    hook_then_fn then);
 
-/* vm.c, vmi.c, console.c, eviction.c, evacuate.c */
+/* vm.c, vmi.c, console.c, budget.c, eviction.c, evacuate.c */
 void vm_start(struct hook_call *call);
 void vm_stop(struct hook_call *call);
 void vm_restart(struct hook_call *call);
@@ -80,6 +81,11 @@ void vmi_no_graphics(struct hook_call *call);
 void vmi_no_usb(struct hook_call *call);
 void vmi_no_vsock(struct hook_call *call);
 void pod_evict(struct hook_call *call);
+/* eviction.c: the deletion behind an eviction that is granted; the answer to the call. */
+void pod_delete_evicted(struct hook_call *call);
+bool pod_eviction_is_dry(struct hook_call *call);
+/* budget.c: the same, if the PodDisruptionBudgets of the namespace allow it. */
+void pod_evict_within_budget(struct hook_call *call);
 void get_version(struct hook_call *call);
 void get_healthz(struct hook_call *call);
 

@@ -118,7 +118,7 @@ enum rc virt_subres_new(struct virt_subres **out, struct loop *loop, const char 
 
 /* Answers */
 
-static void op_drop(struct hook_call *call)
+void op_drop(struct hook_call *call)
 {
 	hook_call_on_cancel(call, NULL);
 	mem_free(hook_call_data(call));
