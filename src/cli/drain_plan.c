@@ -185,9 +185,23 @@ static void judge_open(const struct drain_facts *f, struct drain_row *out)
 		SAY(out, DRAIN_MOVES, "a move is under way");
 }
 
+/* The cluster has given it up: it was asked to leave, and its tries are used up. */
+static const struct json *given_up(const struct drain_facts *f)
+{
+	const struct json *tries = js_at(f->vmi, "status", "ferry", "evacuation", NULL);
+
+	return is_marked(f) && str_eq(js_get_str(tries, "node"), f->node) &&
+			       js_get_str(tries, "reason")
+		       ? tries
+		       : NULL;
+}
+
 static void judge_movable(const struct drain_facts *f, struct drain_row *out)
 {
-	if (f->open)
+	if (!f->open && given_up(f))
+		SAY(out, DRAIN_STAYS, "%s (it may be tried anew after 'ferry evacuate-cancel')",
+		    text_or(js_get_str(given_up(f), "message"), "its attempts are used up"));
+	else if (f->open)
 		judge_open(f, out);
 	else if (f->was_asked && !is_marked(f))
 		SAY(out, DRAIN_STAYS, "its evacuation was cancelled");

@@ -36,8 +36,12 @@ static struct json *json_of(const char *text)
 	"{'spec':{'evictionStrategy':'" strategy_ "'},'status':{'phase':'Running','nodeName':'" \
 	"node-1','conditions':[{'type':'LiveMigratable','status':'" migratable_                 \
 	"','message':'it has a local disk'}]" more_ "}}"
-#define MOVABLE	      VMI("LiveMigrate", "True", "")
-#define MARKED	      VMI("LiveMigrate", "True", ",'evacuationNodeName':'node-1'")
+#define MOVABLE VMI("LiveMigrate", "True", "")
+#define MARKED	VMI("LiveMigrate", "True", ",'evacuationNodeName':'node-1'")
+#define GIVEN_UP(node_)                                                                           \
+	VMI("LiveMigrate", "True",                                                                \
+	    ",'evacuationNodeName':'node-1','ferry':{'evacuation':{'node':'" node_ "','reason':'" \
+	    "AttemptsExhausted','message':'5 attempts failed'}}")
 #define POD	      "{'metadata':{'labels':{}}}"
 #define TARGET	      "{'metadata':{'labels':{'kubevirt.io/migrationJobUID':'u-m'}}}"
 
@@ -210,6 +214,17 @@ static const struct {
 	 .was_asked = true,
 	 .verdict = DRAIN_STAYS,
 	 .reason = "its evacuation was cancelled"},
+	{.pod = POD,
+	 .vmi = GIVEN_UP("node-1"),
+	 .ended = ENDED("TargetClosed"),
+	 .was_asked = true,
+	 .verdict = DRAIN_STAYS,
+	 .reason = "5 attempts failed (it may be tried anew after 'ferry evacuate-cancel')"},
+	{.pod = POD, /* it was of another node */
+	 .vmi = GIVEN_UP("node-9"),
+	 .was_asked = true,
+	 .verdict = DRAIN_MOVES,
+	 .reason = "it was asked to leave"},
 };
 
 static void each_vm_has_its_verdict_and_is_evicted_only_if_that_moves_it(void **state)

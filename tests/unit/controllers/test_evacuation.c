@@ -215,6 +215,99 @@ static void only_those_that_ask_for_it_are_moved(void **state)
 	}
 }
 
+static void add_node_mark(struct world *w, bool on)
+{
+	world_patch(w, KVMI, NS, "tiny",
+		    on ? "{'status':{'evacuationNodeName':'node-1'}}"
+		       : "{'status':{'evacuationNodeName':null}}");
+	world_settle(w);
+}
+
+/* node-2 can never take it: each try fails at once. */
+static void no_room(struct world *w)
+{
+	cast_world(w);
+	cast_node(w, "node-1", "", NULL);
+	cast_node(w, "node-2", "", "'cpu':'4','memory':'100Mi','pods':'110'");
+	cast_running(w);
+	world_pass(w, 10 * USEC_PER_SEC);
+}
+
+#define REASON "/status/ferry/evacuation/reason"
+
+static void tries_are_bounded_and_asked_anew_it_is_tried_again(void **state)
+{
+	struct world w;
+
+	(void)state;
+	no_room(&w);
+	world_add(&w, &api_kind_FerryConfig,
+		  "{'metadata':{'name':'ferry'},'spec':{'evacuationAttempts':3}}");
+	add_node_mark(&w, true);
+	assert_at(&w, KVMI, "tiny", REASON, "(none)");
+	world_pass(&w, 21 * USEC_PER_SEC);
+	world_pass(&w, 41 * USEC_PER_SEC);
+	assert_int_equal(cast_moves_in(&w, "Failed"), 3);
+	assert_at(&w, KVMI, "tiny", REASON, "AttemptsExhausted");
+	assert_true(
+		str_has_prefix(world_at(&w, KVMI, NS, "tiny", "/status/ferry/evacuation/message"),
+			       "3 attempts within an hour failed; the last one: "));
+	assert_true(world_saw(&w,
+			      "EvacuationBlocked: No further attempt to move it off node node-1 "
+			      "is made: 3 attempts within an hour failed"));
+	for (int i = 0; i < 5; i++) /* not with time either */
+		world_pass(&w, 3600 * USEC_PER_SEC);
+	assert_int_equal(world_count(&w, KVMIM), 3);
+	assert_at(&w, KVMI, "tiny", PHASE, "Running");
+	add_node_mark(&w, false);
+	assert_at(&w, KVMI, "tiny", REASON, "(none)");
+	add_node_mark(&w, true);
+	assert_int_equal(cast_moves_in(&w, "Failed"), 4);
+	assert_at(&w, KVMI, "tiny", REASON, "(none)"); /* what failed before counts no more */
+	world_pass(&w, 3600 * USEC_PER_SEC);
+	world_pass(&w, 3600 * USEC_PER_SEC);
+	assert_at(&w, KVMI, "tiny", "/status/ferry/evacuation/failedTimes/1", "(none)");
+	world_fini(&w);
+}
+
+static void failures_of_another_hour_do_not_add_up(void **state)
+{
+	struct world w;
+
+	(void)state;
+	no_room(&w);
+	world_add(&w, &api_kind_FerryConfig,
+		  "{'metadata':{'name':'ferry'},'spec':{'evacuationAttempts':2}}");
+	add_node_mark(&w, true);
+	assert_int_equal(cast_moves_in(&w, "Failed"), 1);
+	w.now += 3700 * USEC_PER_SEC; /* the controller was away */
+	world_settle(&w);
+	assert_int_equal(cast_moves_in(&w, "Failed"), 2);
+	assert_at(&w, KVMI, "tiny", REASON, "(none)");
+	world_pass(&w, 60 * USEC_PER_SEC);
+	assert_int_equal(cast_moves_in(&w, "Failed"), 3);
+	assert_at(&w, KVMI, "tiny", REASON, "AttemptsExhausted");
+	world_fini(&w);
+}
+
+/* What was counted is in the VMI: a record that is deleted, or a controller that starts anew, changes nothing. */
+static void a_given_up_evacuation_stays_so_when_its_records_go(void **state)
+{
+	struct world w;
+
+	(void)state;
+	no_room(&w);
+	world_add(&w, &api_kind_FerryConfig,
+		  "{'metadata':{'name':'ferry'},'spec':{'evacuationAttempts':1}}");
+	add_node_mark(&w, true);
+	assert_at(&w, KVMI, "tiny", REASON, "AttemptsExhausted");
+	world_erase(&w, KVMIM, NS, evacuation(&w)->metadata.name);
+	world_pass(&w, 3600 * USEC_PER_SEC);
+	assert_int_equal(world_count(&w, KVMIM), 0);
+	world_torture(&w);
+	world_fini(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -224,6 +317,9 @@ int main(void)
 			a_cancelled_evacuation_is_over_in_every_phase_and_does_not_come_back),
 		cmocka_unit_test(a_users_own_move_is_not_the_evacuations_to_cancel),
 		cmocka_unit_test(only_those_that_ask_for_it_are_moved),
+		cmocka_unit_test(tries_are_bounded_and_asked_anew_it_is_tried_again),
+		cmocka_unit_test(failures_of_another_hour_do_not_add_up),
+		cmocka_unit_test(a_given_up_evacuation_stays_so_when_its_records_go),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,11 @@
 #include "virt/controller/evacuation/evacuation.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "api/api.h"
 #include "api/meta.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/try.h"
@@ -14,16 +16,22 @@
 #define VMI		    (&api_kind_VirtualMachineInstance)
 #define VMIM		    (&api_kind_VirtualMachineInstanceMigration)
 #define ANN_EVICTION_SOURCE "kubevirt.io/eviction-source"
+#define HOUR		    (3600 * USEC_PER_SEC)
+#define ATTEMPTS	    5 /* FerryConfig.spec.evacuationAttempts */
 
 typedef VirtualMachineInstanceMigration Vmim;
+typedef VirtualMachineInstanceMigrationState MigState;
 
 struct evac {
 	const struct view *v;
 	const VirtualMachineInstance *vmi;
-	const Vmim *open;	/* a migration that has not ended; NULL: none */
-	const Vmim *last_ended; /* the newest that has; NULL: none */
+	const Vmim *open;	 /* a migration that has not ended; NULL: none */
+	const Vmim *last_ended;	 /* the newest that has; NULL: none */
+	const Vmim *last_failed; /* the newest of this evacuation that failed; NULL: none */
 	struct plan *plan;
 };
+
+typedef FerryEvacuationStatus Count; /* what the VMI's status keeps of it */
 
 /* ---- who is to leave ---- */
 
@@ -71,13 +79,27 @@ static bool can_leave(const struct evac *e)
 
 /* ---- its migrations ---- */
 
+static const char *end_of(const Vmim *m)
+{
+	for (size_t i = m->status.n_phaseTransitionTimestamps; i-- > 0;)
+		if (str_eq(m->status.phaseTransitionTimestamps[i].phase, m->status.phase))
+			return m->status.phaseTransitionTimestamps[i].phaseTransitionTimestamp;
+	return m->metadata.creationTimestamp ? m->metadata.creationTimestamp : "";
+}
+
+/* By their ends: one that fails at once and the next one are made within a second. */
 static bool is_newer(const Vmim *a, const Vmim *b)
 {
-	const char *x = a->metadata.creationTimestamp ? a->metadata.creationTimestamp : "";
-	const char *y = b->metadata.creationTimestamp ? b->metadata.creationTimestamp : "";
-	int c = strcmp(x, y);
+	int c = strcmp(end_of(a), end_of(b));
 
 	return c > 0 || (c == 0 && strcmp(a->metadata.name, b->metadata.name) > 0);
+}
+
+static bool is_own(const struct evac *e, const Vmim *m)
+{
+	const char *from = api_annotation(&m->metadata, ANN_EVACUATION);
+
+	return from && str_eq(from, e->vmi->status.nodeName);
 }
 
 static void find_migrations(struct evac *e)
@@ -92,7 +114,132 @@ static void find_migrations(struct evac *e)
 			e->open = m;
 		else if (!e->last_ended || is_newer(m, e->last_ended))
 			e->last_ended = m;
+		if (is_own(e, m) && str_eq(m->status.phase, "Failed") &&
+		    (!e->last_failed || is_newer(m, e->last_failed)))
+			e->last_failed = m;
 	}
+}
+
+/* ---- tries are counted, and bounded ---- */
+
+static const Count *count_of(const struct evac *e)
+{
+	const FerryVMIStatus *f = e->vmi->status.ferry;
+
+	return f ? f->evacuation : NULL;
+}
+
+static bool is_given_up(const struct evac *e)
+{
+	const Count *c = count_of(e);
+
+	return c && c->reason && str_eq(c->node, e->vmi->status.nodeName);
+}
+
+static bool has_uncounted_failure(const struct evac *e)
+{
+	const Count *c = count_of(e);
+
+	return e->last_failed && !(c && str_eq(c->last, e->last_failed->metadata.uid));
+}
+
+static const char *why_failed(const Vmim *m)
+{
+	const FerryMigrationStatus *f = m->status.ferry;
+	const MigState *s = m->status.migrationState;
+
+	if (f && f->message)
+		return f->message;
+	return s && s->failureReason ? s->failureReason : "no reason given";
+}
+
+static void drop_old_failures(Count *c, usec_t now)
+{
+	for (size_t i = c->n_failedTimes; i-- > 0;) {
+		if (kit_age(now, c->failedTimes[i]) < HOUR)
+			continue;
+		mem_free(c->failedTimes[i]);
+		memmove(&c->failedTimes[i], &c->failedTimes[i + 1],
+			(--c->n_failedTimes - i) * sizeof(c->failedTimes[0]));
+	}
+}
+
+static enum rc add_failure(const struct evac *e, Count *c)
+{
+	char now[32];
+
+	drop_old_failures(c, e->v->now);
+	time_rfc3339(e->v->now, now);
+	TRY(api_set_str(&c->node, e->vmi->status.nodeName));
+	TRY(api_set_str(&c->last, e->last_failed->metadata.uid));
+	return api_append_str(&c->failedTimes, &c->n_failedTimes, now);
+}
+
+/* From now on it stays: said once, and on the VMI for as long as it is so. */
+static enum rc give_up(const struct evac *e, Count *c)
+{
+	const char *why = why_failed(e->last_failed);
+
+	TRY(api_set_str(&c->reason, "AttemptsExhausted"));
+	TRY(api_set_strf(&c->message, "%zu attempts within an hour failed; the last one: %s",
+			 c->n_failedTimes, why));
+	return plan_event(e->plan, VMI, e->vmi, "Warning", "EvacuationBlocked",
+			  "No further attempt to move it off node %s is made: %s",
+			  e->vmi->status.nodeName, c->message);
+}
+
+/* A failure that counts is written before anything is tried again: a controller that restarts does not
+ * begin at nought. */
+static enum rc count_failure(struct evac *e)
+{
+	const FerryConfigSpec *cfg = kit_ferry_config(e->v);
+	int64_t limit = cfg ? API_GET(cfg, evacuationAttempts, ATTEMPTS) : ATTEMPTS;
+	CLEANUP(VirtualMachineInstance_freep)
+	VirtualMachineInstance *next = VirtualMachineInstance_clone(e->vmi);
+
+	if (!next)
+		return RC_NOMEM;
+	FerryVMIStatus *f = api_ensure(&api_type_FerryVMIStatus, &next->status.ferry);
+
+	if (f && f->evacuation && !str_eq(f->evacuation->node, e->vmi->status.nodeName))
+		f->evacuation = FerryEvacuationStatus_free(f->evacuation);
+	Count *c = f ? api_ensure(&api_type_FerryEvacuationStatus, &f->evacuation) : NULL;
+
+	if (!c)
+		return RC_NOMEM;
+	TRY(add_failure(e, c));
+	if ((int64_t)c->n_failedTimes >= limit)
+		TRY(give_up(e, c));
+	return plan_update(e->plan, VMI, e->vmi, STEAL(next), NULL);
+}
+
+/* Nobody asks any more: whoever asks again starts from nought.  What was counted last is kept while the VM
+ * is where it is, so that it does not count again. */
+static enum rc forget_failures(struct evac *e)
+{
+	const Count *old = count_of(e);
+	bool is_here = old && str_eq(old->node, e->vmi->status.nodeName);
+
+	if (!old || (is_here && !old->n_failedTimes && !old->reason))
+		return RC_OK;
+	CLEANUP(VirtualMachineInstance_freep)
+	VirtualMachineInstance *next = VirtualMachineInstance_clone(e->vmi);
+
+	if (!next)
+		return RC_NOMEM;
+	FerryVMIStatus *f = next->status.ferry;
+	CLEANUP(mem_freep) char *last = STEAL(f->evacuation->last);
+
+	f->evacuation = FerryEvacuationStatus_free(f->evacuation);
+	if (is_here) {
+		Count *c = api_ensure(&api_type_FerryEvacuationStatus, &f->evacuation);
+
+		if (!c)
+			return RC_NOMEM;
+		TRY(api_set_str(&c->node, e->vmi->status.nodeName));
+		c->last = STEAL(last);
+	}
+	return plan_update(e->plan, VMI, e->vmi, STEAL(next), NULL);
 }
 
 /* ---- ask, and take back ---- */
@@ -148,13 +295,11 @@ static enum rc ask(struct evac *e)
 static enum rc take_back(struct evac *e)
 {
 	const Vmim *m = e->open;
-	const char *from = api_annotation(&m->metadata, ANN_EVACUATION);
-	const VirtualMachineInstanceMigrationState *s = e->vmi->status.migrationState;
+	const MigState *s = e->vmi->status.migrationState;
 	bool is_over = s && str_eq(s->migrationUid, m->metadata.uid) &&
 		       (API_GET(s, completed, false) || API_GET(s, failed, false));
 
-	if (!from || !str_eq(from, e->vmi->status.nodeName) || m->metadata.deletionTimestamp ||
-	    is_over)
+	if (!is_own(e, m) || m->metadata.deletionTimestamp || is_over)
 		return RC_OK;
 	return plan_delete(e->plan, VMIM, m->metadata.namespace, m->metadata.name, m->metadata.uid,
 			   -1, NULL);
@@ -163,9 +308,15 @@ static enum rc take_back(struct evac *e)
 static enum rc sync(struct evac *e)
 {
 	find_migrations(e);
-	if (!is_marked(e))
+	if (!is_marked(e)) {
+		TRY(forget_failures(e));
 		return e->open ? take_back(e) : RC_OK;
-	return e->open || !can_leave(e) ? RC_OK : ask(e);
+	}
+	if (e->open || !can_leave(e))
+		return RC_OK;
+	if (has_uncounted_failure(e))
+		return count_failure(e);
+	return is_given_up(e) ? RC_OK : ask(e);
 }
 
 enum rc evacuation_reconcile(const struct view *v, const char *ns, const char *name,
@@ -209,7 +360,7 @@ static const struct ctl_index indexes[] = {
 	{NULL, NULL, NULL},
 };
 
-static const struct api_kind *const reads[] = {&api_kind_KubeVirt, NULL};
+static const struct api_kind *const reads[] = {&api_kind_KubeVirt, &api_kind_FerryConfig, NULL};
 
 const struct ctl_def evacuation_ctl_def = {
 	.name = "evacuation",
