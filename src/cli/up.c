@@ -109,7 +109,8 @@ static char *below(const struct up *u, const char *fmt, ...)
 
 static enum rc make_dirs(const struct up *u, struct err *err)
 {
-	static const char *const dirs[] = {"pids", "logs", "nodes", "shared", "control"};
+	static const char *const dirs[] = {"pids",   "logs",	"nodes",
+					   "shared", "control", "fence-agents"};
 	enum rc rc = RC_OK;
 
 	for (size_t i = 0; i < ARRAY_SIZE(dirs) && !rc; i++) {
@@ -229,8 +230,10 @@ static enum rc start_controller(const struct up *u, struct err *err)
 {
 	CLEANUP(mem_freep) char *prog = mem_printf("%s/ferry-controller", u->bin);
 	CLEANUP(mem_freep) char *pki = below(u, "control/pki");
-	const char *const args[] = {"--",    prog, "--server",	"https://" UNDERLAY ".1:6443",
-				    "--pki", pki,  "--metrics", UNDERLAY ".1:8443",
+	CLEANUP(mem_freep) char *agents = below(u, "fence-agents");
+	const char *const args[] = {"--",    prog, "--server",	     "https://" UNDERLAY ".1:6443",
+				    "--pki", pki,  "--metrics",	     UNDERLAY ".1:8443",
+				    "--fence-agents", agents,
 				    NULL};
 
 	return start_box(u, "controller", args, err);

@@ -15,6 +15,8 @@
 #include "kube/kube.h"
 #include "virt/controller/evacuation/evacuation.h"
 #include "virt/controller/metrics.h"
+#include "virt/controller/fence/fence.h"
+#include "virt/controller/fence/fence_exec.h"
 #include "virt/controller/migration/migration.h"
 #include "virt/controller/vm/vm.h"
 #include "virt/controller/vmi/alloc.h"
@@ -25,6 +27,7 @@ enum { MAX_DEFS = 48 };
 static const char *opt_server;
 static const char *opt_pki;
 static const char *opt_metrics;
+static const char *opt_fence_agents;
 static bool opt_kubernetes;
 
 struct controller {
@@ -33,6 +36,8 @@ struct controller {
 	struct kcache *cache;
 	struct ctl *ctl;
 	struct prom_server *https; /* NULL: not asked for */
+	struct fence_exec fence_exec;
+	struct fencer *fencer;
 	const struct ctl_def *defs[MAX_DEFS];
 	size_t n_defs;
 };
@@ -50,6 +55,7 @@ static void choose(struct controller *c)
 	add(c, &mig_ctl_def);
 	add(c, &alloc_ctl_def);
 	add(c, &evacuation_ctl_def);
+	add(c, &fence_ctl_def);
 	if (opt_kubernetes)
 		return; /* the site's own control plane does the rest */
 	add(c, &scheduler_ctl_def);
@@ -154,6 +160,10 @@ static enum rc start(struct controller *c, struct err *err)
 	}
 	if (!rc)
 		rc = ctl_start(c->ctl, err);
+	c->fence_exec = (struct fence_exec){.loop = loop, .folder = opt_fence_agents};
+	if (!rc)
+		rc = fencer_new(&c->fencer, loop, c->kube, c->cache, &fence_exec_ops,
+				&c->fence_exec, err);
 	if (!rc && !opt_kubernetes)
 		rc = ctl_wake(c->ctl, installation_ctl_def.name, INSTALLATION_NS, INSTALLATION_NAME,
 			      err);
@@ -178,6 +188,10 @@ int main(int argc, char **argv)
 		{"metrics", "ADDRESS:PORT",
 		 "serve /metrics over HTTPS to administrators (default: only --health has it)",
 		 .text = &opt_metrics},
+		{"fence-agents", "DIR",
+		 "folder of the programs that FerryConfig may name to switch a silent node off; none: "
+		 "no node is fenced",
+		 .text = &opt_fence_agents},
 		{"kubernetes", NULL,
 		 "a Kubernetes control plane schedules, collects, binds volumes and lists "
 		 "endpoints: run only "
@@ -196,6 +210,7 @@ int main(int argc, char **argv)
 		return code;
 	code = start(&c, &err) ? daemon_fail(&err) : daemon_run(c.daemon);
 	prom_server_free(c.https);
+	fencer_free(c.fencer);
 	ctl_free(c.ctl);
 	kcache_free(c.cache);
 	kube_free(c.kube);

@@ -4,6 +4,7 @@
  * pod runtime with VMs as its workload, and the HTTPS port.
  */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +89,7 @@ struct node {
 	struct podrt *pods;
 	struct pvdata *pvdata;
 	struct agent_http *https;
+	unsigned lease_seconds; /* UINT_MAX: as long as usual */
 	bool has_network, is_synced, is_net_up;
 	enum rc net_rc;
 	struct err net_err;
@@ -494,7 +496,9 @@ static enum rc register_node(struct node *n, struct err *err)
 	TRY(cpu_labels(n->probe, &labels, err));
 	if (list_resources(n, &resources))
 		return err_set(err, RC_NOMEM, "out of memory");
-	return nodereg_new(&n->reg, &rc, on_registered, n, err);
+	TRY(nodereg_new(&n->reg, &rc, on_registered, n, err));
+	nodereg_set_lease(n->reg, n->lease_seconds);
+	return RC_OK;
 }
 
 static void on_probe(enum rc rc, const struct json *probe, const struct err *why, void *arg)
@@ -529,8 +533,16 @@ static enum rc take_network(struct node *n, const FerryConfigSpec *cfg, struct e
 	return RC_OK;
 }
 
-/* The cluster's settings are there.  Later changes concern no node: the network stays as long as there
- * are nodes (admission sees to it). */
+/* Where nodes are fenced, their silence has to be told from their pace. */
+static unsigned lease_seconds(const FerryConfigSpec *cfg)
+{
+	if (!str_eq(cfg->fencing, FencingPolicy_Agent) || !cfg->fenceAgent)
+		return UINT_MAX;
+	return (unsigned)API_GET(cfg->fenceAgent, silenceSeconds, 40);
+}
+
+/* The cluster's settings are there.  Of later changes only the pace of the lease concerns a node: the
+ * network stays as long as there are nodes (admission sees to it). */
 static void on_config(const struct kobj *old, const struct kobj *new, void *arg)
 {
 	struct node *n = arg;
@@ -538,7 +550,12 @@ static void on_config(const struct kobj *old, const struct kobj *new, void *arg)
 	struct err err = {0};
 
 	(void)old;
-	if (!cfg || n->has_network)
+	if (!cfg)
+		return;
+	n->lease_seconds = lease_seconds(&cfg->spec);
+	if (n->reg)
+		nodereg_set_lease(n->reg, n->lease_seconds);
+	if (n->has_network)
 		return;
 	enum rc rc = take_network(n, &cfg->spec, &err);
 
@@ -558,7 +575,7 @@ static void on_synced(void *arg)
 
 static enum rc make_cache(struct node *n, struct err *err)
 {
-	char mine[300];
+	char mine[300], own[300];
 	const struct kcache_source sources[] = {
 		{.kind = &api_kind_Pod, .field_selector = mine},
 		{.kind = &api_kind_VirtualMachineInstance},
@@ -569,9 +586,11 @@ static enum rc make_cache(struct node *n, struct err *err)
 		{.kind = &api_kind_PersistentVolume},
 		{.kind = &api_kind_Handover},
 		{.kind = &api_kind_FerryConfig},
+		{.kind = &api_kind_NodeFence, .field_selector = own},
 	};
 
 	(void)snprintf(mine, sizeof(mine), "spec.nodeName=%s", opt_name);
+	(void)snprintf(own, sizeof(own), "metadata.name=%s", opt_name);
 	TRY(kcache_new(&n->cache, n->loop, n->kube, NULL, err));
 	for (size_t i = 0; i < ARRAY_SIZE(sources); i++)
 		TRY(kcache_add(n->cache, &sources[i], err));

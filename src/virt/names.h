@@ -74,6 +74,8 @@
 #define TAINT_NOT_READY	     "node.kubernetes.io/not-ready"
 #define TAINT_UNSCHEDULABLE  "node.kubernetes.io/unschedulable"
 #define TAINT_OUT_OF_SERVICE "node.kubernetes.io/out-of-service"
+#define TAINT_VALUE_FENCED \
+	"fenced-" /* its value when the fence agent is the reason; the epoch follows */
 
 /* Conditions of a VMI: Ferry's own, and the reason that it adds to KubeVirt's for LiveMigratable. */
 #define COND_MIGRATION_TARGETS "MigrationTargets"

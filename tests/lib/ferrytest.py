@@ -50,9 +50,11 @@ KINDS = {
     "PortBinding": ("/apis/ferry.dev/v1alpha1", "portbindings"),
     "Handover": ("/apis/ferry.dev/v1alpha1", "handovers"),
     "FerryConfig": ("/apis/ferry.dev/v1alpha1", "ferryconfigs"),
+    "NodeFence": ("/apis/ferry.dev/v1alpha1", "nodefences"),
+    "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets"),
 }
 CLUSTER_SCOPED = {"PersistentVolume", "Node", "Namespace", "StorageClass", "Allocation", "FerryConfig",
-                  "MigrationPolicy"}
+                  "MigrationPolicy", "NodeFence"}
 
 
 class Api:

@@ -17,6 +17,7 @@
 #include "json/json.h"
 #include "kube/kube.h"
 #include "sim/sim.h"
+#include "virt/migration/fencing.h"
 #include "virt/migration/migratable.h"
 #include "virt/names.h"
 #include "virt/node/vmsync.h"
@@ -46,6 +47,7 @@ struct agent {
 	struct workq *q;
 	struct list runs;
 	struct ev_src *restart;
+	usec_t restart_at; /* loop time */
 	struct ev_src *beat;
 	unsigned beats;
 	bool is_active;
@@ -112,6 +114,15 @@ static enum rc finish_pod(struct look *l)
 			   l->pod->metadata.name, l->pod->metadata.uid, 0, NULL);
 }
 
+/* The proof that this machine was off is younger than the pod: it may run elsewhere by now. */
+static bool was_fenced(const struct look *l)
+{
+	const NodeFence *f = kobj_typed(
+		kcache_get(l->a->cache, &api_kind_NodeFence, NULL, machine_name(l->a->machine)));
+
+	return fencing_condemns(f, &l->pod->metadata);
+}
+
 static enum rc look_at_pod(struct look *l)
 {
 	const ObjectMeta *m = &l->pod->metadata;
@@ -132,7 +143,8 @@ static enum rc look_at_pod(struct look *l)
 			l->g->migration_uid = mem_strdup(api_label(m, LABEL_MIGRATION_UID));
 			l->g->is_target = l->g->migration_uid != NULL;
 		}
-		if (l->pod->status.n_containerStatuses && str_eq(l->pod->status.phase, "Running"))
+		if (was_fenced(l) ||
+		    (l->pod->status.n_containerStatuses && str_eq(l->pod->status.phase, "Running")))
 			guest_found_dead(l->g);
 		else
 			guest_start_pod(l->g);
@@ -662,6 +674,7 @@ static enum rc agent_start(struct agent *a)
 	TRY(kcache_add(a->cache, &(struct kcache_source){.kind = &api_kind_PortBinding}, NULL));
 	TRY(kcache_add(a->cache, &(struct kcache_source){.kind = &api_kind_PersistentVolume},
 		       NULL));
+	TRY(kcache_add(a->cache, &(struct kcache_source){.kind = &api_kind_NodeFence}, NULL));
 	TRY(exec_new(
 		&a->exec, s->loop, a->kube, a->cache,
 		&(struct exec_opts){.component = "virt-handler", .host = machine_name(a->machine)},
@@ -730,13 +743,21 @@ struct agent *agent_free(struct agent *a)
 
 void agent_crash(struct agent *a, usec_t down)
 {
-	if (!a->kube)
-		return; /* down already */
+	usec_t delay = down + sim_between(a->sim, 100 * USEC_PER_MSEC, 4 * USEC_PER_SEC);
+	usec_t at = loop_now(a->sim->loop) + delay;
+
+	if (!a->kube) { /* down already, maybe for longer now */
+		if (at > a->restart_at) {
+			a->restart_at = at;
+			ev_timer_rearm(a->restart, delay);
+		}
+		return;
+	}
 	sim_trace(a->sim, "%s: agent crashes", machine_name(a->machine));
 	a->sim->result->crashes++;
 	agent_stop(a);
-	ev_timer_rearm(a->restart,
-		       down + sim_between(a->sim, 100 * USEC_PER_MSEC, 4 * USEC_PER_SEC));
+	a->restart_at = at;
+	ev_timer_rearm(a->restart, delay);
 }
 
 bool agent_is_up(const struct agent *a)

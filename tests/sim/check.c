@@ -54,6 +54,8 @@ enum rc checker_new(struct checker **out, struct sim *s)
 		&api_kind_PersistentVolume,
 		&api_kind_Service,
 		&api_kind_EndpointSlice,
+		&api_kind_Node,
+		&api_kind_FerryConfig,
 	};
 	struct checker *c = mem_alloc(sizeof(*c));
 	enum rc rc;
@@ -127,7 +129,8 @@ void checker_guests(struct checker *c)
 				struct guest *x = LIST_ENTRY(la, struct guest, link);
 				struct guest *y = LIST_ENTRY(lb, struct guest, link);
 
-				if (x != y && x->vmi_uid && str_eq(x->vmi_uid, y->vmi_uid) &&
+				/* by name: a VM's next VMI has its disks and its address */
+				if (x != y && x->vmi_name && str_eq(x->vmi_name, y->vmi_name) &&
 				    guest_executes(x) && guest_executes(y))
 					sim_fail(s,
 						 "two copies of VMI %s run: pods %s (%s) and %s "
@@ -324,6 +327,8 @@ static void on_change(const struct kobj *old, const struct kobj *new, void *arg)
 	struct checker *c = arg;
 	const struct api_kind *k = kobj_kind(new ? new : old);
 
+	if (k == &api_kind_Node)
+		return; /* heartbeats */
 	c->last_change = loop_now(c->sim->loop);
 	if (k == &api_kind_Pod && new)
 		check_pods(c, new);
@@ -546,6 +551,22 @@ static void final_guests(struct checker *c)
 	}
 }
 
+/* Nobody is said to be off who is there. */
+static void final_nodes(struct checker *c)
+{
+	struct kiter it;
+
+	kcache_list(c->truth, &api_kind_Node, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));) {
+		const Node *n = kobj_typed(o);
+
+		for (size_t i = 0; i < n->spec.n_taints; i++)
+			if (str_eq(n->spec.taints[i].key, TAINT_OUT_OF_SERVICE))
+				sim_fail(c->sim, "node %s is still said to be off: %s",
+					 n->metadata.name, n->spec.taints[i].value);
+	}
+}
+
 void checker_final(struct checker *c)
 {
 	const char *why = user_unfulfilled(c->sim->user, c->truth);
@@ -557,4 +578,5 @@ void checker_final(struct checker *c)
 	final_guests(c);
 	final_volumes(c);
 	final_endpoints(c);
+	final_nodes(c);
 }

@@ -91,9 +91,10 @@ void machine_reboot(struct machine *m, usec_t down)
 {
 	sim_trace(m->sim, "%s: power fails for %llu ms", m->name, (unsigned long long)down / 1000);
 	m->rebooted = loop_now(m->sim->loop);
-	m->up_at = m->rebooted + down;
-	if (m->agent)
-		agent_crash(m->agent, down);
+	m->up_at = MAX(m->up_at, m->rebooted + down);
+	for (unsigned i = 0; i < SIM_NODES; i++)
+		if (m->sim->machines[i] == m)
+			agent_crash(m->sim->agents[i], down);
 	LIST_FOREACH_SAFE(l, tmp, &m->guests) {
 		struct guest *g = LIST_ENTRY(l, struct guest, link);
 

@@ -19,6 +19,8 @@
 #include "kube/kube.h"
 #include "virt/admission/admission.h"
 #include "virt/controller/evacuation/evacuation.h"
+#include "virt/controller/fence/fence.h"
+#include "virt/controller/fence/fencer.h"
 #include "virt/controller/migration/migration.h"
 #include "virt/controller/vm/vm.h"
 #include "virt/controller/vmi/alloc.h"
@@ -95,6 +97,7 @@ static size_t all_defs(const struct ctl_def **defs)
 		&mig_ctl_def,	       &scheduler_ctl_def,  &endpoints_ctl_def,
 		&claim_ctl_def,	       &volume_ctl_def,	    &nodelifecycle_ctl_def,
 		&installation_ctl_def, &evacuation_ctl_def, &disruption_ctl_def,
+		&fence_ctl_def,
 	};
 	size_t n = 0;
 
@@ -167,6 +170,9 @@ static enum rc ctl_start_process(struct sim *s)
 		rc = ctl_new(&s->ctl, s->loop, s->ctl_kube, s->ctl_cache, defs, n, &opts, &err);
 	if (!rc)
 		rc = ctl_start(s->ctl, &err);
+	if (!rc)
+		rc = fencer_new(&s->fencer, s->loop, s->ctl_kube, s->ctl_cache, &sim_fence_ops, s,
+				&err);
 	if (!rc) /* as ferry-controller does */
 		rc = ctl_wake(s->ctl, installation_ctl_def.name, INSTALLATION_NS, INSTALLATION_NAME,
 			      &err);
@@ -177,6 +183,7 @@ static enum rc ctl_start_process(struct sim *s)
 
 static void ctl_stop_process(struct sim *s)
 {
+	s->fencer = fencer_free(s->fencer);
 	s->ctl = ctl_free(s->ctl);
 	s->ctl_cache = kcache_free(s->ctl_cache);
 	s->ctl_client = NULL;
@@ -236,6 +243,9 @@ static void on_chaos(void *arg)
 		if (sim_chance(s, s->faults.reboot))
 			machine_reboot(s->machines[i],
 				       sim_between(s, USEC_PER_SEC, 90 * USEC_PER_SEC));
+	for (unsigned i = 0; i < SIM_NODES; i++)
+		if (sim_chance(s, s->faults.lose_machine))
+			machine_reboot(s->machines[i], sim_between(s, 20, 1200) * USEC_PER_SEC);
 	if (sim_chance(s, s->faults.restart_server))
 		net_restart_server(s->net, sim_between(s, 0, 3 * USEC_PER_SEC));
 	ev_timer_rearm(s->chaos, USEC_PER_SEC);
@@ -247,6 +257,8 @@ static void draw_faults(struct sim *s)
 	struct faults *f = &s->faults;
 	unsigned strength = (unsigned)(sim_rand(s) % 4); /* 0: fair weather */
 
+	if (s->opts.fencing || sim_chance(s, 300))
+		s->silence = (unsigned)sim_between(s, 25, 60); /* leases are renewed every ten */
 	if (s->opts.no_faults || !strength)
 		return;
 	f->lose_request = (unsigned)(sim_rand(s) % (20 * strength));
@@ -262,6 +274,12 @@ static void draw_faults(struct sim *s)
 	f->restart_server = sim_chance(s, 300) ? 10 * strength : 0;
 	f->lose_agent = sim_chance(s, 250) ? 5 * strength : 0;
 	f->reboot = sim_chance(s, 250) ? 4 * strength : 0;
+	if (s->opts.fencing) { /* half of them with guests that run on, unseen */
+		f->lose_agent = 3 * strength;
+		f->lose_machine = sim_chance(s, 500) ? 3 * strength : 0;
+	}
+	if (s->opts.lying_fence)
+		f->lose_machine = f->reboot = 0;
 	f->fail_move = sim_chance(s, 300) ? 150 * strength : 0;
 }
 
@@ -320,6 +338,7 @@ static void tear_down(struct sim *s)
 	for (unsigned i = 0; i < SIM_NODES; i++)
 		machine_free(s->machines[i]);
 	moves_free(s);
+	bolts_free(s);
 	net_free(s->net);
 	apisrv_free(s->api);
 	virt_subres_free(s->subres);
@@ -352,8 +371,11 @@ bool sim_run(const struct sim_opts *opts, struct sim_result *result)
 	*result = (struct sim_result){.ok = true};
 	rand_fix(opts->seed * 0x9e3779b97f4a7c15ull | 1);
 	list_init(&s->msgs);
+	list_init(&s->bolts);
 	draw_faults(s);
 	s->chaos_end = opts->fault_time ? opts->fault_time : DEFAULT_FAULT_TIME;
+	if (opts->fencing && !opts->fault_time)
+		s->chaos_end = 5 * DEFAULT_FAULT_TIME;
 	if (!build(s)) {
 		while (result->ok && did && !is_over(s)) {
 			if (loop_step(s->loop, USEC_INFINITY, &did, NULL))

@@ -14,6 +14,8 @@
 
 struct apisrv;
 struct ctl;
+struct fence_ops;
+struct fencer;
 struct kcache;
 struct kube;
 struct kube_transport;
@@ -45,6 +47,7 @@ struct faults {
 	unsigned
 		lose_agent; /* per second and node: away for up to half an hour, the guests run on */
 	unsigned reboot;    /* per second and node: all its guests are gone */
+	unsigned lose_machine; /* the same, and away for up to twenty minutes */
 };
 
 struct sim_opts {
@@ -52,6 +55,8 @@ struct sim_opts {
 	const char *scenario; /* NULL: drawn from the seed */
 	bool trace;
 	bool no_faults;
+	bool fencing;		 /* nodes are lost, and fenced by an agent */
+	bool lying_fence;	 /* which says that a node is off although it is not */
 	uint64_t crash_at_write; /* the controllers crash after this write of theirs; 0: not */
 	uint64_t cut_at_event;	 /* the controllers' streams break at this event; 0: not */
 	usec_t fault_time;	 /* how long people and faults are at work; 0: 60 s */
@@ -66,6 +71,7 @@ struct sim_result {
 	uint64_t starts;	   /* guests that came to run */
 	uint64_t moved, not_moved; /* migrations by their end */
 	uint64_t crashes;	   /* of controllers and agents */
+	uint64_t fenced;	   /* nodes that were said to be off */
 	usec_t time;		   /* virtual */
 };
 
@@ -90,6 +96,9 @@ struct sim {
 	struct ctl *ctl;
 	struct ev_src *ctl_restart; /* armed while it is down */
 	struct ev_src *chaos;	    /* once a second */
+	struct fencer *fencer;	    /* of the controller process */
+	unsigned silence;	    /* FerryConfig's silenceSeconds; 0: no agent fences */
+	struct list bolts;	    /* fence.c: what is under way at the plugs */
 	struct list msgs;	    /* between agents: move.c */
 	bool crash_pending;
 	struct ev_src *crash;
@@ -201,6 +210,10 @@ void move_timer(struct guest *g); /* of a guest in G_MOVING, G_STANDS or G_RELEA
 void move_listen(struct guest *g);
 void move_written(struct guest *g); /* VMI and PortBinding name the target */
 void moves_free(struct sim *s);
+
+/* fence.c: the fence agent; ctx is the sim. */
+extern const struct fence_ops sim_fence_ops;
+void bolts_free(struct sim *s);
 
 /* agent.c: kubelet and virt-handler of one node. */
 MUST_CHECK enum rc agent_new(struct agent **out, struct sim *s, struct machine *m);

@@ -60,6 +60,7 @@ struct user {
 	unsigned n_moves;
 	bool is_settled;
 	bool has_service;
+	bool has_fencing;
 };
 
 static const char *const strategies[] = {"Always", "RerunOnFailure", "Manual", "Halted", "Once"};
@@ -489,6 +490,23 @@ static void create_service(struct user *u)
 			       NULL));
 }
 
+/* Nodes that fall silent are switched off by the agent of fence.c. */
+static void ask_for_fencing(struct user *u)
+{
+	CLEANUP(js_unrefp) struct json *body = NULL;
+	struct call *c;
+
+	if (!u->sim->silence || u->has_fencing ||
+	    !kcache_get(checker_truth(u->sim->checker), &api_kind_FerryConfig, NULL, "ferry"))
+		return;
+	body = js_pack("{s:{s:s, s:{s:s, s:i}}}", "spec", "fencing", "Agent", "fenceAgent",
+		       "program", "plug", "silenceSeconds", (int)u->sim->silence);
+	u->has_fencing = true;
+	c = call_new(u, NULL);
+	started(u, kube_patch(u->kube, &c->call, &api_kind_FerryConfig, NULL, "ferry", NULL,
+			      KUBE_PATCH_MERGE, body, on_reply, c, NULL));
+}
+
 static void on_timer(void *arg)
 {
 	struct user *u = arg;
@@ -500,6 +518,7 @@ static void on_timer(void *arg)
 	}
 	if (!u->has_service)
 		create_service(u);
+	ask_for_fencing(u);
 	if (!vm->exists)
 		create_vm(u, vm);
 	else

@@ -148,6 +148,7 @@ static const struct node_rule node_rules[] = {
 	{"namespaces", "", R, NULL, NULL},
 	{"kubevirts.kubevirt.io", "", R, NULL, NULL},
 	{"ferryconfigs.ferry.dev", "", R, NULL, NULL},
+	{"nodefences.ferry.dev", "", R, NULL, NULL},
 	{"allocations.ferry.dev", "", R | CREATE | REMOVE, owns_allocation,
 	 "may only allocate for itself"},
 	/* Only what a VM or pod of this node names: see is_referenced(). */

@@ -17,8 +17,9 @@
 #include "cluster/controllers/controllers.h"
 #include "json/json.h"
 
-#define BUDGET	       (&api_kind_PodDisruptionBudget)
-#define DELETION_LIMIT (120 * USEC_PER_SEC) /* an eviction that has not deleted its pod by then has not happened */
+#define BUDGET (&api_kind_PodDisruptionBudget)
+#define DELETION_LIMIT \
+	(120 * USEC_PER_SEC) /* an eviction that has not deleted its pod by then has not happened */
 
 struct count {
 	const struct view *v;
@@ -26,7 +27,8 @@ struct count {
 	PodDisruptionBudget *next;
 	struct api_selector *which;
 	int64_t pods, healthy;
-	const char *scaleless; /* resource of an owner that does not tell how many there should be */
+	const char
+		*scaleless; /* resource of an owner that does not tell how many there should be */
 	struct plan *plan;
 };
 

@@ -7,28 +7,45 @@
  * the taint does; pods of a dead node stay until they are deleted by hand.
  *
  * Ages are taken from the lease's own time: the clocks of the machines must agree within seconds. */
+#include <stdio.h>
+
 #include "api/api.h"
 #include "api/meta.h"
 #include "base/str.h"
 #include "base/try.h"
 #include "cluster/controllers/controllers.h"
+#include "virt/names.h"
 
-#define NODE		     (&api_kind_Node)
-#define CONFIG		     (&api_kind_FerryConfig)
-#define LEASE_NS	     "kube-node-lease"
-#define GRACE		     (40 * USEC_PER_SEC)
-#define UNSCHEDULABLE_AFTER  (300 * USEC_PER_SEC)
-#define TAINT_UNREACHABLE    "node.kubernetes.io/unreachable"
-#define TAINT_OUT_OF_SERVICE "node.kubernetes.io/out-of-service"
-#define LABEL_SCHEDULABLE    "kubevirt.io/schedulable"
+#define NODE		    (&api_kind_Node)
+#define CONFIG		    (&api_kind_FerryConfig)
+#define FENCE		    (&api_kind_NodeFence)
+#define LEASE_NS	    "kube-node-lease"
+#define GRACE		    (40 * USEC_PER_SEC)
+#define UNSCHEDULABLE_AFTER (300 * USEC_PER_SEC)
+#define LABEL_SCHEDULABLE   "kubevirt.io/schedulable"
+
+static const Lease *lease_of(const struct view *v, const Node *node)
+{
+	return view_get(v, &api_kind_Lease, LEASE_NS, node->metadata.name);
+}
 
 static usec_t silence(const struct view *v, const Node *node)
 {
-	const Lease *l = view_get(v, &api_kind_Lease, LEASE_NS, node->metadata.name);
+	const Lease *l = lease_of(v, node);
 
 	if (l && l->spec.renewTime)
 		return cc_age(v->now, l->spec.renewTime);
 	return cc_age(v->now, node->metadata.creationTimestamp);
+}
+
+/* Where an agent fences, a node is silent as soon as that one may act. */
+static usec_t grace(const struct view *v)
+{
+	const FerryConfig *cfg = view_get(v, CONFIG, NULL, "ferry");
+
+	if (!cfg || !str_eq(cfg->spec.fencing, FencingPolicy_Agent) || !cfg->spec.fenceAgent)
+		return GRACE;
+	return MIN(GRACE, (usec_t)API_GET(cfg->spec.fenceAgent, silenceSeconds, 40) * USEC_PER_SEC);
 }
 
 static bool has_taint(const Node *node, const char *key)
@@ -97,12 +114,42 @@ static bool may_fence(const struct view *v)
 	return !cfg || !str_eq(cfg->spec.fencing, "None");
 }
 
+/* A fence agent's proof is of one silence: the lease must not have been renewed since.  A taint that was
+ * left from an earlier one says nothing about this one. */
+static bool is_proven(const struct view *v, const Node *node, const char *taint)
+{
+	const NodeFence *f = view_get(v, FENCE, NULL, node->metadata.name);
+	const Lease *l = lease_of(v, node);
+	char value[40];
+
+	if (!f || !l)
+		return false;
+	(void)snprintf(value, sizeof(value), TAINT_VALUE_FENCED "%lld",
+		       (long long)API_GET(&f->spec, epoch, 1));
+	return str_eq(taint, value) && str_eq(f->spec.nodeUID, node->metadata.uid) &&
+	       str_eq(f->spec.lease, l->spec.renewTime) &&
+	       API_GET(&f->status, epoch, 0) == API_GET(&f->spec, epoch, 1) &&
+	       str_eq(f->status.state, FenceState_Proven);
+}
+
+static bool is_declared_dead(const struct view *v, const Node *node)
+{
+	for (size_t i = 0; i < node->spec.n_taints; i++) {
+		const Taint *t = &node->spec.taints[i];
+
+		if (str_eq(t->key, TAINT_OUT_OF_SERVICE) &&
+		    (!str_has_prefix(t->value, TAINT_VALUE_FENCED) || is_proven(v, node, t->value)))
+			return true;
+	}
+	return false;
+}
+
 /* The machine is off, somebody says: its pods are over.  Not believed of a node that answers. */
 static enum rc clear_out(const struct view *v, const Node *node, struct plan *out)
 {
 	struct kiter it;
 
-	if (!has_taint(node, TAINT_OUT_OF_SERVICE) || !may_fence(v))
+	if (!may_fence(v) || !is_declared_dead(v, node))
 		return RC_OK;
 	view_list(v, &api_kind_Pod, NULL, &it);
 	for (const Pod *pod; (pod = view_next(&it));)
@@ -125,14 +172,13 @@ static enum rc silent(const struct view *v, const Node *node, usec_t age, struct
 
 static enum rc alive(const struct view *v, const Node *node, usec_t age, struct plan *out)
 {
-	TRY(plan_requeue_after(out, GRACE - age));
+	TRY(plan_requeue_after(out, grace(v) - age));
 	/* Ready and the label are the agent's to set again; the taint is ours */
 	if (!has_taint(node, TAINT_UNREACHABLE) ||
 	    !API_COND_IS(&node->status, NodeCondition, "Ready", "True"))
 		return RC_OK;
 	CLEANUP(Node_freep) Node *next = Node_clone(node);
 
-	(void)v;
 	if (!next)
 		return RC_NOMEM;
 	del_taint(next, TAINT_UNREACHABLE);
@@ -149,7 +195,7 @@ static enum rc node_reconcile(const struct view *v, const char *ns, const char *
 	if (!node || node->metadata.deletionTimestamp)
 		return RC_OK;
 	usec_t age = silence(v, node);
-	enum rc rc = age >= GRACE ? silent(v, node, age, out) : alive(v, node, age, out);
+	enum rc rc = age >= grace(v) ? silent(v, node, age, out) : alive(v, node, age, out);
 
 	return rc ? err_set(err, rc, "cannot judge node '%s'", name) : RC_OK;
 }
@@ -173,7 +219,7 @@ static void map_pod(const struct view *v, const struct kobj *obj, ctl_emit_fn em
 		emit(ctx, NULL, pod->spec.nodeName);
 }
 
-/* The policy has changed: for every node that has been marked. */
+/* The policy has changed: for every node, since it also says when one is silent. */
 static void map_config(const struct view *v, const struct kobj *obj, ctl_emit_fn emit, void *ctx)
 {
 	struct kiter it;
@@ -181,15 +227,18 @@ static void map_config(const struct view *v, const struct kobj *obj, ctl_emit_fn
 	(void)obj;
 	view_list(v, NODE, NULL, &it);
 	for (const Node *node; (node = view_next(&it));)
-		if (has_taint(node, TAINT_OUT_OF_SERVICE))
-			emit(ctx, NULL, node->metadata.name);
+		emit(ctx, NULL, node->metadata.name);
+}
+
+static void map_fence(const struct view *v, const struct kobj *obj, ctl_emit_fn emit, void *ctx)
+{
+	(void)v;
+	emit(ctx, NULL, kobj_name(obj));
 }
 
 static const struct ctl_map maps[] = {
-	{CONFIG, map_config},
-	{&api_kind_Lease, map_lease},
-	{&api_kind_Pod, map_pod},
-	{NULL, NULL},
+	{CONFIG, map_config},	  {FENCE, map_fence}, {&api_kind_Lease, map_lease},
+	{&api_kind_Pod, map_pod}, {NULL, NULL},
 };
 
 const struct ctl_def nodelifecycle_ctl_def = {

@@ -18,8 +18,8 @@
 #include "json/json.h"
 #include "kube/kube.h"
 
-#define LEASE_EVERY	(10 * USEC_PER_SEC)
-#define LEASE_SECONDS	40
+#define LEASE_SECONDS	40 /* unless the cluster's settings say less */
+#define LEASE_TIMES	4  /* renewals in that time */
 #define HEARTBEAT_EVERY (60 * USEC_PER_SEC)
 #define RETRY_MIN	(100 * USEC_PER_MSEC)
 #define RETRY_MAX	(10 * USEC_PER_SEC)
@@ -43,6 +43,7 @@ struct nodereg {
 	struct ev_src *timer; /* of call */
 	struct ev_src *lease_timer;
 	usec_t renewed_at; /* the lease, the last time; 0: never */
+	unsigned lease_seconds;
 	usec_t backoff;
 	struct json *node; /* as the API last showed it */
 	struct in_addr segment;
@@ -480,6 +481,11 @@ void nodereg_set_ready(struct nodereg *r, bool is_ready, const char *reason, con
 
 /* --- lease --- */
 
+static usec_t lease_every(const struct nodereg *r)
+{
+	return r->lease_seconds * USEC_PER_SEC / LEASE_TIMES;
+}
+
 static void on_lease_timer(void *arg)
 {
 	renew_lease(arg);
@@ -495,7 +501,7 @@ static struct json *lease_body(const struct nodereg *r)
 	return js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s, s:i, s:s}}", "apiVersion",
 		       "coordination.k8s.io/v1", "kind", "Lease", "metadata", "name", r->name,
 		       "namespace", NODE_LEASE_NS, "spec", "holderIdentity", r->name,
-		       "leaseDurationSeconds", LEASE_SECONDS, "renewTime", now);
+		       "leaseDurationSeconds", (int)r->lease_seconds, "renewTime", now);
 }
 
 static void next_lease(struct nodereg *r, usec_t delay)
@@ -524,7 +530,7 @@ static void on_lease_made(const struct kube_reply *rep, void *arg)
 
 	r->lease_call = kube_call_free(r->lease_call);
 	if (rep->rc != RC_NOT_FOUND) {
-		next_lease(r, rep->rc ? USEC_PER_SEC : LEASE_EVERY);
+		next_lease(r, rep->rc ? USEC_PER_SEC : lease_every(r));
 		return;
 	}
 	ns = js_pack("{s:s, s:s, s:{s:s}}", "apiVersion", "v1", "kind", "Namespace", "metadata",
@@ -539,7 +545,7 @@ static void lease_renewed(struct nodereg *r)
 {
 	usec_t now = loop_now(r->loop);
 
-	if (r->renewed_at && now - r->renewed_at >= LEASE_SECONDS * USEC_PER_SEC)
+	if (r->renewed_at && now - r->renewed_at >= r->lease_seconds * USEC_PER_SEC)
 		write_status(r);
 	r->renewed_at = now;
 }
@@ -561,7 +567,7 @@ static void on_lease(const struct kube_reply *rep, void *arg)
 		log_warn("node '%s': cannot renew its lease, retrying: %s", r->name, rep->err.msg);
 	else
 		lease_renewed(r);
-	next_lease(r, rep->rc ? USEC_PER_SEC : LEASE_EVERY);
+	next_lease(r, rep->rc ? USEC_PER_SEC : lease_every(r));
 }
 
 static void renew_lease(struct nodereg *r)
@@ -574,6 +580,17 @@ static void renew_lease(struct nodereg *r)
 	if (!body || kube_patch(r->kube, &r->lease_call, &api_kind_Lease, NODE_LEASE_NS, r->name,
 				NULL, KUBE_PATCH_MERGE, body, on_lease, r, &err))
 		next_lease(r, USEC_PER_SEC);
+}
+
+void nodereg_set_lease(struct nodereg *r, unsigned seconds)
+{
+	bool is_shorter;
+
+	seconds = MIN(MAX(seconds, 1u), (unsigned)LEASE_SECONDS);
+	is_shorter = seconds < r->lease_seconds;
+	r->lease_seconds = seconds;
+	if (is_shorter && r->lease_timer) /* what waits would wait too long */
+		ev_timer_rearm(r->lease_timer, 0);
 }
 
 /* --- stop --- */
@@ -631,6 +648,7 @@ enum rc nodereg_new(struct nodereg **out, const struct nodereg_config *c, nodere
 	r->owns_label = c->owns_label;
 	r->segment_net = c->segment_net;
 	r->segment_prefix = c->segment_prefix;
+	r->lease_seconds = LEASE_SECONDS;
 	r->on_ready = on_ready;
 	r->arg = arg;
 	r->name = mem_strdup(c->name);

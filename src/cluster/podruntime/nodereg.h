@@ -42,6 +42,8 @@ DEFINE_CLEANUP(struct nodereg *, nodereg_free);
 
 /* Condition Ready and label kubevirt.io/schedulable from now on; written at once when it changes. */
 void nodereg_set_ready(struct nodereg *r, bool is_ready, const char *reason, const char *message);
+/* How long the lease counts (40 s, or less): it is renewed four times in it. */
+void nodereg_set_lease(struct nodereg *r, unsigned seconds);
 /* The agent goes: schedulable=false, then done. */
 void nodereg_stop(struct nodereg *r, void (*done)(void *arg), void *arg);
 

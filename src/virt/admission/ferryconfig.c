@@ -1,4 +1,5 @@
 #include <stdio.h>
+#include <string.h>
 
 #include "base/str.h"
 #include "net/addr.h"
@@ -115,6 +116,28 @@ static void check_baseline(struct hook_ctx *ctx, const char *model, struct field
 		adm_check_cpu_model(ctx->env, "spec.cpuBaseline", model, fe);
 }
 
+/* A name of a file and nothing else: the API chooses among the programs of the controller's host. */
+static bool is_program_name(const char *s)
+{
+	static const char letters[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+	return s && *s != '.' && *s != '-' && s[strspn(s, letters)] == '\0';
+}
+
+static void check_fencing(const FerryConfigSpec *s, struct field_errs *fe)
+{
+	if (str_eq(s->fencing, FencingPolicy_Agent) && !s->fenceAgent)
+		fe_cause(fe, REQUIRED, "spec.fenceAgent",
+			 "spec.fenceAgent: fencing Agent needs the program that fences");
+	if (s->fenceAgent && !is_program_name(s->fenceAgent->program))
+		fe_cause(
+			fe, INVALID, "spec.fenceAgent.program",
+			"spec.fenceAgent.program '%s': must be the name of a file in the folder of "
+			"fence agents: letters, digits, '.', '_', '-', and not a path",
+			s->fenceAgent->program ? s->fenceAgent->program : "");
+}
+
 enum rc ferryconfig_validate(struct hook_ctx *ctx, const void *obj, const void *old,
 			     struct field_errs *fe, struct err *err)
 {
@@ -138,6 +161,7 @@ enum rc ferryconfig_validate(struct hook_ctx *ctx, const void *obj, const void *
 	if (was && has_nodes && !is_same_network(&cfg->spec, &was->spec))
 		fe_cause(fe, INVALID, "spec.networks",
 			 "spec.networks: field is immutable while the cluster has nodes");
+	check_fencing(&cfg->spec, fe);
 	if (!was || !str_eq(was->spec.cpuBaseline, cfg->spec.cpuBaseline))
 		check_baseline(ctx, cfg->spec.cpuBaseline, fe);
 	return RC_OK;

@@ -16,6 +16,7 @@
 #include "kube/kcache.h"
 #include "kube/kobj.h"
 #include "kube/kube.h"
+#include "virt/migration/fencing.h"
 #include "virt/names.h"
 #include "virt/node/imgref.h"
 #include "virt/node/pvdata.h"
@@ -669,12 +670,31 @@ void vm_poke_prepare(struct vm *vm)
 	have_vmi(p, o);
 }
 
+/* The proof may be about to take this pod away: whoever was to be started here is started elsewhere. */
+static bool was_fenced(const struct vm *vm)
+{
+	const struct vmhost_config *cfg = &vm->host->cfg;
+	const NodeFence *f =
+		kobj_typed(kcache_get(cfg->cache, &api_kind_NodeFence, NULL, cfg->node_name));
+
+	const Pod *pod = kobj_typed(kcache_get(cfg->cache, &api_kind_Pod, cfg->pods->ns(vm->pod),
+					       cfg->pods->name(vm->pod)));
+
+	return pod && fencing_condemns(f, &pod->metadata);
+}
+
 static void start_prepare(void *arg)
 {
 	struct vm_prep *p = arg;
 	struct err err;
 
 	p->timer = ev_src_free(p->timer);
+	if (was_fenced(p->vm)) {
+		end(p, RC_FORBIDDEN, true, "NodeFenced",
+		    "its node was proven to be off since the pod was made: the virtual machine may run "
+		    "elsewhere");
+		return;
+	}
 	if (vm_vmi(p->vm)) {
 		vm_poke_prepare(p->vm);
 		return;

@@ -60,10 +60,10 @@ static bool consider(const struct json *budget, void *arg)
 static void refuse(struct hook_call *call, int code, const char *message, const char *reason,
 		   struct json *details)
 {
-	struct json *status = js_pack("{s:s, s:s, s:{}, s:s, s:s, s:s*, s:o*, s:i}", "kind",
-				      "Status", "apiVersion", "v1", "metadata", "status", "Failure",
-				      "message", message, "reason", reason, "details", details,
-				      "code", code);
+	struct json *status =
+		js_pack("{s:s, s:s, s:{}, s:s, s:s, s:s*, s:o*, s:i}", "kind", "Status",
+			"apiVersion", "v1", "metadata", "status", "Failure", "message", message,
+			"reason", reason, "details", details, "code", code);
 
 	if (!status) {
 		fail_internal(call, "out of memory");
@@ -78,8 +78,7 @@ static void deny(struct hook_call *call, int retry_after, const char *why)
 	struct json *details =
 		js_pack("{s:[{s:s, s:s}]}", "causes", "reason", "DisruptionBudget", "message", why);
 
-	if (details && retry_after &&
-	    js_set(details, "retryAfterSeconds", js_new_int(retry_after)))
+	if (details && retry_after && js_set(details, "retryAfterSeconds", js_new_int(retry_after)))
 		details = js_unref(details);
 	refuse(call, 429, VIOLATES, "TooManyRequests", details);
 }

@@ -20,10 +20,11 @@ static const struct ctl_def *const defs[] = {&disruption_ctl_def};
 static void add_pod(struct world *w, const char *name, const char *ready, const char *owner)
 {
 	CLEANUP(mem_freep)
-	char *text = mem_printf("{'metadata':{'name':'%s','namespace':'t','labels':{'app':'a'}%s},'spec':{"
-				"'nodeName':'node-1','containers':[{'name':'c'}]},'status':{'phase':"
-				"'Running','conditions':[{'type':'Ready','status':'%s'}]}}",
-				name, owner, ready);
+	char *text = mem_printf(
+		"{'metadata':{'name':'%s','namespace':'t','labels':{'app':'a'}%s},'spec':{"
+		"'nodeName':'node-1','containers':[{'name':'c'}]},'status':{'phase':"
+		"'Running','conditions':[{'type':'Ready','status':'%s'}]}}",
+		name, owner, ready);
 
 	world_add(w, KPOD, text);
 }
@@ -62,7 +63,8 @@ static void it_allows_what_is_healthy_beyond_the_minimum(void **state)
 	assert_budget(&w, "observedGeneration", "1");
 	assert_string_equal(world_cond(&w, KPDB, NS, "b", "DisruptionAllowed"),
 			    "True SufficientPods: ");
-	world_patch(&w, KPOD, NS, "p1", "{'status':{'conditions':[{'type':'Ready','status':'False'}]}}");
+	world_patch(&w, KPOD, NS, "p1",
+		    "{'status':{'conditions':[{'type':'Ready','status':'False'}]}}");
 	world_settle(&w);
 	assert_budget(&w, "disruptionsAllowed", "0");
 	assert_string_equal(world_cond(&w, KPDB, NS, "b", "DisruptionAllowed"),
@@ -111,12 +113,14 @@ static void what_needs_a_scale_allows_nothing_of_vms_and_says_why(void **state)
 		add_pod(&w, "p1", "True", VMI_OWNER);
 		add_budget(&w, specs[i]);
 		assert_budget(&w, "disruptionsAllowed", "0");
-		assert_string_equal(world_cond(&w, KPDB, NS, "b", "DisruptionAllowed"),
-				    "False SyncFailed: virtualmachineinstances.kubevirt.io does not "
-				    "implement the scale subresource");
-		assert_true(world_saw(&w, "CalculateExpectedPodCountFailed: Failed to calculate the "
-					  "number of expected pods: virtualmachineinstances.kubevirt.io "
-					  "does not implement the scale subresource"));
+		assert_string_equal(
+			world_cond(&w, KPDB, NS, "b", "DisruptionAllowed"),
+			"False SyncFailed: virtualmachineinstances.kubevirt.io does not "
+			"implement the scale subresource");
+		assert_true(world_saw(
+			&w, "CalculateExpectedPodCountFailed: Failed to calculate the "
+			    "number of expected pods: virtualmachineinstances.kubevirt.io "
+			    "does not implement the scale subresource"));
 		world_fini(&w);
 	}
 }

@@ -72,9 +72,10 @@ static void add_move(struct world *w, int i, const char *annotation, const char 
 static void set_cluster_limit(struct world *w, int n)
 {
 	CLEANUP(mem_freep)
-	char *kv = mem_printf("{'metadata':{'name':'kubevirt','namespace':'kubevirt'},'spec':{"
-			      "'configuration':{'migrations':{'parallelMigrationsPerCluster':%d}}}}",
-			      n);
+	char *kv =
+		mem_printf("{'metadata':{'name':'kubevirt','namespace':'kubevirt'},'spec':{"
+			   "'configuration':{'migrations':{'parallelMigrationsPerCluster':%d}}}}",
+			   n);
 
 	world_add(w, &api_kind_KubeVirt, kv);
 }

@@ -1,0 +1,207 @@
+"""A node is lost: it is switched off by the fence agent, and its VMs run elsewhere, each of them once."""
+import contextlib
+import os
+import shlex
+import signal
+import statistics
+import subprocess
+import time
+
+import ferrytest as ft
+import pytest
+from conftest import keep_logs, kernel_boot, new_cluster
+
+NODES = 3
+SILENCE = 4
+RUNS = int(os.environ.get("FERRY_FENCE_RUNS", "1"))
+
+
+@pytest.fixture(scope="module")
+def boxes(images):
+    """Three nodes that are fenced after four seconds by a program that ends a node's pid namespace."""
+    with ft.own_net():
+        c = new_cluster("fencing", NODES)
+        try:
+            agent(c)
+            c.api.patch("FerryConfig", "ferry", {"spec": {"fencing": "Agent", "fenceAgent": {
+                "program": "plug", "silenceSeconds": SILENCE, "timeoutSeconds": 10}}})
+            yield c
+            keep_logs(c, "fencing")
+        finally:
+            c.down()
+
+
+def agent(c, fails=False):
+    """The fence agent: a machine here is a pid namespace."""
+    path = f"{c.state}/fence-agents/plug"
+    with open(f"{path}.new", "w") as f:
+        f.write("#!/bin/sh\n" + ("echo the plug is stuck >&2; exit 3\n" if fails else f"""
+p={shlex.quote(c.state)}/pids/$1.inside
+pid=$(cat "$p" 2>/dev/null | cut -d' ' -f1)
+[ -n "$pid" ] && kill -9 "$pid" 2>/dev/null
+while [ -e "$p" ] && [ -d "/proc/$pid" ]; do :; done
+echo "$1 is off"
+"""))
+    os.chmod(f"{path}.new", 0o755)
+    os.rename(f"{path}.new", path)
+
+
+def stat_of(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        return f.read().rsplit(")", 1)[1].split()
+
+
+def outer(c, node):
+    with open(f"{c.state}/pids/{node}") as f:
+        return int(f.read().split()[0])
+
+
+def switch_on(c, node, argv):
+    """As `ferry up` starts the box of a node."""
+    p = subprocess.Popen(argv, start_new_session=True, stdin=subprocess.DEVNULL)
+    with open(f"{c.state}/pids/{node}", "w") as f:
+        f.write(f"{p.pid} {stat_of(p.pid)[19]}\n")
+
+    def is_back():
+        n = c.api.get("Node", node)
+        taints = [t["key"] for t in n.get("spec", {}).get("taints", [])]
+        return ft.condition(n, "Ready")["status"] == "True" and not taints
+    ft.poll(is_back, 60, f"{node} is Ready, and nothing says any more that it is off")
+
+
+def argv_of(pid):
+    with open(f"/proc/{pid}/cmdline", "rb") as f:
+        return [os.fsdecode(w) for w in f.read().split(b"\0")[:-1]]
+
+
+@contextlib.contextmanager
+def running(c, images, name):
+    # Not on the first node: the way from here to the VMs leads through it.
+    elsewhere = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["node-1"]}]}]}}}
+    c.api.create(ft.vm(name, "128Mi", kernel=kernel_boot(images), affinity=elsewhere))
+    try:
+        vmi = c.api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
+        ft.Guest(ft.vmi_address(vmi)).wait(90)
+        yield vmi
+    finally:
+        c.api.delete("VirtualMachine", name)
+        c.api.wait("VirtualMachine", name, lambda v: v is None, 90)
+
+
+def lose(c, node, how):
+    if how == "power":
+        os.kill(c.node_pid1(node), signal.SIGKILL)
+    else:  # its agent hangs, and the guest runs on
+        os.kill(c.pid(node), signal.SIGSTOP)
+
+
+def watch_until_it_answers(c, vmi, name, timeout):
+    """(seconds until another VMI's guest runs, until it answers at the same address, the VMI); never are there two."""
+    address, uid, begin, ran = ft.vmi_address(vmi), vmi["metadata"]["uid"], time.monotonic(), None
+    while time.monotonic() < begin + timeout:
+        seen = copies(c, name)
+        assert len(seen) <= 1, f"two copies of {name}: {seen}"
+        now = c.api.find("VirtualMachineInstance", name)
+        if now and now["metadata"]["uid"] != uid and ft.vmi_running(now):
+            ran = ran or time.monotonic() - begin
+            with contextlib.suppress(OSError, ValueError):
+                ft.Guest(address).command("status", 0.3)
+                assert ft.vmi_address(now) == address
+                return ran, time.monotonic() - begin, now
+        time.sleep(0.02)
+    raise TimeoutError(f"{name} does not answer after {timeout} s: {now and now['status']}")
+
+
+def copies(c, name):
+    """[(node, pid)] of the QEMUs of this VM; one that stands still counts."""
+    out = []
+    for n in range(1, c.nodes + 1):
+        try:
+            pids = ft.descendants(c.node_pid1(f"node-{n}"))
+        except OSError:
+            continue
+        for p in pids:
+            with contextlib.suppress(OSError), open(f"/proc/{p}/cmdline", "rb") as f:
+                words = f.read().split(b"\0")
+                if b"qemu-system" in words[0] and any(w.startswith(b"guest=") and name.encode() in w for w in words):
+                    out.append((f"node-{n}", p))
+    return out
+
+
+@pytest.mark.parametrize("how", ["power", "agent"])
+def test_a_lost_node_is_fenced_and_its_vm_answers_elsewhere(boxes, images, how):
+    c, times = boxes, []
+    with running(c, images, "lost") as vmi:
+        for _ in range(RUNS):
+            node = vmi["status"]["nodeName"]
+            argv = argv_of(outer(c, node))
+            epoch = (c.api.find("NodeFence", node) or {}).get("spec", {}).get("epoch", 0)
+            time.sleep(11)  # one that is younger may have a pod that was only not seen yet
+            lose(c, node, how)
+            ran, answers, vmi = watch_until_it_answers(c, vmi, "lost", 60)
+            times.append((ran, answers))
+            fence = c.api.get("NodeFence", node)
+            assert fence["spec"]["epoch"] == epoch + 1 and fence["status"]["epoch"] == epoch + 1
+            assert fence["status"]["state"] == "Proven" and fence["status"]["exitCode"] == 0, fence
+            assert fence["status"]["message"] == f"{node} is off"
+            assert vmi["status"]["nodeName"] != node
+            switch_on(c, node, argv)
+            assert [n for n, _ in copies(c, "lost")] == [vmi["status"]["nodeName"]]
+    for what, values in (("runs", sorted(t[0] for t in times)), ("answers", sorted(t[1] for t in times))):
+        print(f"{how}: {len(values)} nodes lost, silence {SILENCE} s: the guest {what} after "
+              f"median {statistics.median(values):.1f} s, p95 {values[int(len(values) * 0.95)]:.1f} s, "
+              f"worst {values[-1]:.1f} s")
+    assert min(t[0] for t in times) < 20
+
+
+def test_without_a_proof_nothing_starts_elsewhere(boxes, images):
+    c = boxes
+    agent(c, fails=True)
+    try:
+        with running(c, images, "unproven") as vmi:
+            node, uid = vmi["status"]["nodeName"], vmi["metadata"]["uid"]
+            argv = argv_of(outer(c, node))
+            lose(c, node, "agent")
+            try:
+                fence = c.api.wait("NodeFence", node, lambda f: f and f["status"].get("state") == "Failed" and
+                                   f["status"]["epoch"] == f["spec"]["epoch"], 30)
+                assert fence["status"]["exitCode"] == 3 and "the plug is stuck" in fence["status"]["message"], fence
+                time.sleep(3)
+                now = c.api.get("VirtualMachineInstance", "unproven")
+                assert now["metadata"]["uid"] == uid and [n for n, _ in copies(c, "unproven")] == [node]
+                assert ft.Guest(ft.vmi_address(vmi)).status()["bootID"]
+                agent(c)  # the operator sees to the plug: the next try proves it
+                _, _, now = watch_until_it_answers(c, vmi, "unproven", 90)
+                assert now["status"]["nodeName"] != node
+            finally:
+                with contextlib.suppress(ProcessLookupError, OSError):
+                    os.kill(c.pid(node), signal.SIGCONT)
+            switch_on(c, node, argv)
+    finally:
+        agent(c)
+
+
+def test_a_node_that_is_heard_of_in_time_is_left_alone(boxes, images):
+    c = boxes
+    with running(c, images, "brief") as vmi:
+        node = vmi["status"]["nodeName"]
+        before = c.api.find("NodeFence", node)
+        pid = c.pid(node)
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(SILENCE / 2 - 0.5)
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(SILENCE + 1)
+        assert c.api.find("NodeFence", node) == before
+        assert c.api.get("VirtualMachineInstance", "brief")["metadata"]["uid"] == vmi["metadata"]["uid"]
+
+
+def test_what_the_api_may_choose_is_a_name_of_a_program(boxes):
+    for spec, why in (({"program": "../../bin/sh"}, "spec.fenceAgent.program"), ({"program": ".x"}, "fence agents"),
+                      ({}, "program")):
+        with pytest.raises(ft.ApiError) as e:
+            boxes.api.patch("FerryConfig", "ferry", {"spec": {"fenceAgent": {"program": None, **spec}}})
+        assert e.value.status == 422 and why in str(e.value), e.value
+    with pytest.raises(ft.ApiError) as e:
+        boxes.api.patch("FerryConfig", "ferry", {"spec": {"fencing": "Agent", "fenceAgent": None}})
+    assert e.value.status == 422 and "fencing Agent needs the program that fences" in str(e.value), e.value
