@@ -1,4 +1,6 @@
 """A node is emptied: VMs move, what cannot go is named, and a drain that was called off does not come back."""
+import shutil
+import subprocess
 import time
 
 import ferrytest as ft
@@ -136,3 +138,91 @@ def test_the_taint_is_taken_off_not_cancelled(cluster, make_vm, uncordoned):
     assert moves_of(api, "tainted") == [] and node_of(api, "tainted") == node
     code, body, _ = api.sub("virtualmachineinstances", "tainted", "evacuate/cancel")
     assert (code, body) == (200, b"")
+
+
+def evict(api, name):
+    """(code, message) of an eviction of the pod that runs the VM."""
+    node = node_of(api, name)
+    pod = next(p for p in api.list("Pod", f"vm.kubevirt.io/name={name}") if p["spec"].get("nodeName") == node)
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["metadata"]["name"]}}
+    try:
+        api.call("POST", api.path("Pod", pod["metadata"]["name"]) + "/eviction", body)
+    except ft.ApiError as e:
+        return e.status, e.message, e.body
+    return 201, "", {}
+
+
+@pytest.fixture
+def attempts(cluster):
+    """Two tries of an evacuation within an hour, for the time of a test."""
+    cluster.api.patch("FerryConfig", "ferry", {"spec": {"evacuationAttempts": 2}})
+    yield 2
+    cluster.api.patch("FerryConfig", "ferry", {"spec": {"evacuationAttempts": None}})
+
+
+def test_an_evacuation_that_cannot_work_is_given_up_and_asked_anew(cluster, make_vm, uncordoned, attempts):
+    api = cluster.api
+    make_vm("stuck", nodeSelector={"kubernetes.io/hostname": "node-1"})
+    assert evict(api, "stuck")[0] == 429
+
+    def tries():
+        return (api.get("VirtualMachineInstance", "stuck")["status"].get("ferry") or {}).get("evacuation") or {}
+    ft.poll(lambda: tries().get("reason") == "AttemptsExhausted", 60, "two tries have failed")
+    assert len(tries()["failedTimes"]) == attempts and tries()["node"] == "node-1"
+    assert "2 attempts within an hour failed; the last one: " in tries()["message"]
+    events = [e for e in api.list("Event") if e["reason"] == "EvacuationBlocked"]
+    assert [e["involvedObject"]["name"] for e in events] == ["stuck"], events
+    n = len(moves_of(api, "stuck"))
+    code, message, _ = evict(api, "stuck")
+    assert code == 429 and 'Evacuation of VMI "default/stuck" is blocked: 2 attempts' in message, message
+    code, out, err = drain(cluster, "node-1", timeout=30)
+    assert code == 1 and rows(err)["default/stuck"][0] == "Stays", err
+    assert "2 attempts within an hour failed" in err and "ferry evacuate-cancel" in err, err
+    time.sleep(3)
+    assert len(moves_of(api, "stuck")) == n and ft.vmi_running(api.get("VirtualMachineInstance", "stuck"))
+    cluster.ferry("evacuate-cancel", "vmi", "stuck")
+    ft.poll(lambda: not tries().get("reason"), 10, "it is forgotten")
+    assert evict(api, "stuck")[0] == 429
+    ft.poll(lambda: len(moves_of(api, "stuck")) > n, 10, "asked anew, it is tried again")
+
+
+def test_a_disruption_budget_keeps_what_an_eviction_would_shut_down(cluster, make_vm, uncordoned):
+    api = cluster.api
+    make_vm("kept", eviction="None")
+    node, uid = node_of(api, "kept"), api.get("VirtualMachineInstance", "kept")["metadata"]["uid"]
+    api.create({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "kept"},
+                "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}})
+    try:
+        pdb = api.wait("PodDisruptionBudget", "kept", lambda b: b and b["status"].get("currentHealthy") == 1, 30)
+        assert pdb["status"]["disruptionsAllowed"] == 0 and pdb["status"]["desiredHealthy"] == 1, pdb
+        code, message, body = evict(api, "kept")
+        assert (code, message) == (429, "Cannot evict pod as it would violate the pod's disruption budget.")
+        assert body["details"]["causes"] == [{
+            "reason": "DisruptionBudget",
+            "message": "The disruption budget kept needs 1 healthy pods and has 1 currently"}], body
+        code, out, err = drain(cluster, node, "--force", "--timeout", "3", timeout=30)
+        assert code == 1 and "disruption budget" in out + err, out + err
+        assert api.get("VirtualMachineInstance", "kept")["metadata"]["uid"] == uid
+        api.patch("PodDisruptionBudget", "kept", {"spec": {"minAvailable": 0}})
+        api.wait("PodDisruptionBudget", "kept", lambda b: b["status"]["disruptionsAllowed"] == 1, 10)
+        code, out, err = drain(cluster, node, "--force", timeout=60)
+        assert "default/kept is shut down" in out, out + err
+    finally:
+        api.delete("PodDisruptionBudget", "kept")
+    with pytest.raises(ft.ApiError) as e:
+        api.create({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "wrong"},
+                    "spec": {"minAvailable": "120%", "maxUnavailable": -1, "selector": {}}})
+    assert e.value.status == 422 and "cannot be both set" in e.value.message, e.value
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+def test_kubectl_drain_moves_the_vms_and_ends_well(cluster, make_vm, uncordoned):
+    api = cluster.api
+    address = make_vm("drained")
+    node, boot = node_of(api, "drained"), ft.Guest(address).status()["bootID"]
+    p = subprocess.run(["kubectl", "--kubeconfig", cluster.kubeconfig, "drain", node, "--ignore-daemonsets",
+                        "--delete-emptydir-data", "--force", "--timeout=120s"], text=True, timeout=150,
+                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert p.returncode == 0, p.stdout
+    assert f"node/{node} drained" in p.stdout, p.stdout
+    assert node_of(api, "drained") == other(node) and ft.Guest(address).status()["bootID"] == boot

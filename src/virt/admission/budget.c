@@ -1,5 +1,4 @@
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -11,11 +10,12 @@
 static bool is_share(const char *text, int64_t *percent)
 {
 	size_t n = text ? strspn(text, "0123456789") : 0;
+	char digits[16];
 
-	if (!n || n > 9 || !str_eq(text + n, "%"))
+	if (!n || n >= sizeof(digits) || !str_eq(text + n, "%"))
 		return false;
-	*percent = strtol(text, NULL, 10);
-	return true;
+	(void)snprintf(digits, sizeof(digits), "%.*s", (int)n, text);
+	return !str_to_i64(digits, 0, INT64_MAX, percent, NULL);
 }
 
 static void check_number(const char *path, const struct json *value, struct field_errs *fe)

@@ -44,9 +44,8 @@ static void renew(struct world *w, const char *node)
 /* "tiny" runs on node-1; nodes are fenced after 20 s of silence. */
 static void begin(struct world *w)
 {
-	const struct ctl_def *defs[40] = {&vm_ctl_def,	      &vmi_ctl_def,
-					  &scheduler_ctl_def, &alloc_ctl_def,
-					  &fence_ctl_def,     &nodelifecycle_ctl_def};
+	const struct ctl_def *defs[40] = {&vm_ctl_def,	  &vmi_ctl_def,	  &scheduler_ctl_def,
+					  &alloc_ctl_def, &fence_ctl_def, &nodelifecycle_ctl_def};
 	size_t n = 6;
 
 	for (size_t i = 0; gc_ctl_defs[i]; i++)
@@ -82,7 +81,6 @@ static void report(struct world *w, const char *state)
 	world_patch(w, KFENCE, "", "node-1", text);
 	world_settle(w);
 }
-
 
 static bool is_tainted(struct world *w, const char *value)
 {
@@ -173,9 +171,10 @@ static void an_old_proof_is_of_no_use_for_the_next_silence(void **state)
 	report(&w, "Proven");
 	assert_false(is_tainted(&w, "fenced-1"));
 	/* and a taint that was left is not believed */
-	world_patch(&w, KNODE, "", "node-1",
-		    "{'spec':{'taints':[{'key':'node.kubernetes.io/out-of-service','value':'fenced-1',"
-		    "'effect':'NoExecute'}]}}");
+	world_patch(
+		&w, KNODE, "", "node-1",
+		"{'spec':{'taints':[{'key':'node.kubernetes.io/out-of-service','value':'fenced-1',"
+		"'effect':'NoExecute'}]}}");
 	w.now += 21 * USEC_PER_SEC;
 	renew(&w, "node-2");
 	assert_string_equal(world_at(&w, KVMI, NS, "tiny", "/metadata/uid"), first);

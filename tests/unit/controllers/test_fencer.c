@@ -108,10 +108,11 @@ static void put_lease(struct stage *s, const char *renewed)
 {
 	char text[300];
 
-	snprintf(text, sizeof(text),
-		 "{'metadata':{'name':'n','namespace':'kube-node-lease','uid':'l','resourceVersion':'"
-		 "%d'},'spec':{'renewTime':'%s'}}",
-		 ++s->version, renewed);
+	snprintf(
+		text, sizeof(text),
+		"{'metadata':{'name':'n','namespace':'kube-node-lease','uid':'l','resourceVersion':'"
+		"%d'},'spec':{'renewTime':'%s'}}",
+		++s->version, renewed);
 	put(s, &api_kind_Lease, text);
 }
 
@@ -137,9 +138,9 @@ static void begin(struct stage *s)
 	assert_int_equal(kube_new_over(&s->kube, s->loop, &fake_transport, &s->fake, NULL), RC_OK);
 	assert_int_equal(kcache_new(&s->cache, NULL, NULL, NULL, NULL), RC_OK);
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
-		assert_int_equal(kcache_add(s->cache,
-					    &(struct kcache_source){.kind = kinds[i]}, NULL),
-				 RC_OK);
+		assert_int_equal(
+			kcache_add(s->cache, &(struct kcache_source){.kind = kinds[i]}, NULL),
+			RC_OK);
 	put(s, &api_kind_FerryConfig,
 	    "{'metadata':{'name':'ferry','uid':'c','resourceVersion':'1'},'spec':{'fencing':'Agent',"
 	    "'fenceAgent':{'program':'plug','silenceSeconds':10,'timeoutSeconds':7}}}");

@@ -7,12 +7,13 @@
 #include "virt/controller/kit.h"
 #include "virt/names.h"
 
-#define NODE	       (&api_kind_Node)
-#define FENCE	       (&api_kind_NodeFence)
-#define LEASE_NS       "kube-node-lease"
-#define RETRY_STEP     (5 * USEC_PER_SEC)
-#define RETRY_MAX      (300 * USEC_PER_SEC)
-#define WITHDRAWN_REST (60 * USEC_PER_SEC) /* a node whose clock is wrong looks silent at each renewal */
+#define NODE	   (&api_kind_Node)
+#define FENCE	   (&api_kind_NodeFence)
+#define LEASE_NS   "kube-node-lease"
+#define RETRY_STEP (5 * USEC_PER_SEC)
+#define RETRY_MAX  (300 * USEC_PER_SEC)
+#define WITHDRAWN_REST \
+	(60 * USEC_PER_SEC) /* a node whose clock is wrong looks silent at each renewal */
 
 const FerryFenceAgent *fence_agent_of(const FerryConfigSpec *cfg)
 {

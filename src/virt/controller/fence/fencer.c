@@ -43,7 +43,7 @@ struct target {
 	enum phase phase;
 	int64_t epoch; /* of the run */
 	int64_t attempts;
-	char *version; /* resourceVersion that the next write carries */
+	char *version;	      /* resourceVersion that the next write carries */
 	struct json *outcome; /* status to be written */
 	struct kube_call *call;
 	struct ev_src *timer;
@@ -145,9 +145,10 @@ static void on_told(const struct kube_reply *r, void *arg)
 		return;
 	}
 	if (r->rc == RC_CONFLICT || r->rc == RC_NOT_FOUND) {
-		log_warn("node '%s': its fencing record was changed meanwhile, the outcome of epoch "
-			 "%lld is dropped",
-			 t->name, (long long)t->epoch);
+		log_warn(
+			"node '%s': its fencing record was changed meanwhile, the outcome of epoch "
+			"%lld is dropped",
+			t->name, (long long)t->epoch);
 		go_idle(t, AGAIN);
 		return;
 	}
@@ -159,9 +160,8 @@ static void on_told(const struct kube_reply *r, void *arg)
 static enum rc patch(struct target *t, struct json *status, kube_reply_fn fn)
 {
 	CLEANUP(js_unrefp)
-	struct json *body =
-		js_pack("{s:{s:s}, s:O}", "metadata", "resourceVersion", t->version, "status",
-			status);
+	struct json *body = js_pack("{s:{s:s}, s:O}", "metadata", "resourceVersion", t->version,
+				    "status", status);
 	struct err err = {0};
 
 	if (!body)
@@ -199,10 +199,11 @@ static void on_done(int exit_code, const char *text, void *arg)
 	t->fencer->ops->free(t->op);
 	t->op = NULL;
 	if (!exit_code)
-		log_info("node '%s' is fenced, epoch %lld: it is off", t->name, (long long)t->epoch);
+		log_info("node '%s' is fenced, epoch %lld: it is off", t->name,
+			 (long long)t->epoch);
 	else
 		log_warn("node '%s' could not be fenced, epoch %lld, exit code %d: %s", t->name,
-			  (long long)t->epoch, exit_code, text);
+			 (long long)t->epoch, exit_code, text);
 	set_outcome(t, exit_code ? FenceState_Failed : FenceState_Proven, exit_code, text);
 }
 
@@ -338,8 +339,9 @@ static void consider(struct target *t)
 		return;
 	}
 	t->epoch = API_GET(&f->spec, epoch, 1);
-	t->attempts =
-		API_GET(&f->status, epoch, 0) == t->epoch ? API_GET(&f->status, attempts, 0) + 1 : 1;
+	t->attempts = API_GET(&f->status, epoch, 0) == t->epoch
+			      ? API_GET(&f->status, attempts, 0) + 1
+			      : 1;
 	t->phase = PH_ASKING;
 	if (kube_get(t->fencer->kube, &t->call, LEASE, LEASE_NS, t->name, on_fresh_lease, t, &err))
 		go_idle(t, AGAIN);
