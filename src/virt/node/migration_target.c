@@ -685,7 +685,7 @@ static enum rc publish_taken(const struct mig_target *t, VirtualMachineInstance 
 	/* the source's pod holds nothing any more: said here, it is not a write of its own */
 	api_map_fini(&st->activePods);
 	TRY(api_map_set(&st->activePods, t->host->cfg.pods->uid(t->vm->pod), me));
-	(void)api_map_del(&vmi->metadata.annotations, "kubevirt.io/eviction-source");
+	(void)api_map_del(&vmi->metadata.annotations, ANN_EVICTION_SOURCE);
 	TRY(api_set_str(&st->evacuationNodeName, NULL));
 	TRY(api_set_str(&st->launcherContainerImageVersion, NULL));
 	API_SET(s, completed, true);

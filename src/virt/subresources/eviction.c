@@ -91,20 +91,36 @@ static const struct json *tries_of(const struct json *vmi)
 	return js_at(vmi, "status", "ferry", "evacuation", NULL);
 }
 
-/* Who asks anew starts from nought: the count of an evacuation that was given up goes with the new mark. */
-static struct json *mark_patch(const struct json *vmi, const char *node)
+/* One that only rebalances may wait behind those that empty a node. */
+static bool is_by_descheduler(struct hook_call *call)
 {
-	if (!tries_of(vmi))
-		return js_pack("{s:{s:s}}", "status", "evacuationNodeName", node);
-	return js_pack("{s:{s:s, s:{s:{s:n, s:n, s:n}}}}", "status", "evacuationNodeName", node,
-		       "ferry", "evacuation", "failedTimes", "reason", "message");
+	return str_eq(js_str(js_at(hook_call_json(call), "metadata", "annotations", "requested-by",
+				   NULL)),
+		      "sigs.k8s.io/descheduler");
+}
+
+/* Who asks anew starts from nought: the count of an evacuation that was given up goes with the new mark. */
+static struct json *mark_patch(struct hook_call *call, const struct json *vmi, const char *node)
+{
+	struct json *body =
+		tries_of(vmi)
+			? js_pack("{s:{s:s, s:{s:{s:n, s:n, s:n}}}}", "status",
+				  "evacuationNodeName", node, "ferry", "evacuation", "failedTimes",
+				  "reason", "message")
+			: js_pack("{s:{s:s}}", "status", "evacuationNodeName", node);
+
+	if (body && is_by_descheduler(call) &&
+	    js_set(body, "metadata",
+		   js_pack("{s:{s:s}}", "annotations", ANN_EVICTION_SOURCE, "descheduler")))
+		body = js_unref(body);
+	return body;
 }
 
 static void mark(struct hook_call *call, const struct json *obj, const char *node)
 {
 	const char *vmi = js_str(js_at(obj, "metadata", "name", NULL));
 	struct sbuf target = SBUF_INIT(2048);
-	struct json *body = mark_patch(obj, node);
+	struct json *body = mark_patch(call, obj, node);
 	struct err err = {0};
 
 	sbuf_adds(&target, "/apis/kubevirt.io/v1/namespaces/");

@@ -79,6 +79,20 @@ static void movable_vms_are_marked_and_stay(void **state)
 	js_unref(fx_do(&f, 200, "GET", PODS "/p", NULL));
 }
 
+static void a_descheduler_is_told_apart(void **state)
+{
+	(void)state;
+	make("LiveMigrate", true);
+	js_unref(fx_do(&f, 429, "POST", PODS "/p/eviction",
+		       "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":\"p\","
+		       "\"annotations\":{\"requested-by\":\"sigs.k8s.io/descheduler\"}}}"));
+	struct json *j = fx_do(&f, 200, "GET", VMIS "/v", NULL);
+
+	assert_path(j, "node-1", "status", "evacuationNodeName");
+	assert_path(j, "descheduler", "metadata", "annotations", "kubevirt.io/eviction-source");
+	js_unref(j);
+}
+
 static void immovable_vms_that_ask_to_move_stay(void **state)
 {
 	(void)state;
@@ -309,6 +323,7 @@ int main(void)
 #define T(fn_) cmocka_unit_test_setup_teardown(fn_, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(movable_vms_are_marked_and_stay),
+		T(a_descheduler_is_told_apart),
 		T(immovable_vms_that_ask_to_move_stay),
 		T(others_are_shut_down),
 		T(cancel_takes_the_mark_off_that_it_names),

@@ -6,9 +6,11 @@
 
 #include <cmocka.h>
 
+#include "api/meta.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "cast.h"
+#include "virt/names.h"
 
 #define assert_at(w_, kind_, name_, pointer_, want_) \
 	assert_string_equal(world_at(w_, kind_, NS, name_, pointer_), want_)
@@ -44,6 +46,9 @@ static void a_marked_vmi_leaves_and_its_mark_goes(void **state)
 	assert_at(&w, KVMIM, name, PHASE, "Scheduling");
 	assert_string_equal(world_cond(&w, KVMI, NS, "tiny", "EvictionRequested"),
 			    "True EvictionRequested: VMI is marked for eviction");
+	assert_string_equal(api_annotation(&cast_source(&w)->metadata, ANN_EVICTION_IN_PROGRESS),
+			    "true");
+	assert_null(api_annotation(&cast_target(&w)->metadata, ANN_EVICTION_IN_PROGRESS));
 	cast_pod_runs(&w, cast_target(&w)->metadata.name);
 	world_settle(&w);
 	cast_target_listens(&w);
@@ -261,6 +266,7 @@ static void tries_are_bounded_and_asked_anew_it_is_tried_again(void **state)
 	assert_at(&w, KVMI, "tiny", PHASE, "Running");
 	add_node_mark(&w, false);
 	assert_at(&w, KVMI, "tiny", REASON, "(none)");
+	assert_null(api_annotation(&cast_source(&w)->metadata, ANN_EVICTION_IN_PROGRESS));
 	add_node_mark(&w, true);
 	assert_int_equal(cast_moves_in(&w, "Failed"), 4);
 	assert_at(&w, KVMI, "tiny", REASON, "(none)"); /* what failed before counts no more */

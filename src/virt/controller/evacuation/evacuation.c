@@ -15,7 +15,6 @@
 
 #define VMI		    (&api_kind_VirtualMachineInstance)
 #define VMIM		    (&api_kind_VirtualMachineInstanceMigration)
-#define ANN_EVICTION_SOURCE "kubevirt.io/eviction-source"
 #define HOUR		    (3600 * USEC_PER_SEC)
 #define ATTEMPTS	    5 /* FerryConfig.spec.evacuationAttempts */
 

@@ -327,6 +327,28 @@ static enum rc name_revision(struct vmi_ctx *c)
 			    o->uid, generation);
 }
 
+/* A descheduler leaves a pod alone whose VM is on its way already. */
+static enum rc tell_pod_of_eviction(struct vmi_ctx *c, const Pod *pod)
+{
+	const VirtualMachineInstanceStatus *st = &c->vmi->status;
+	bool is_marked = !str_is_empty(st->nodeName) &&
+			 str_eq(st->evacuationNodeName, st->nodeName) &&
+			 str_eq(pod->spec.nodeName, st->nodeName);
+	bool says = api_annotation(&pod->metadata, ANN_EVICTION_IN_PROGRESS) != NULL;
+
+	if (is_marked == says || kit_pod_is_final(pod) || pod->metadata.deletionTimestamp)
+		return RC_OK;
+	CLEANUP(Pod_freep) Pod *next = Pod_clone(pod);
+
+	if (!next)
+		return RC_NOMEM;
+	if (is_marked)
+		TRY(api_map_set(&next->metadata.annotations, ANN_EVICTION_IN_PROGRESS, "true"));
+	else
+		(void)api_map_del(&next->metadata.annotations, ANN_EVICTION_IN_PROGRESS);
+	return plan_update(c->plan, &api_kind_Pod, pod, STEAL(next), NULL);
+}
+
 static enum rc keep(struct vmi_ctx *c)
 {
 	const Pod *pod = c->pods.current;
@@ -343,6 +365,7 @@ static enum rc keep(struct vmi_ctx *c)
 	}
 	TRY(api_add_finalizer(&c->next->metadata, FIN_VMI));
 	TRY(ensure_binding(c, pod));
+	TRY(tell_pod_of_eviction(c, pod));
 	if (!is_changed(c))
 		return RC_OK;
 	usec_t wait = may_wait(c);
