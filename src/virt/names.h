@@ -46,8 +46,9 @@
 #define ANN_OBSERVED_VERSION	  "kubevirt.io/latest-observed-api-version"
 #define ANN_STORAGE_VERSION	  "kubevirt.io/storage-observed-api-version"
 #define ANN_EVICT_ONLY		  "descheduler.alpha.kubernetes.io/request-evict-only"
-#define ANN_EVICTION_SOURCE	  "kubevirt.io/eviction-source" /* VMI: who marked it, when that lowers its priority */
-#define ANN_EVICTION_IN_PROGRESS  "descheduler.alpha.kubernetes.io/eviction-in-progress"
+#define ANN_EVICTION_SOURCE \
+	"kubevirt.io/eviction-source" /* VMI: who marked it, when that lowers its priority */
+#define ANN_EVICTION_IN_PROGRESS "descheduler.alpha.kubernetes.io/eviction-in-progress"
 /* Ferry's, on launcher pods: what the VM keeps wherever it runs. */
 #define ANN_ADDRESS "ferry.dev/address"
 #define ANN_MAC	    "ferry.dev/mac"

@@ -626,6 +626,12 @@ static void beat_node(struct agent *a)
 				     KUBE_PATCH_MERGE, node, on_node, a, NULL));
 }
 
+/* As the real agent: four times in the silence that is waited for. */
+static usec_t pace(const struct sim *s)
+{
+	return s->silence ? s->silence * USEC_PER_SEC / 4 : 10 * USEC_PER_SEC;
+}
+
 static void on_beat(void *arg)
 {
 	struct agent *a = arg;
@@ -633,8 +639,8 @@ static void on_beat(void *arg)
 	if (a->beats < 3 || a->beats % 6 == 0 || !a->has_node)
 		beat_node(a);
 	beat_lease(a);
-	ev_timer_rearm(a->beat, a->beats < 3 || !a->has_node || !a->has_lease ? USEC_PER_SEC
-									      : 10 * USEC_PER_SEC);
+	ev_timer_rearm(a->beat,
+		       a->beats < 3 || !a->has_node || !a->has_lease ? USEC_PER_SEC : pace(a->sim));
 	a->beats++;
 }
 

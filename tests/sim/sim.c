@@ -258,7 +258,7 @@ static void draw_faults(struct sim *s)
 	unsigned strength = (unsigned)(sim_rand(s) % 4); /* 0: fair weather */
 
 	if (s->opts.fencing || sim_chance(s, 300))
-		s->silence = (unsigned)sim_between(s, 25, 60); /* leases are renewed every ten */
+		s->silence = (unsigned)sim_between(s, 12, 40);
 	if (s->opts.no_faults || !strength)
 		return;
 	f->lose_request = (unsigned)(sim_rand(s) % (20 * strength));

@@ -102,12 +102,11 @@ static bool is_by_descheduler(struct hook_call *call)
 /* Who asks anew starts from nought: the count of an evacuation that was given up goes with the new mark. */
 static struct json *mark_patch(struct hook_call *call, const struct json *vmi, const char *node)
 {
-	struct json *body =
-		tries_of(vmi)
-			? js_pack("{s:{s:s, s:{s:{s:n, s:n, s:n}}}}", "status",
-				  "evacuationNodeName", node, "ferry", "evacuation", "failedTimes",
-				  "reason", "message")
-			: js_pack("{s:{s:s}}", "status", "evacuationNodeName", node);
+	struct json *body = tries_of(vmi)
+				    ? js_pack("{s:{s:s, s:{s:{s:n, s:n, s:n}}}}", "status",
+					      "evacuationNodeName", node, "ferry", "evacuation",
+					      "failedTimes", "reason", "message")
+				    : js_pack("{s:{s:s}}", "status", "evacuationNodeName", node);
 
 	if (body && is_by_descheduler(call) &&
 	    js_set(body, "metadata",

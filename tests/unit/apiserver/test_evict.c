@@ -83,9 +83,10 @@ static void a_descheduler_is_told_apart(void **state)
 {
 	(void)state;
 	make("LiveMigrate", true);
-	js_unref(fx_do(&f, 429, "POST", PODS "/p/eviction",
-		       "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":\"p\","
-		       "\"annotations\":{\"requested-by\":\"sigs.k8s.io/descheduler\"}}}"));
+	js_unref(fx_do(
+		&f, 429, "POST", PODS "/p/eviction",
+		"{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":\"p\","
+		"\"annotations\":{\"requested-by\":\"sigs.k8s.io/descheduler\"}}}"));
 	struct json *j = fx_do(&f, 200, "GET", VMIS "/v", NULL);
 
 	assert_path(j, "node-1", "status", "evacuationNodeName");

@@ -212,6 +212,21 @@ static void nothing_is_fenced_without_need_or_without_an_agent(void **state)
 	world_fini(&w);
 }
 
+/* When nobody is heard of it is the cluster's own ears, and there is no place to start anything at. */
+static void when_all_are_silent_nobody_is_fenced(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	world_pass(&w, 300 * USEC_PER_SEC);
+	assert_null(world_get(&w, KFENCE, "", "node-1"));
+	pass(&w, 1);
+	world_pass(&w, 2 * USEC_PER_SEC);
+	assert_non_null(world_get(&w, KFENCE, "", "node-1"));
+	world_fini(&w);
+}
+
 static void a_failure_is_tried_again_with_pauses(void **state)
 {
 	(void)state;
@@ -245,6 +260,7 @@ int main(void)
 		cmocka_unit_test(what_failed_or_was_withdrawn_allows_nothing),
 		cmocka_unit_test(an_old_proof_is_of_no_use_for_the_next_silence),
 		cmocka_unit_test(nothing_is_fenced_without_need_or_without_an_agent),
+		cmocka_unit_test(when_all_are_silent_nobody_is_fenced),
 		cmocka_unit_test(a_failure_is_tried_again_with_pauses),
 		cmocka_unit_test(pods_older_than_the_proof_never_start_there),
 	};

@@ -104,16 +104,20 @@ static void wait_for(struct stage *s, usec_t delay)
 #define LEASE_A "2026-01-01T00:00:00.000000Z"
 #define LEASE_B "2026-01-01T00:00:09.000000Z"
 
-static void put_lease(struct stage *s, const char *renewed)
+static void put_lease_of(struct stage *s, const char *node, const char *renewed)
 {
 	char text[300];
 
-	snprintf(
-		text, sizeof(text),
-		"{'metadata':{'name':'n','namespace':'kube-node-lease','uid':'l','resourceVersion':'"
-		"%d'},'spec':{'renewTime':'%s'}}",
-		++s->version, renewed);
+	snprintf(text, sizeof(text),
+		 "{'metadata':{'name':'%s','namespace':'kube-node-lease','uid':'l-%s',"
+		 "'resourceVersion':'%d'},'spec':{'renewTime':'%s'}}",
+		 node, node, ++s->version, renewed);
 	put(s, &api_kind_Lease, text);
+}
+
+static void put_lease(struct stage *s, const char *renewed)
+{
+	put_lease_of(s, "n", renewed);
 }
 
 static void put_fence(struct stage *s, const char *status)
@@ -245,6 +249,30 @@ static void a_node_that_is_heard_of_is_left_alone(void **state)
 	answer_lease(&s, LEASE_B); /* it was renewed, and the watch does not tell */
 	expect_write(&s, "Withdrawn", 1, 2);
 	assert_int_equal(s.starts, 0);
+	end(&s);
+}
+
+/* The API server was away: nothing was heard of anybody.  Who is late to be heard of again is not dead. */
+static void a_silence_of_all_counts_for_nobody(void **state)
+{
+	struct stage s;
+	char renewed[40];
+
+	(void)state;
+	begin(&s);
+	put_lease_of(&s, "other", LEASE_A);
+	put_fence(&s, "");
+	wait_for(&s, 9 * USEC_PER_SEC);
+	for (int i = 0; i < 5; i++) {
+		snprintf(renewed, sizeof(renewed), "2026-01-01T00:01:%02d.000000Z", i);
+		put_lease_of(&s, "other", renewed);
+		wait_for(&s, 1900 * USEC_PER_MSEC);
+		assert_int_equal(fake_open(&s.fake), 0);
+	}
+	put_lease_of(&s, "other", LEASE_B);
+	wait_for(&s, USEC_PER_SEC);
+	answer_lease(&s, LEASE_A);
+	expect_write(&s, "Running", 1, 3);
 	end(&s);
 }
 
@@ -437,6 +465,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_run_is_recorded_before_and_after),
 		cmocka_unit_test(a_node_that_is_heard_of_is_left_alone),
+		cmocka_unit_test(a_silence_of_all_counts_for_nobody),
 		cmocka_unit_test(who_is_not_first_in_the_record_does_not_run),
 		cmocka_unit_test(a_failure_is_tried_again_and_a_crash_too),
 		cmocka_unit_test(the_exit_code_is_what_counts),

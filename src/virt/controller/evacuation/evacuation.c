@@ -13,10 +13,10 @@
 #include "virt/controller/migration/migration.h"
 #include "virt/names.h"
 
-#define VMI		    (&api_kind_VirtualMachineInstance)
-#define VMIM		    (&api_kind_VirtualMachineInstanceMigration)
-#define HOUR		    (3600 * USEC_PER_SEC)
-#define ATTEMPTS	    5 /* FerryConfig.spec.evacuationAttempts */
+#define VMI	 (&api_kind_VirtualMachineInstance)
+#define VMIM	 (&api_kind_VirtualMachineInstanceMigration)
+#define HOUR	 (3600 * USEC_PER_SEC)
+#define ATTEMPTS 5 /* FerryConfig.spec.evacuationAttempts */
 
 typedef VirtualMachineInstanceMigration Vmim;
 typedef VirtualMachineInstanceMigrationState MigState;

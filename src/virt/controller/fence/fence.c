@@ -12,6 +12,7 @@
 #define LEASE_NS   "kube-node-lease"
 #define RETRY_STEP (5 * USEC_PER_SEC)
 #define RETRY_MAX  (300 * USEC_PER_SEC)
+#define DEAF_AGAIN (2 * USEC_PER_SEC) /* until any node is heard of again */
 #define WITHDRAWN_REST \
 	(60 * USEC_PER_SEC) /* a node whose clock is wrong looks silent at each renewal */
 
@@ -67,6 +68,22 @@ static bool may_run_guests(const struct look *l)
 		if (str_eq(pod->spec.nodeName, l->node->metadata.name) && !kit_pod_is_final(pod) &&
 		    str_eq(api_label(&pod->metadata, LABEL_ROLE), ROLE_LAUNCHER))
 			return true;
+	return false;
+}
+
+/* Some other node is heard of: then it is not we who are deaf, and there is a place to start guests at. */
+static bool is_any_other_heard(const struct look *l, const FerryFenceAgent *agent)
+{
+	struct kiter it;
+
+	view_list(l->v, NODE, NULL, &it);
+	for (const Node *n; (n = view_next(&it));) {
+		const Lease *lease = view_get(l->v, &api_kind_Lease, LEASE_NS, n->metadata.name);
+
+		if (n != l->node && lease &&
+		    kit_age(l->v->now, lease->spec.renewTime) < fence_silence(agent))
+			return true;
+	}
 	return false;
 }
 
@@ -178,7 +195,7 @@ static usec_t withdrawn_rest(const struct look *l)
 	return age < WITHDRAWN_REST ? WITHDRAWN_REST - age : 0;
 }
 
-static enum rc look_at_silent(struct look *l)
+static enum rc look_at_silent(struct look *l, const FerryFenceAgent *agent)
 {
 	usec_t rest;
 
@@ -186,6 +203,8 @@ static enum rc look_at_silent(struct look *l)
 		return fence_has_state(l->fence, FenceState_Proven) ? declare_dead(l) : RC_OK;
 	if (!may_run_guests(l))
 		return RC_OK; /* nothing to start elsewhere */
+	if (!is_any_other_heard(l, agent))
+		return plan_requeue_after(l->plan, DEAF_AGAIN);
 	rest = withdrawn_rest(l);
 	return rest ? plan_requeue_after(l->plan, rest) : request(l);
 }
@@ -200,7 +219,7 @@ static enum rc look(struct look *l, const FerryFenceAgent *agent)
 		return RC_OK;
 	if (silent < fence_silence(agent))
 		return plan_requeue_after(l->plan, fence_silence(agent) - silent);
-	return look_at_silent(l);
+	return look_at_silent(l, agent);
 }
 
 enum rc fence_reconcile(const struct view *v, const char *ns, const char *name, struct plan *out,

@@ -58,6 +58,7 @@ struct fencer {
 	void *ctx;
 	struct kcache_handler *on_lease, *on_fence, *on_config;
 	struct list targets;
+	usec_t heard_at; /* any lease changed; loop time */
 };
 
 static void consider(struct target *t);
@@ -367,6 +368,19 @@ static struct target *target_new(struct fencer *f, const char *name)
 	return t;
 }
 
+/* Nothing at all was heard of anybody for a good part of the silence: it was we who were deaf (the API server
+ * was away, our network was cut), and whoever was silent meanwhile begins anew. */
+static void hear(struct fencer *f)
+{
+	const FerryFenceAgent *a = agent_of(f);
+	usec_t now = loop_now(f->loop);
+
+	if (a && now - f->heard_at > fence_silence(a) / 2)
+		LIST_FOREACH(l, &f->targets)
+			LIST_ENTRY(l, struct target, link)->seen_at = now;
+	f->heard_at = now;
+}
+
 static void on_lease(const struct kobj *old, const struct kobj *new, void *arg)
 {
 	struct fencer *f = arg;
@@ -381,6 +395,7 @@ static void on_lease(const struct kobj *old, const struct kobj *new, void *arg)
 		t = target_new(f, l->metadata.name);
 	if (!t || str_eq(t->lease, l->spec.renewTime))
 		return;
+	hear(f);
 	char *lease = mem_strdup(l->spec.renewTime);
 
 	if (!lease)
