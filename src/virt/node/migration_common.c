@@ -33,6 +33,14 @@ const VirtualMachineInstanceMigrationState *mig_state(const struct vm *vm)
 	return vmi ? vmi->status.migrationState : NULL;
 }
 
+bool mig_is_alone(const struct vm *vm)
+{
+	const VirtualMachineInstance *vmi = vm_vmi(vm);
+
+	return vmi && vmi->status.activePods.n == 1 &&
+	       api_map_has(&vmi->status.activePods, vm->host->cfg.pods->uid(vm->pod));
+}
+
 const Handover *mig_handover(const struct vm *vm, const char *migration_uid)
 {
 	struct kiter it;

@@ -27,6 +27,9 @@ struct mig_net {
 };
 
 const VirtualMachineInstanceMigrationState *mig_state(const struct vm *vm);
+/* The VMI's activePods names this pod alone: that of the move's other side is over (its guest has ended, or its
+ * machine was fenced), and nobody is left there to answer. */
+bool mig_is_alone(const struct vm *vm);
 /* The move's record; NULL: not seen yet. */
 const Handover *mig_handover(const struct vm *vm, const char *migration_uid);
 /* InternalIP and agent port of a node.  RC_NOT_FOUND. */

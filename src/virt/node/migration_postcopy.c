@@ -304,12 +304,9 @@ static void check_half(struct mig_target *t)
 
 void mig_target_end_half(struct mig_target *t)
 {
-	const VirtualMachineInstance *vmi = vm_vmi(t->vm);
-	const char *me = t->host->cfg.pods->uid(t->vm->pod);
 	struct err err = {0};
 
-	if (t->is_lost || t->is_whole || t->state != DST_FETCHING || !vmi ||
-	    vmi->status.activePods.n != 1 || !api_map_has(&vmi->status.activePods, me))
+	if (t->is_lost || t->is_whole || t->state != DST_FETCHING || !mig_is_alone(t->vm))
 		return;
 	if (!t->is_broken) {
 		check_half(t);

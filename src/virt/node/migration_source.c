@@ -881,16 +881,6 @@ static bool is_due(const struct vm *vm, const VirtualMachineInstanceMigrationSta
 	       !API_GET(s, completed, false);
 }
 
-/* The target's pod is over, and nobody is left to answer: its machine was fenced, or it ended.  That it may
- * have run the guest for a moment is why the guest does not go on here. */
-static bool is_alone(const struct mig_source *m)
-{
-	const VirtualMachineInstance *vmi = vm_vmi(m->vm);
-	const char *me = m->host->cfg.pods->uid(m->vm->pod);
-
-	return vmi && vmi->status.activePods.n == 1 && api_map_has(&vmi->status.activePods, me);
-}
-
 static void kick_move(struct mig_source *m, const VirtualMachineInstanceMigrationState *s)
 {
 	if (!str_eq(s->migrationUid, m->uid))
@@ -904,7 +894,8 @@ static void kick_move(struct mig_source *m, const VirtualMachineInstanceMigratio
 		mig_source_given(m, SRCEV_TAKEN);
 		return;
 	}
-	if (m->state == SRC_RELEASED && is_alone(m)) {
+	/* The target may have run the guest for a moment: it does not go on here. */
+	if (m->state == SRC_RELEASED && mig_is_alone(m->vm)) {
 		mig_source_lost(m, SRCEV_REFUSED, "the target's pod is over");
 		return;
 	}

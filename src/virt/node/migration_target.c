@@ -333,14 +333,11 @@ static void on_abandoned(const struct ipc_reply *r, void *arg)
  * any more, and this half of the guest would wait for ever.  Without the permission it never runs. */
 static void abandon_if_alone(struct mig_target *t)
 {
-	const VirtualMachineInstance *vmi = vm_vmi(t->vm);
 	const VirtualMachineInstanceMigrationState *s = mig_state(t->vm);
-	const char *me = t->host->cfg.pods->uid(t->vm->pod);
 	struct err err = {0};
 
 	if (!s || !s->startTimestamp || !str_eq(s->migrationUid, t->uid) || t->is_alone ||
-	    (t->state != DST_LISTENING && t->state != DST_KEYED) || vmi->status.activePods.n != 1 ||
-	    !api_map_has(&vmi->status.activePods, me))
+	    (t->state != DST_LISTENING && t->state != DST_KEYED) || !mig_is_alone(t->vm))
 		return;
 	struct json *params = js_pack("{s:s, s:s}", "migrationUid", t->uid, "reason",
 				      "the guest ended at its source");
