@@ -231,9 +231,16 @@ static enum rc start_controller(const struct up *u, struct err *err)
 	CLEANUP(mem_freep) char *prog = mem_printf("%s/ferry-controller", u->bin);
 	CLEANUP(mem_freep) char *pki = below(u, "control/pki");
 	CLEANUP(mem_freep) char *agents = below(u, "fence-agents");
-	const char *const args[] = {"--",    prog, "--server",	     "https://" UNDERLAY ".1:6443",
-				    "--pki", pki,  "--metrics",	     UNDERLAY ".1:8443",
-				    "--fence-agents", agents,
+	const char *const args[] = {"--",
+				    prog,
+				    "--server",
+				    "https://" UNDERLAY ".1:6443",
+				    "--pki",
+				    pki,
+				    "--metrics",
+				    UNDERLAY ".1:8443",
+				    "--fence-agents",
+				    agents,
 				    NULL};
 
 	return start_box(u, "controller", args, err);
