@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "ev/ev.h"
@@ -61,6 +62,10 @@ static int run(const struct launcher_config *config)
 	enum rc rc = loop_new(&loop, LOOP_REAL, &err);
 
 	signal(SIGPIPE, SIG_IGN);
+	if (!rc)
+		rc = failpoint_setup(&err);
+	if (!rc && failpoint_is_on)
+		log_warn("failpoints are on: for tests only");
 	if (!rc)
 		rc = caps_enter(STAGE_START, &err);
 	if (!rc)

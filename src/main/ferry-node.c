@@ -15,6 +15,7 @@
 #include "api/gen/api_types.h"
 #include "api/meta.h"
 #include "api/quantity.h"
+#include "base/failpoint.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -714,6 +715,9 @@ static enum rc start(struct node *n, struct err *err)
 	if (!str_is_dns_subdomain(opt_name))
 		return err_set(err, RC_INVALID, "--name '%s' is not a node's name", opt_name);
 	umask(022);
+	TRY(failpoint_setup(err));
+	if (failpoint_is_on)
+		log_warn("failpoints are on: for tests only");
 	TRY(make_paths(n, err));
 	TRY(make_addresses(n, err));
 	TRY(choose_accel(n, err));

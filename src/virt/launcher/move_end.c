@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "virt/launcher/move_int.h"
@@ -143,23 +144,32 @@ static bool stood_too_long(struct move *m)
 	return true;
 }
 
+static enum rc save_release(const struct move *m, struct err *err)
+{
+	if (failpoint_fails("source.release-fails"))
+		return err_set(err, RC_IO, "failpoint");
+	return move_save(m, err);
+}
+
 static void completed(struct move *m)
 {
 	struct err err = {0};
 
 	out_disarm(m);
+	failpoint("source.completed");
 	if (stood_too_long(m))
 		m->epoch = -1; /* not released: its agent sees that, and has the guest go on here */
 	/* Durable first: from here on the target may run, and this copy never again. */
 	if (m->epoch >= 0) {
 		m->released = true;
-		if (move_save(m, &err)) {
+		if (save_release(m, &err)) {
 			m->released = false;
 			log_error("move '%s': released(%lld) cannot be made durable, not "
 				  "releasing: %s",
 				  m->uid, (long long)m->epoch, err.msg);
 		}
 	}
+	failpoint("source.released");
 	move_fail_call(&m->continue_call, RC_IO, "the move completed before the answer");
 	vm_move(m->l, VME_MIGRATED, "MigrationCompleted");
 	move_step(m, MP_COMPLETED);
@@ -262,6 +272,7 @@ void out_cancel(struct move *m)
 {
 	bool memory = m->migrate_sent;
 
+	failpoint("source.cancels");
 	move_step(m, MP_CANCELLING);
 	yank_disks(m);
 	if (memory) {

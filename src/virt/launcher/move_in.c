@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "virt/launcher/move_int.h"
@@ -37,6 +38,7 @@ static void listens(struct move *m)
 	struct ipc_call *call = STEAL(m->call);
 	struct err err = {0};
 
+	failpoint("target.listens");
 	move_step(m, MP_LISTENING);
 	if (move_save(m, &err))
 		log_warn("move '%s': its record is not up to date: %s", m->uid, err.msg);
@@ -210,6 +212,7 @@ static void on_resumed(const struct qmp_seq_result *r, void *arg)
 				      "QEMU does not go on: %s", r->desc);
 		return;
 	}
+	failpoint("target.runs");
 	if (!m->resume_at)
 		m->resume_at = loop_realtime(m->l->loop);
 	if (call)
@@ -235,9 +238,11 @@ static void resume(struct move *m)
 	struct err err = {0};
 	enum rc rc;
 
+	failpoint("target.permitted");
 	m->resumed =
 		true; /* written before it happens: whoever finds the record knows that it may run */
 	rc = move_save(m, &err);
+	failpoint("target.recorded");
 	if (!rc)
 		rc = qmp_seq_new(&s, QMP_TIMEOUT, &err);
 	if (!rc) {

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "virt/launcher/move_int.h"
@@ -336,6 +337,7 @@ void move_start_outgoing(struct launcher *l, struct ipc_call *call, const struct
 		ipc_call_fail_err(call, &err);
 		return;
 	}
+	failpoint("source.starts");
 	m->was_paused = l->state == VM_PAUSED;
 	m->downtime_limit_ms = MIN(m->options.initial_downtime_ms, m->options.downtime_limit_ms);
 	m->call = call;
@@ -427,6 +429,7 @@ static void pre_switchover(struct move *m, usec_t at)
 	vm_move(m->l, VME_SWITCHES, "MigrationSwitch");
 	move_step(m, MP_PRE_SWITCHOVER);
 	out_arm(m, (usec_t)m->options.switchover_timeout_ms * USEC_PER_MSEC);
+	failpoint("source.stands");
 	ipc_server_event(
 		m->l->server, "preSwitchover",
 		js_pack("{s:s, s:I}", "migrationUid", m->uid, "stopAt", (int64_t)m->stop_at));
@@ -476,6 +479,7 @@ void move_continue(struct launcher *l, struct ipc_call *call, const struct json 
 		ipc_call_fail_err(call, &err);
 		return;
 	}
+	failpoint("source.continues");
 	m->continue_asked = true;
 	m->continue_call = call;
 	if (disks_done(m))
@@ -651,6 +655,7 @@ static void on_status_event(struct move *m, enum mig_status status, usec_t at)
 			out_disarm(m);
 			move_step(m, MP_MEMORY);
 			out_start_progress(m);
+			failpoint("source.copies");
 		}
 		break;
 	case MIGQ_PRE_SWITCHOVER:

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "base/failpoint.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -285,6 +286,7 @@ static void ask_key(struct mig_source *m)
 	struct json *body = js_pack("{s:s, s:s*, s:O*}", "migrationUid", m->uid, "flows", m->flows,
 				    "devices", m->vm->devices);
 
+	failpoint("source-agent.asks-key");
 	if (mig_source_post(m, "key", body, MIG_CALL_DEADLINE, on_key, &err))
 		ended(m, err.msg);
 }
@@ -424,6 +426,7 @@ static void ask_cancel(struct mig_source *m, const char *reason)
 	struct json *params = js_pack("{s:s, s:s}", "migrationUid", m->uid, "reason", reason);
 	struct err err;
 
+	failpoint("source-agent.cancels");
 	m->cancel_sent = true;
 	m->cancel_reason = reason;
 	if (vm_call(m->vm, "cancelOutgoing", params, MIG_CALL_DEADLINE, NULL, NULL, &err))
@@ -603,6 +606,7 @@ static void switch_now(struct mig_source *m, usec_t stop_at)
 		return; /* it is being cancelled */
 	struct json *params = js_pack("{s:s, s:I}", "migrationUid", m->uid, "epoch", m->epoch);
 
+	failpoint("source-agent.continues");
 	if (vm_call(m->vm, "continueOutgoing", params, MIG_CALL_DEADLINE, on_continued, m->vm,
 		    &err))
 		log_warn("move %s: the switch cannot go on: %s", m->uid, err.msg);
@@ -664,6 +668,7 @@ void mig_source_given(struct mig_source *m, enum src_event why)
 	struct vm *vm = m->vm;
 	struct err err;
 
+	failpoint("source-agent.gives");
 	mig_source_step(m, why);
 	m->http = http_slot_free(m->http);
 	m->timer = ev_src_free(m->timer);
@@ -743,6 +748,7 @@ static void give_permission(struct mig_source *m)
 
 	if (m->flows_pending)
 		return; /* they go with it, and are a millisecond away */
+	failpoint("source-agent.permits");
 	struct json *body =
 		js_pack("{s:s, s:I, s:I, s:s*, s:O*}", "migrationUid", m->uid, "epoch", m->epoch,
 			"stopAt", (int64_t)m->stop_at, "flows", m->flows, "migration", m->last);

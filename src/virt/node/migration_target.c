@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "base/failpoint.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -234,6 +235,7 @@ static void opened(struct mig_target *t, enum rc rc, const char *why)
 		return;
 	}
 	mig_devices_ask(vm);
+	failpoint("target-agent.prepares");
 	vm->host->cfg.pods->net(vm->pod, &pn);
 	struct json *params =
 		js_pack("{s:s, s:s, s:I, s:I, s:o}", "migrationUid", t->uid, "address",
@@ -441,6 +443,7 @@ static void runs_here(struct mig_target *t, usec_t resume_at, bool lacks_pages)
 {
 	struct vm *vm = t->vm;
 
+	failpoint("target-agent.runs");
 	t->is_split |= lacks_pages;
 	t->is_whole = !lacks_pages;
 
@@ -575,6 +578,7 @@ static void take_permission(struct mig_target *t, const struct json *body, mig_a
 		fn(rc, why, NULL, arg);
 		return;
 	}
+	failpoint("target-agent.permitted");
 	mig_target_step(t, DSTEV_PERMISSION);
 	t->epoch = epoch;
 	t->answer = fn;
@@ -780,6 +784,7 @@ void mig_target_written(struct vm *vm)
 		mig_write_handover(vm, t->uid, HandoverState_Taken, "takenTime", NULL);
 		return;
 	}
+	failpoint("target-agent.written");
 	mig_target_step(t, DSTEV_WRITTEN);
 	mig_event(vm, "Normal", "Migrated", "The VirtualMachineInstance migrated to node %s.",
 		  vm->host->cfg.node_name);
