@@ -408,11 +408,18 @@ static void final_orphans(struct checker *c)
 				 b->spec.nodeName, vmi->status.nodeName);
 	}
 	kcache_list(c->truth, &api_kind_Handover, NULL, &it);
-	for (const struct kobj *o; (o = kiter_next(&it));)
-		if (!kcache_get(c->truth, &api_kind_VirtualMachineInstanceMigration, kobj_ns(o),
-				kobj_name(o)))
+	for (const struct kobj *o; (o = kiter_next(&it));) {
+		const Handover *h = kobj_typed(o);
+		const struct kobj *m =
+			h->metadata.n_ownerReferences
+				? kcache_get(c->truth, &api_kind_VirtualMachineInstanceMigration,
+					     kobj_ns(o), h->metadata.ownerReferences[0].name)
+				: NULL;
+
+		if (!m || !str_eq(kobj_uid(m), h->spec.migrationUID))
 			sim_fail(c->sim, "hand-over record %s is left of a migration that is gone",
 				 kobj_name(o));
+	}
 }
 
 /* A volume of a claim that is gone goes with it (reclaim policy Delete); a claim that was deleted goes. */

@@ -110,6 +110,33 @@ static void a_cancel_while_data_flows_is_the_sources_to_carry_out(void **state)
 	world_fini(&w);
 }
 
+/* The garbage collector takes the record of a deleted migration a moment later. */
+static void a_migration_with_the_name_of_a_deleted_one_gets_its_own_record(void **state)
+{
+	const VirtualMachineInstanceMigration *m;
+	struct world w;
+
+	(void)state;
+	cast_settled(&w);
+	lead_to(&w, MIG_RUNNING);
+	cast_source_fails(&w, "the link broke");
+	world_settle(&w);
+	world_delete(&w, KVMIM, NS, "m1", -1);
+	world_settle(&w);
+	assert_null(world_get(&w, KVMIM, NS, "m1"));
+	assert_int_equal(world_count(&w, &api_kind_Handover), 1);
+	if (cast_target(&w))
+		cast_pod_gone(&w, cast_target(&w)->metadata.name);
+	lead_to(&w, MIG_PREPARING);
+	m = world_get(&w, KVMIM, NS, "m1");
+	assert_non_null(m);
+	const Handover *h = world_get(&w, &api_kind_Handover, NS, m->metadata.uid);
+
+	assert_non_null(h);
+	assert_string_equal(h->spec.migrationUID, m->metadata.uid);
+	world_fini(&w);
+}
+
 static void progress_is_shown_on_the_migration_and_freezes(void **state)
 {
 	struct world w;
@@ -752,6 +779,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_cancel_before_data_flows_ends_at_once),
 		cmocka_unit_test(a_cancel_while_data_flows_is_the_sources_to_carry_out),
+		cmocka_unit_test(a_migration_with_the_name_of_a_deleted_one_gets_its_own_record),
 		cmocka_unit_test(progress_is_shown_on_the_migration_and_freezes),
 		cmocka_unit_test(a_cancel_that_comes_too_late_does_no_harm),
 		cmocka_unit_test(a_failed_copy_leaves_the_guest_and_takes_the_target),

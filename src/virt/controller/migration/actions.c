@@ -98,7 +98,7 @@ static int64_t next_epoch(const struct mig *m)
 static enum rc fill_handover(const struct mig *m, Handover *h)
 {
 	TRY(api_set_str(&h->metadata.namespace, m->old->metadata.namespace));
-	TRY(api_set_str(&h->metadata.name, m->old->metadata.name));
+	TRY(api_set_str(&h->metadata.name, m->old->metadata.uid));
 	TRY(api_add_owner(&h->metadata, VMIM, &m->old->metadata, true, true));
 	TRY(api_set_str(&h->spec.vmiName, m->vmi->metadata.name));
 	TRY(api_set_str(&h->spec.vmiUID, m->vmi->metadata.uid));
@@ -109,10 +109,11 @@ static enum rc fill_handover(const struct mig *m, Handover *h)
 	return RC_OK;
 }
 
-/* The record that decides who may run the guest; the two agents write its status. */
+/* The record that decides who may run the guest; the two agents write its status.  It has the migration's uid
+ * as its name: a migration that has the name of one that was just deleted must not meet the record of that. */
 static enum rc plan_handover(struct mig *m)
 {
-	if (view_get(m->v, &api_kind_Handover, m->old->metadata.namespace, m->old->metadata.name))
+	if (view_get(m->v, &api_kind_Handover, m->old->metadata.namespace, m->old->metadata.uid))
 		return RC_OK;
 	CLEANUP(Handover_freep)
 	Handover *h = Handover_new();
