@@ -65,13 +65,14 @@ struct pool {
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 	pthread_t threads[POOL_THREADS];
-	unsigned n_threads;
+	unsigned n_threads, n_joined;
 	struct list todo;
 	struct list done;
 	unsigned busy_queues[POOL_THREADS];
 	bool stopping;
 	int done_fd;
 	struct ev_src *done_src;
+	bool has_ended; /* loop thread only: pool_end() */
 	size_t pending; /* loop thread only: submitted, after() not yet called */
 };
 
@@ -112,14 +113,20 @@ enum rc loop_new(struct loop **out, enum loop_kind kind, struct err *err)
 	return RC_OK;
 }
 
-static void pool_stop(struct pool *p)
+/* The threads do what is left to do, then end. */
+static void pool_join(struct pool *p)
 {
 	pthread_mutex_lock(&p->lock);
 	p->stopping = true;
 	pthread_cond_broadcast(&p->wake);
 	pthread_mutex_unlock(&p->lock);
-	for (unsigned i = 0; i < p->n_threads; i++)
-		pthread_join(p->threads[i], NULL);
+	for (; p->n_joined < p->n_threads; p->n_joined++)
+		pthread_join(p->threads[p->n_joined], NULL);
+}
+
+static void pool_stop(struct pool *p)
+{
+	pool_join(p);
 	pthread_mutex_destroy(&p->lock);
 	pthread_cond_destroy(&p->wake);
 	p->done_src = ev_src_free(p->done_src);
@@ -655,6 +662,8 @@ enum rc pool_run_ordered(struct loop *l, unsigned queue, pool_fn work, pool_fn a
 	struct pool *p = &l->pool;
 	enum rc rc;
 
+	if (p->has_ended)
+		return err_set(err, RC_CLOSED, "the process is ending");
 	if (l->kind == LOOP_VIRTUAL)
 		return run_inline(l, work, after, arg, err);
 	if (!p->n_threads) {
@@ -678,4 +687,11 @@ enum rc pool_run_ordered(struct loop *l, unsigned queue, pool_fn work, pool_fn a
 enum rc pool_run(struct loop *l, pool_fn work, pool_fn after, void *arg, struct err *err)
 {
 	return pool_run_ordered(l, 0, work, after, arg, err);
+}
+
+void pool_end(struct loop *l)
+{
+	l->pool.has_ended = true;
+	if (l->pool.n_threads)
+		pool_join(&l->pool);
 }

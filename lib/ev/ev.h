@@ -73,5 +73,8 @@ MUST_CHECK enum rc pool_run(struct loop *l, pool_fn work, pool_fn after, void *a
 /* As pool_run(), but items with the same queue number run one after the other in order (queue >= 1). */
 MUST_CHECK enum rc pool_run_ordered(struct loop *l, unsigned queue, pool_fn work, pool_fn after,
 				    void *arg, struct err *err);
+/* Before an end frees what work may still use: waits until everything handed over is done, and calls none of its
+ * after().  From then on pool_run() says RC_CLOSED.  Only the process' end may follow. */
+void pool_end(struct loop *l);
 
 #endif

@@ -766,6 +766,9 @@ static void on_reload(void *arg)
 
 static void fini(struct node *n)
 {
+	/* Work under way uses what is freed here, and nothing new may begin: what belongs to a move stays in the
+	 * kernel for the agent that comes after. */
+	pool_end(n->loop);
 	n->https = agent_http_free(n->https);
 	n->pvdata = pvdata_free(n->pvdata);
 	n->pods = podrt_free(n->pods);

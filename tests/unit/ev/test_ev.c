@@ -97,6 +97,22 @@ static void pool_returns_to_the_loop(enum loop_kind kind)
 	loop_free(p.loop);
 }
 
+static void a_pool_that_ends_does_what_it_has_and_takes_no_more(void **state)
+{
+	struct probe p = {0};
+
+	(void)state;
+	assert_int_equal(loop_new(&p.loop, LOOP_REAL, NULL), RC_OK);
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(pool_run_ordered(p.loop, 1, work, after, &p, NULL), RC_OK);
+	pool_end(p.loop);
+	assert_string_equal(p.order, "wwwww"); /* all done, and nobody told */
+	assert_int_equal(pool_run(p.loop, work, after, &p, NULL), RC_CLOSED);
+	pool_end(p.loop);
+	loop_free(p.loop);
+	assert_string_equal(p.order, "wwwww");
+}
+
 static void pool_works_on_both_loops(void **state)
 {
 	(void)state;
@@ -157,6 +173,7 @@ int main(void)
 		cmocka_unit_test(virtual_time_jumps_and_keeps_order),
 		cmocka_unit_test(virtual_step_stops_at_the_asked_time),
 		cmocka_unit_test(pool_works_on_both_loops),
+		cmocka_unit_test(a_pool_that_ends_does_what_it_has_and_takes_no_more),
 		cmocka_unit_test(child_status_is_waits),
 		cmocka_unit_test(a_virtual_loop_refuses_descriptors),
 	};
