@@ -202,14 +202,12 @@ bool mig_source_phase_split(struct mig_source *m)
 static void on_end_timer(void *arg)
 {
 	struct mig_source *m = arg;
-	struct err err = {0};
 
 	m->end_timer = ev_src_free(m->end_timer);
 	log_warn(
 		"move %s: the pages that are left of '%s/%s' are dropped: its time to shut down is over",
 		m->uid, m->vm->ns, m->vm->name);
-	if (vm_call(m->vm, "kill", NULL, 0, NULL, NULL, &err))
-		vm_log_failed(m->vm, "cannot be ended", err.msg);
+	vm_end_copy(m->vm);
 }
 
 bool mig_source_end_within(struct vm *vm, int64_t grace)
@@ -304,8 +302,6 @@ static void check_half(struct mig_target *t)
 
 void mig_target_end_half(struct mig_target *t)
 {
-	struct err err = {0};
-
 	if (t->is_lost || t->is_whole || t->state != DST_FETCHING || !mig_is_alone(t->vm))
 		return;
 	if (!t->is_broken) {
@@ -317,6 +313,5 @@ void mig_target_end_half(struct mig_target *t)
 		"move %s: the source's copy of '%s/%s' has ended, and what the guest lacks with it",
 		t->uid, t->vm->ns, t->vm->name);
 	mig_target_failed(t, "VMI is irrecoverable due to failed post-copy migration");
-	if (vm_call(t->vm, "kill", NULL, 0, NULL, NULL, &err))
-		vm_log_failed(t->vm, "cannot be ended", err.msg);
+	vm_end_copy(t->vm);
 }

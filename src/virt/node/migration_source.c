@@ -674,8 +674,7 @@ void mig_source_given(struct mig_source *m, enum src_event why)
 	m->timer = ev_src_free(m->timer);
 	m->host->n_moves_out++;
 	vm->is_source_done = true;
-	if (vm_call(vm, "kill", NULL, 0, NULL, NULL, &err))
-		vm_log_failed(vm, "the copy that has moved away cannot be ended", err.msg);
+	vm_end_copy(vm);
 	if (run(m, finish_work, closed, &err))
 		log_warn("move %s: %s", m->uid, err.msg);
 }
@@ -690,8 +689,6 @@ static void on_retry(void *arg)
 
 void mig_source_lost(struct mig_source *m, enum src_event event, const char *why)
 {
-	struct err err;
-
 	mig_source_step(m, event);
 	m->http = http_slot_free(m->http);
 	m->timer = ev_src_free(m->timer);
@@ -702,8 +699,7 @@ void mig_source_lost(struct mig_source *m, enum src_event event, const char *why
 	mig_event(m->vm, "Warning", "Migrated",
 		  "VirtualMachineInstance migration uid %s failed. reason:%s", m->uid, why);
 	/* It runs nowhere and never will: what stands here ends, and the VMI says Failed. */
-	if (vm_call(m->vm, "kill", NULL, 0, NULL, NULL, &err))
-		vm_log_failed(m->vm, "cannot be ended", err.msg);
+	vm_end_copy(m->vm);
 	vm_kick(m->vm);
 }
 

@@ -294,12 +294,33 @@ static void tell(struct vm *vm, const char *reason, const char *text)
 			   reason, "%s", text);
 }
 
+static bool is_up(const struct vm *vm)
+{
+	return vm->ipc && vm->has_answered && vm->state != VM_NONE && vm->state != VM_GONE;
+}
+
+static void kill_if_due(struct vm *vm)
+{
+	struct err err = {0};
+
+	if (!vm->wants_kill || vm->kill_asked || !is_up(vm))
+		return;
+	vm->kill_asked = !vm_call(vm, "kill", NULL, 0, NULL, NULL, &err);
+	if (!vm->kill_asked)
+		vm_log_failed(vm, "its copy of the guest cannot be ended yet", err.msg);
+}
+
+void vm_end_copy(struct vm *vm)
+{
+	vm->wants_kill = true;
+	kill_if_due(vm);
+}
+
 /* Whose guest is it?  A pod that came by a move is its owner once the VMI says so, and one that the VMI
  * has left has nothing to run. */
 static void judge_place(struct vm *vm, const VirtualMachineInstance *vmi)
 {
 	const char *node = vmi->status.nodeName;
-	struct err err;
 
 	if (str_is_empty(node) || vm->target || vm->source)
 		return;
@@ -312,13 +333,7 @@ static void judge_place(struct vm *vm, const VirtualMachineInstance *vmi)
 	log_info("VM '%s/%s': it runs on node '%s' now, the copy here is ended", vm->ns, vm->name,
 		 node);
 	vm->is_source_done = true;
-	if (vm_call(vm, "kill", NULL, 0, NULL, NULL, &err))
-		vm_log_failed(vm, "its old copy cannot be ended", err.msg);
-}
-
-static bool is_up(const struct vm *vm)
-{
-	return vm->ipc && vm->has_answered && vm->state != VM_NONE && vm->state != VM_GONE;
+	vm_end_copy(vm);
 }
 
 /* Shut down within grace seconds; a later call may only shorten it. */
@@ -346,6 +361,18 @@ static void stop_within(struct vm *vm, int64_t grace)
 		vm->stop_grace = -1;
 		vm_log_failed(vm, "cannot be shut down", err.msg);
 	}
+}
+
+/* The launcher died with the order: a guest that does not heed the power button would never end. */
+static void stop_again(struct vm *vm)
+{
+	int64_t grace = vm->stop_grace;
+
+	if (!vm->stop_again || !is_up(vm))
+		return;
+	vm->stop_again = false;
+	vm->stop_grace = -1;
+	stop_within(vm, grace);
 }
 
 static void on_go(const struct ipc_reply *r, void *arg)
@@ -425,6 +452,8 @@ void vm_kick(struct vm *vm)
 
 	if (!vm->pod)
 		return;
+	kill_if_due(vm);
+	stop_again(vm);
 	/* Whoever needed the pages of this copy has ended. */
 	if (mig_source_is_streaming(vm) && (!vmi || vmsync_is_final(vmi)))
 		stop_within(vm, 0);

@@ -102,6 +102,9 @@ struct vm {
 	bool is_half;	       /* post-copy: what the guest lacks is lost; it cannot go on */
 	bool go_asked;	       /* unpause was sent */
 	int64_t stop_grace;    /* -1: not asked to stop */
+	bool stop_again;       /* it was asked of a launcher that has died since */
+	bool wants_kill;       /* this copy ends, whatever its launcher went through */
+	bool kill_asked;       /* of the launcher that is there now */
 	char *sync_error;
 	int64_t epoch;
 
@@ -120,6 +123,8 @@ struct vm {
 const VirtualMachineInstance *vm_vmi(const struct vm *vm);
 /* Look at everything again: commands that are due, the VMI's status. */
 void vm_kick(struct vm *vm);
+/* Ends this copy of the guest; asked again of each new launcher until it is gone. */
+void vm_end_copy(struct vm *vm);
 /* Only the status. */
 void vm_sync(struct vm *vm);
 void vm_free(struct vm *vm);

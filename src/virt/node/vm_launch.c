@@ -380,6 +380,9 @@ static void on_closed(enum rc rc, const char *why, void *arg)
 	(void)rc;
 	vm->ipc = ipc_client_free(vm->ipc);
 	vm->has_answered = false;
+	/* What it was asked, it may not have done; the next one knows nothing of it. */
+	vm->kill_asked = false;
+	vm->stop_again = vm->stop_grace >= 0;
 	if (!vm->pod || vm->has_exited)
 		return;
 	log_warn("VM '%s/%s': lost its launcher (%s), starting another", vm->ns, vm->name,
