@@ -328,6 +328,9 @@ static void judge_place(struct vm *vm, const VirtualMachineInstance *vmi)
 		vm->is_target = false;
 		return;
 	}
+	/* It has come by a move and left by another one, which the agent before this one saw: no target any more. */
+	if (vm->state == VM_POSTMIGRATE)
+		vm->is_target = false;
 	if (vm->is_target || vm->is_source_done || vm->state == VM_NONE || vm->state == VM_GONE)
 		return;
 	log_info("VM '%s/%s': it runs on node '%s' now, the copy here is ended", vm->ns, vm->name,
