@@ -512,7 +512,9 @@ struct kill_job {
 	char *run_dir;
 	struct vm_net_ops net;
 	struct in_addr pod;
-	bool shuts_way; /* a target that did not get the guest: its way through the firewall */
+	bool shuts_way;	    /* the move's way through the firewall */
+	bool ends_steering; /* of the VM's frames */
+	struct net_mac mac;
 	enum rc rc;
 	struct err err;
 };
@@ -524,6 +526,8 @@ static void kill_work(void *arg)
 	j->rc = vmhost_sweep(j->run_dir, &j->err);
 	if (!j->rc && j->shuts_way)
 		j->rc = j->net.mig_close(j->pod, j->net.arg, &j->err);
+	if (!j->rc && j->ends_steering)
+		j->rc = vmnet_steering_end(j->net.vxlan, j->mac, &j->err);
 }
 
 /* The launcher has nothing left to look after. */
@@ -574,6 +578,21 @@ void vmhost_stop(struct vmhost *h, struct podrt_pod *p, int64_t grace)
 	/* While it starts: the answer of the start comes first, then this is asked again. */
 }
 
+/* What a move made in the kernel may be of an agent that has died since: then nobody but the pod's end undoes it.
+ * Not while this agent's own move sends frames on, nor when another pod of the VM is here. */
+static bool is_left_alone(const struct vm *vm)
+{
+	if (vm->source)
+		return false;
+	LIST_FOREACH(it, &vm->host->vms) {
+		const struct vm *other = LIST_ENTRY(it, struct vm, link);
+
+		if (other != vm && str_eq(other->vmi_uid, vm->vmi_uid))
+			return false;
+	}
+	return true;
+}
+
 void vmhost_cleanup(struct vmhost *h, struct podrt_pod *p)
 {
 	struct vm *vm = vm_of(h, p);
@@ -591,8 +610,11 @@ void vmhost_cleanup(struct vmhost *h, struct podrt_pod *p)
 	if (vm && j) {
 		j->vm = vm;
 		j->net = h->cfg.net;
-		j->shuts_way =
-			vm->is_target && vm->address && !net_ip4_parse(vm->address, &j->pod, NULL);
+		bool is_orphaned = is_left_alone(vm);
+
+		j->shuts_way = (vm->is_target || is_orphaned) && vm->address &&
+			       !net_ip4_parse(vm->address, &j->pod, NULL);
+		j->ends_steering = is_orphaned && vm->mac && !net_mac_parse(vm->mac, &j->mac, NULL);
 	}
 	/* On the network's queue: the way is shut before the VM's next move can open it. */
 	if (!vm || !j || !j->run_dir ||

@@ -424,6 +424,7 @@ struct net_up {
 	char domain[256];
 	bool has_iface;
 	bool keeps_tap; /* QEMU has the tap already */
+	const char *vxlan;
 	int ns_fd, tap_fd;
 	enum rc rc;
 	struct err err;
@@ -499,6 +500,8 @@ static void net_work(void *arg)
 	u->cfg.ns_fd = u->ns_fd;
 	u->cfg.dir = u->dir;
 	u->rc = vmnet_up(&u->cfg, u->keeps_tap ? NULL : &u->tap_fd, &u->err);
+	if (!u->rc && !u->keeps_tap && !u->cfg.is_incoming)
+		u->rc = vmnet_steering_end(u->vxlan, u->cfg.mac, &u->err);
 }
 
 static void net_free(struct net_up *u)
@@ -582,6 +585,7 @@ static enum rc start_net(struct vm *vm, bool keeps_tap, struct err *err)
 	u->vm = vm;
 	u->ns_fd = u->tap_fd = -1;
 	u->keeps_tap = keeps_tap;
+	u->vxlan = vm->host->cfg.net.vxlan;
 	vm->host->cfg.pods->net(vm->pod, &pn);
 	(void)snprintf(u->ns_name, sizeof(u->ns_name), "%s", pn.ns_name);
 	u->netns_dir = mem_printf("%s/netns", vm->host->cfg.run_dir);

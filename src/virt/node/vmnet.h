@@ -121,6 +121,9 @@ void vmnet_source_stats(struct vmnet_handover *h, struct vmnet_switch_stats *sta
 MUST_CHECK enum rc vmnet_source_abort(struct vmnet_handover *h, struct err *err);
 /* The source is gone for good: capture ends, frames are still sent on. */
 MUST_CHECK enum rc vmnet_source_finish(struct vmnet_handover *h, struct err *err);
+/* This node steers nothing for the MAC any more, whoever began it and has died since: a VM that starts here, or is
+ * gone from here, must not have its frames sent where a move once wanted them. */
+MUST_CHECK enum rc vmnet_steering_end(const char *vxlan, struct net_mac mac, struct err *err);
 /* All nodes have the new place: frames need no sending on.  Also frees; NULL is fine. */
 MUST_CHECK enum rc vmnet_source_close(struct vmnet_handover *h, struct err *err);
 

@@ -216,6 +216,14 @@ enum rc vmnet_source_close(struct vmnet_handover *h, struct err *err)
 	return rc;
 }
 
+enum rc vmnet_steering_end(const char *vxlan, struct net_mac mac, struct err *err)
+{
+	CLEANUP(net_steer_freep) struct steer *s = NULL;
+	enum rc rc = net_steer_new(&s, -1, vxlan, mac, vxlan, SOURCE_TTL, err);
+
+	return rc ? rc : net_steer_off(s, err);
+}
+
 /* ---- target ---- */
 
 enum rc vmnet_target_open(struct vmnet_handover **out, const struct vmnet_handover_config *c,
