@@ -594,8 +594,12 @@ static enum rc start_net(struct vm *vm, bool keeps_tap, struct err *err)
 
 	if (!rc)
 		rc = vmi ? set_net(u, vmi, err) : err_set(err, RC_CONFLICT, "the VMI is gone");
+	/* A start is not followed by a cleanup before it has been answered, and starts need not wait for each other.  A
+	 * pod that is found may end at once: what is made for it here must come before what cleaning up undoes. */
 	if (!rc)
-		rc = pool_run(vm->host->cfg.loop, net_work, net_after, u, err);
+		rc = keeps_tap ? pool_run_ordered(vm->host->cfg.loop, vm->host->cfg.net_queue,
+						  net_work, net_after, u, err)
+			       : pool_run(vm->host->cfg.loop, net_work, net_after, u, err);
 	if (rc)
 		net_free(u);
 	else
