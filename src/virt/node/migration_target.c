@@ -373,13 +373,28 @@ void mig_target_kick(struct vm *vm)
 		mig_target_failed(vm->target, err.msg);
 }
 
+/* Before the activation: an event about some other VM must not undo what that does. */
+static void tell_place(const struct mig_target *t)
+{
+	const struct vm_net_ops *net = &t->host->cfg.net;
+	struct err err = {0};
+
+	if (t->net.has_net &&
+	    net->place(t->net.cfg.mac, t->host->cfg.underlay, t->epoch, net->arg, &err))
+		log_warn("move %s: the place is not remembered: %s", t->uid, err.msg);
+}
+
 /* The rules of the firewall are still in the kernel; only what lives in this process is made again. */
 static enum rc reopen_work(struct dst_job *j)
 {
 	struct mig_target *t = j->t;
 
 	TRY(net_ns_open(j->netns_dir, j->ns_name, &t->net.ns_fd, &j->err));
-	return t->net.has_net ? vmnet_target_open(&t->net.handover, &t->net.cfg, &j->err) : RC_OK;
+	if (!t->net.has_net)
+		return RC_OK;
+	TRY(vmnet_target_open(&t->net.handover, &t->net.cfg, &j->err));
+	/* This agent has started with a PortBinding that still named the source, and forwarded to it: back here. */
+	return t->is_found_running ? vmnet_target_activate(t->net.handover, &j->err) : RC_OK;
 }
 
 static void reopened(struct mig_target *t, enum rc rc, const char *why)
@@ -429,6 +444,8 @@ static void take_up_again(struct vm *vm, const struct json *data)
 	if (t->is_whole || str_eq(phase, "postcopy") || str_eq(phase, "postcopy-paused")) {
 		t->is_broken = str_eq(phase, "postcopy-paused");
 		t->resume_at = (usec_t)js_get_int(data, "resumeAt", 0);
+		t->is_found_running = true;
+		tell_place(t);
 		vm->is_target = false;
 		vm->epoch = t->epoch;
 		mig_target_step(t, DSTEV_PERMISSION);
@@ -586,12 +603,7 @@ static void take_permission(struct mig_target *t, const struct json *body, mig_a
 	t->stop_at = (usec_t)js_get_int(body, "stopAt", 0);
 	js_unref(t->final);
 	t->final = js_ref(js_get(body, "migration"));
-	/* Told first: an event about some other VM must not undo what the activation does. */
-	const struct vm_net_ops *net = &t->host->cfg.net;
-
-	if (t->net.has_net &&
-	    net->place(t->net.cfg.mac, t->host->cfg.underlay, epoch, net->arg, &err))
-		log_warn("move %s: the place is not remembered: %s", t->uid, err.msg);
+	tell_place(t);
 	if (t->net.handover && vmnet_target_activate(t->net.handover, &err))
 		log_warn("move %s: the network does not lead here yet: %s", t->uid, err.msg);
 	struct json *params =
