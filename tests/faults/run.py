@@ -1,0 +1,454 @@
+#!/usr/bin/env python3
+"""The fault matrix of live migration with real processes (docs/internals/faults.md).
+
+  run.py                          60 cells, so that each moment and each fault is among them
+  run.py --long                   every cell, five times
+  run.py --seed 7 --cell NAME     one again, as it was
+  run.py --list [WORD...]         the cells, and how each may end
+
+Each run: wait for the moment by its event, wait up to 50 ms, do the fault, let everything go on; then the outcome must be
+one of the cell's, and everything else as if no move had been.
+"""
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+
+sys.dont_write_bytecode = True
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(TOP, "tests", "lib"))
+os.environ.setdefault("FERRY_BIN", os.path.join(TOP, "build/release/src/main"))
+import ferrytest as ft  # noqa: E402
+import matrix  # noqa: E402
+from world import AWAY, NAME, NODES, Monitors, Violation, World, other  # noqa: E402
+
+MEMORY_PORTS = "49152-51300"
+AGENT_PORT = 8186
+END = 75  # seconds that a move may take to end after its fault is over
+IP = {"node-1": f"{ft.UNDERLAY}.11", "node-2": f"{ft.UNDERLAY}.12", None: f"{ft.UNDERLAY}.1"}
+# What a guest's kernel says when its processor or its clock stood still: true, and no damage.
+STOOD = ("clocksource", "timekeeping", "stall", "soft lockup", "hung", "watchdog", "rcu", "blocked for more than")
+
+
+class Run:
+    """One cell, once."""
+
+    def __init__(self, world, cell, rng):
+        self.w = world
+        self.moment, self.fault = matrix.CELLS[cell]
+        self.cell = cell
+        self.offset = rng.uniform(0, 0.05)
+        self.migration = None
+        self.points = []
+        self.undo = []
+        self.told = []
+        self.times = []
+        self.since = time.monotonic()
+
+    def node_of(self, side):
+        return self.source if side == "source" else other(self.source)
+
+    # -- the moment
+
+    def point(self, side, name):
+        p = self.w.point(self.node_of(side), name)
+        self.points.append(p)
+        return p
+
+    def start(self):
+        w = self.w
+        w.n += 1
+        self.name = f"m{w.n}"
+        vmi = w.api.get("VirtualMachineInstance", NAME)
+        self.source = vmi["status"]["nodeName"]
+        self.vmi_uid = vmi["metadata"]["uid"]
+        self.before = w.guest.status()
+        self.monitors = Monitors(w)
+        m = self.moment
+        at = self.point(m.side, m.name) if m.side else None
+        if m.phase == "Ab":
+            copies = self.point("source", "source.copies")
+        self.migration = w.api.create(ft.migration(self.name, NAME))
+        if m.phase == "Ab":
+            copies.wait(30)
+            copies.release()
+            self.abort()
+        if at:
+            at.wait(30)
+            if not m.hold:
+                at.release()
+        elif m.name != "created":
+            self.watch_phase(m.name)
+        time.sleep(self.offset)  # of the fault's moment, which the event has given
+        return at
+
+    def watch_phase(self, phase):
+        order = ["Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running", *ft.FINAL]
+        rv = self.migration["metadata"]["resourceVersion"]
+        for _, _, obj in self.w.api.watch("VirtualMachineInstanceMigration", self.name, rv, 30):
+            p = ft.phase(obj)
+            if p and order.index(p) >= order.index(phase):
+                return
+        raise TimeoutError(f"the migration never became {phase}")
+
+    # -- the faults
+
+    def pids(self, what):
+        side, _, kind = what.rpartition("-")
+        return self.w.pids(kind, self.node_of(side) if side else None)
+
+    def do_kill(self, f, signo=signal.SIGKILL):
+        pids = self.pids(f.what)
+        if not pids:
+            raise Violation(f"there is no {f.what} to end")
+        self.w.signal_all(pids, signo)
+
+    def do_end(self, f):
+        self.do_kill(f, signal.SIGTERM)
+
+    def do_stop(self, f):
+        pids = self.pids(f.what)
+        if not pids:
+            raise Violation(f"there is no {f.what} to stop")
+        self.w.signal_all(pids, signal.SIGSTOP)
+        self.undo.append(lambda: self.w.signal_all(pids, signal.SIGCONT))
+
+    def do_away(self, f):
+        """Killed, and not started again for a while."""
+        who = self.node_of(f.what.split("-")[0]) if "-" in f.what else f.what
+        top = self.w.supervisor(who)
+        pids = self.pids(f.what)
+        self.w.signal_all([top], signal.SIGSTOP)
+        self.undo.append(lambda: self.w.signal_all([top], signal.SIGCONT))
+        self.w.signal_all(pids, signal.SIGKILL)
+
+    def do_cut(self, f):
+        s, t = self.source, other(self.source)
+
+        def pair(a, b, match=""):
+            return a, f"ip saddr {IP[a]} ip daddr {IP[b]} {match}"
+        data_s = [pair(s, t, f"tcp dport {MEMORY_PORTS}")]
+        data_t = [pair(t, s, f"tcp sport {MEMORY_PORTS}")]
+        rules = {
+            "data": data_s + data_t, "data-from-source": data_s, "data-from-target": data_t,
+            "agents": [pair(a, b, f"tcp {p} {AGENT_PORT}") for a, b in ((s, t), (t, s)) for p in ("dport", "sport")],
+            "api-from-source": [pair(s, None)], "api-from-target": [pair(t, None)],
+            "all-from-source": [(s, f"ip saddr {IP[s]}")], "all-from-target": [(t, f"ip saddr {IP[t]}")],
+            "all-to-source": [(None, f"ip daddr {IP[s]}"), pair(t, s)],
+            "all-to-target": [(None, f"ip daddr {IP[t]}"), pair(s, t)],
+        }
+        self.w.cut(*[r for what in f.what for r in rules[what]])
+        self.undo.append(self.w.cut)
+
+    def do_expire(self, f):
+        """The agent comes back with a certificate that is over, and later with its own one."""
+        node = self.node_of(f.what)
+        self.w.expire(node)
+
+        def renew():
+            self.w.renew(node)
+            self.w.signal_all(self.w.pids("agent", node), signal.SIGKILL)
+        self.undo.append(renew)
+        self.w.signal_all(self.w.pids("agent", node), signal.SIGKILL)
+
+    def abort(self):
+        with contextlib.suppress(ft.ApiError):
+            self.w.ask(lambda: self.w.api.delete("VirtualMachineInstanceMigration", self.name))
+
+    def do_abort(self, f):
+        self.abort()
+
+    def do_second(self, f):
+        try:
+            self.w.api.create(ft.migration(f"{self.name}-second", NAME))
+        except ft.ApiError as e:
+            if e.status == 400 and "in-flight migration" in e.message:
+                return
+            raise
+        raise Violation("a second move was taken while one is under way")
+
+    def do_delete(self, f):
+        self.w.api.delete("VirtualMachine", NAME)
+
+    def do_reboot(self, f):
+        self.w.guest.last_word("reboot")
+
+    def do_fail(self, f):
+        self.points[0].fail()
+
+    # -- the end
+
+    def final(self):
+        """The migration once it has ended (or is gone): what it says, or what the VMI says of it."""
+        end = time.monotonic() + END
+        uid = self.migration["metadata"]["uid"]
+        seen = None
+        while time.monotonic() < end:
+            obj = self.w.find("VirtualMachineInstanceMigration", self.name)
+            if obj is None or ft.phase(obj) in ft.FINAL:
+                break
+            seen = obj
+            time.sleep(0.05)
+        else:
+            raise Violation(f"the move does not end: {json.dumps(seen['status'])[:1500]}")
+        vmi = self.w.find("VirtualMachineInstance", NAME)
+        ms = ((vmi or {}).get("status", {}).get("migrationState") or {})
+        self.status = (obj or {}).get("status") or {}
+        if ms.get("migrationUid") != uid:
+            ms = self.status.get("migrationState") or {}
+        self.ms = ms
+        return vmi
+
+    def reason(self):
+        return (self.ms.get("failureReason") or (self.status.get("ferry") or {}).get("reason") or
+                (self.status.get("ferry") or {}).get("message"))
+
+    def outcome(self):
+        """The letter."""
+        if self.fault.kind == "delete":
+            self.w.wait_for("VirtualMachine", NAME, lambda v: v is None, END)
+            self.w.wait_for("VirtualMachineInstance", NAME, lambda v: v is None, 20)
+            return "D"
+        vmi = self.final()
+        phase = self.status.get("phase")
+        is_gone = phase is None
+        if vmi is None or vmi["metadata"]["uid"] != self.vmi_uid or ft.phase(vmi) in ft.FINAL:
+            if phase == "Failed" and not self.reason():
+                self.told.append("no reason in the migration")
+            return "X"
+        said = self.ms.get("completed") and not self.ms.get("failed")
+        if (phase == "Succeeded") or (is_gone and said):
+            self.must(said, f"Succeeded, and the VMI says {self.ms}")
+            return "T"
+        self.must(phase == "Failed" or is_gone, f"ended as {phase}")
+        self.must(not said, f"Failed, and the VMI says {self.ms}")
+        self.must(self.reason() or is_gone, "Failed without a reason")
+        return "S"
+
+    def must(self, fact, text):
+        if not fact:
+            raise Violation(f"{text}; migration {json.dumps(self.status)[:800]}")
+
+    def check_place(self, letter):
+        want = self.source if letter == "S" else other(self.source)
+        vmi = self.w.wait_for("VirtualMachineInstance", NAME, lambda v: v and v["status"].get("nodeName"), 10)
+        self.must(vmi["status"]["nodeName"] == want, f"{letter}, and the VMI names {vmi['status']['nodeName']}")
+        self.must(ft.phase(vmi) == "Running", f"the VMI is {ft.phase(vmi)}")
+
+        def where():
+            return [n for n in NODES if self.w.pids("qemu", n)]
+        try:
+            ft.poll(lambda: where() == [want], 20, "one QEMU")
+        except TimeoutError:
+            raise Violation(f"{letter}: QEMU runs on {where()}, not on {want} alone") from None
+
+    def check_guest(self):
+        w, b = self.w, self.before
+        now = w.guest.wait(30)
+        if self.fault.kind != "reboot":
+            self.must(now["bootID"] == b["bootID"], "the guest has booted anew")
+            self.must(now["heartbeat"] >= b["heartbeat"], f"the heartbeat went back: {b} {now}")
+
+            def works():
+                s = w.guest.status()
+                return s["memChecks"] > now["memChecks"] and s["diskChecks"] > now["diskChecks"]
+            ft.poll(works, 30, "the guest goes on checking its memory and disk")
+            now = w.guest.status()
+            text = now["kernelText"].lower()
+            self.must(now["kernelBad"] == b["kernelBad"] or any(x in text for x in STOOD),
+                      f"the guest's kernel complains: {now['kernelText']}")
+        self.must(now["memBad"] == 0 and now["diskBad"] == 0, f"corrupt: {now}")
+
+    def check(self):
+        letter = self.outcome()
+        self.lap("end")
+        allowed = matrix.may_end(self.moment, self.fault)
+        self.letter = letter
+        if letter not in allowed:
+            raise Violation(f"ended as {letter}, may end as {'/'.join(allowed)}: {self.reason()}; VMI "
+                            f"{json.dumps(self.ms)[:600]}; migration {json.dumps(self.status)[:600]}")
+        if letter in "ST":
+            self.check_place(letter)
+            self.check_guest()
+        elif letter == "D":
+            self.w.make_vm()
+        if letter == "X" or self.fault.kind == "reboot":
+            self.w.find_guest()
+        self.monitors.close()
+        self.monitors.check()
+        self.lap("guest")
+        self.w.forget(self.name)
+        self.lap("forget")
+        self.w.settle()
+        self.lap("settle")
+
+    def lap(self, name):
+        now = time.monotonic()
+        self.times.append((name, now - self.since))
+        self.since = now
+
+    def go(self):
+        try:
+            held = self.start()
+            self.lap("event")
+            getattr(self, f"do_{self.fault.kind}")(self.fault)
+            if held:
+                held.release()
+            self.wait_out()
+            self.heal()
+            self.w.calm()
+            self.lap("calm")
+            self.check()
+        finally:
+            self.heal()
+            self.monitors.close()
+
+    def wait_out(self):
+        """As long as the fault lasts."""
+        if self.fault.seconds is not None:
+            time.sleep(self.fault.seconds)
+            return
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            obj = self.w.find("VirtualMachineInstanceMigration", self.name)
+            if obj is None or ft.phase(obj) in ft.FINAL:
+                return
+            time.sleep(0.1)
+
+    def heal(self):
+        for p in self.points:
+            p.release()
+        while self.undo:
+            self.undo.pop()()
+
+
+class Suite:
+    def __init__(self, a):
+        self.a = a
+        self.world = None
+        self.failed = []
+
+    def one(self, i, total, cell, rep):
+        rng = random.Random(f"{self.a.seed}/{cell}/{rep}")
+        t = time.monotonic()
+        run = None
+        try:
+            if not self.world:
+                self.world = World(self.a.work, self.a.tiny).up()
+                t = time.monotonic()
+            run = Run(self.world, cell, rng)
+            run.go()
+            how = ", ".join([f"ended as {run.letter}", *run.told])
+            if self.a.times:
+                how += " (" + ", ".join(f"{k} {v:.1f}" for k, v in run.times) + ")"
+            print(f"ok {cell}: {how}, {time.monotonic() - t:.1f} s, {run.offset * 1000:.0f} ms after the event "
+                  f"({i}/{total})", flush=True)
+        except Exception as e:  # a violation, a time-out, or the harness: all of them end this world
+            what = str(e) if isinstance(e, (Violation, TimeoutError)) else traceback.format_exc()
+            print(f"FAIL {cell}: {what}\n"
+                  f"  again: tests/faults/run.py --seed {self.a.seed} --cell '{cell}'"
+                  f"{f' --repetition {rep}' if rep else ''}", flush=True)
+            self.failed.append(cell)
+            self.keep(cell, rep)
+            self.close()
+
+    def keep(self, cell, rep):
+        if not self.world or not os.path.isdir(f"{self.world.state}/logs"):
+            return
+        to = os.path.join(self.a.work, "logs", f"faults-{cell.replace('/', '-')}-{rep}")
+        shutil.rmtree(to, ignore_errors=True)
+        shutil.copytree(f"{self.world.state}/logs", to)
+        for node in NODES:
+            with contextlib.suppress(OSError, ValueError):
+                pods = self.world.pods_dir(node)
+                for uid in os.listdir(pods):
+                    for name in ("launcher.log", "qemu.log", "migration.json"):
+                        with contextlib.suppress(OSError):
+                            shutil.copyfile(f"{pods}/{uid}/{name}", f"{to}/{node}-{uid[:8]}-{name}")
+        print(f"  logs: {to}", flush=True)
+
+    def close(self):
+        world, self.world = self.world, None
+        if not world:
+            return
+        with contextlib.suppress(Exception):
+            for who in ("apiserver", "controller", *NODES):
+                top = world.supervisor(who)
+                world.signal_all([top, *ft.descendants(top)], signal.SIGCONT)
+        logs = os.path.join(self.a.work, "logs", f"faults-moves-{time.time():.0f}")
+        with contextlib.suppress(OSError):
+            shutil.copytree(f"{world.state}/logs", logs)
+        world.down()
+
+    def trace(self):
+        """Every step of a move that a node logged is one of the hand-over's tables."""
+        tables = os.environ.get("FERRY_MODEL_TABLES")
+        base = os.path.join(self.a.work, "logs")
+        logs = sorted(os.path.join(base, d, f) for d in os.listdir(base) if d.startswith("faults-moves-")
+                      for f in os.listdir(os.path.join(base, d)) if f.startswith("node-"))
+        if not tables or not logs:
+            return
+        p = subprocess.run([sys.executable, os.path.join(TOP, "tests/model/trace.py"), "--tables", tables, *logs],
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if p.returncode:
+            self.failed.append("trace")
+        print(f"{'FAIL' if p.returncode else 'ok'} trace: {p.stdout.strip()[-3000:]}", flush=True)
+
+    def run(self, todo):
+        base = os.path.join(self.a.work, "logs")
+        for d in os.listdir(base) if os.path.isdir(base) else []:
+            if d.startswith("faults-"):
+                shutil.rmtree(os.path.join(base, d), ignore_errors=True)
+        os.makedirs(base, exist_ok=True)
+        try:
+            for i, (cell, rep) in enumerate(todo, 1):
+                self.one(i, len(todo), cell, rep)
+        finally:
+            self.close()
+        self.trace()
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--seed", type=int, default=int(time.strftime("%Y%m%d")), help="default: today's date")
+    p.add_argument("--runs", type=int, default=60)
+    p.add_argument("--long", action="store_true", help="every cell, five times")
+    p.add_argument("--cell", action="append", default=[], help="this one; a word picks all that have it")
+    p.add_argument("--repetition", type=int, default=0)
+    p.add_argument("--list", action="store_true")
+    p.add_argument("--times", action="store_true", help="where a run's time goes")
+    p.add_argument("--tiny", default=os.environ.get("FERRY_TINY", os.path.join(TOP, "build/tiny")))
+    p.add_argument("--work", default=os.environ.get("FERRY_WORK", os.path.join(TOP, "build/tests")))
+    a = p.parse_args()
+    names = [c for c in matrix.CELLS if c in a.cell] or [c for c in matrix.CELLS if any(w in c for w in a.cell)]
+    if a.cell and not names:
+        p.error(f"no cell is called {' or '.join(a.cell)}")
+    if a.list:
+        for c in names or matrix.CELLS:
+            print(f"{c:55} {'/'.join(matrix.may_end(*matrix.CELLS[c]))}")
+        return 0
+    if a.long:
+        todo = [(c, r) for r in range(5) for c in names or matrix.CELLS]
+        random.Random(a.seed).shuffle(todo)
+    elif names:
+        todo = [(c, a.repetition) for c in names]
+    else:
+        todo = [(c, 0) for c in matrix.choose(random.Random(a.seed), a.runs)]
+    os.makedirs(a.work, exist_ok=True)
+    print(f"seed {a.seed}: {len(todo)} runs of {len(matrix.CELLS)} cells", flush=True)
+    suite = Suite(a)
+    suite.run(todo)
+    print(f"{len(todo)} runs, {len(suite.failed)} failed", flush=True)
+    return 1 if suite.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
