@@ -336,6 +336,7 @@ static struct mig_source *source_new(struct vm *vm, const VirtualMachineInstance
 	m->uid = mem_strdup(s->migrationUid);
 	m->target_node = mem_strdup(s->targetNode);
 	m->begun_at = loop_realtime(vm->host->cfg.loop);
+	m->since = loop_now(vm->host->cfg.loop);
 	if (!m->uid || !m->target_node) {
 		source_destroy(m);
 		return NULL;
@@ -502,7 +503,7 @@ static void finish(struct mig_source *m, const char *why)
 			 params ? err.msg : "out of memory");
 		return;
 	}
-	m->finish_by = loop_realtime(m->host->cfg.loop) + (usec_t)timeout * USEC_PER_MSEC;
+	m->finish_by = loop_now(m->host->cfg.loop) + (usec_t)timeout * USEC_PER_MSEC;
 	log_warn("move %s: %s: the guest stands while the last %lld MiB go over", m->uid, why,
 		 (long long)(left >> 20));
 	mig_event(m->vm, "Warning", "Migrating",
@@ -536,7 +537,7 @@ static void on_watch(void *arg)
 	int64_t progress = c ? API_GET(c, progressTimeout, DEFAULT_PROGRESS_SECONDS)
 			     : DEFAULT_PROGRESS_SECONDS;
 	int64_t gb = vmi ? (vmspec_memory(vmi) + 999999999) / 1000000000 : 1;
-	usec_t now = loop_realtime(m->host->cfg.loop);
+	usec_t now = loop_now(m->host->cfg.loop);
 
 	m->shows_progress = true;
 	if (is_unreleased(m->last))
@@ -547,7 +548,7 @@ static void on_watch(void *arg)
 			m->best_at = now;
 		}
 		usec_t limit = (usec_t)(per_gb * gb) * USEC_PER_SEC;
-		usec_t taken = now - m->begun_at;
+		usec_t taken = now - m->since;
 		bool may_pause = c && API_GET(c, allowWorkloadDisruption, false);
 
 		if (m->finish_by && now > m->finish_by)

@@ -21,8 +21,9 @@ struct mig_source {
 	bool has_key, net_ready, is_written, cancel_asked, cancel_sent, resume_asked;
 	const char *cancel_reason; /* a constant */
 	bool is_aborted_by_user;
-	usec_t finish_by; /* realtime; 0: not told to finish. The guest stands, the rest goes over */
-	usec_t begun_at;  /* realtime */
+	usec_t finish_by; /* 0: not told to finish. The guest stands, the rest goes over */
+	usec_t begun_at; /* realtime: for the VMI. Limits are kept by the loop's time, which no clock turns */
+	usec_t since; /* the same moment, by the loop */
 	usec_t stop_at;
 	struct json *last; /* the launcher's last word on the move */
 	char *flows;
