@@ -42,6 +42,7 @@ struct nodereg {
 	struct kube_call *lease_call;
 	struct ev_src *timer; /* of call */
 	struct ev_src *lease_timer;
+	usec_t offset;	   /* of the wall clock to the loop's then */
 	usec_t renewed_at; /* the lease, the last time; 0: never */
 	unsigned lease_seconds;
 	usec_t backoff;
@@ -540,14 +541,18 @@ static void on_lease_made(const struct kube_reply *rep, void *arg)
 		next_lease(r, USEC_PER_SEC);
 }
 
-/* After a silence that others may have taken for an end, what they made of it is put right at once. */
+/* After a silence that others may have taken for an end, what they made of it is put right at once.  A wall clock that
+ * was turned looks like one to them. */
 static void lease_renewed(struct nodereg *r)
 {
-	usec_t now = loop_now(r->loop);
+	const usec_t limit = r->lease_seconds * USEC_PER_SEC;
+	usec_t now = loop_now(r->loop), offset = loop_realtime(r->loop) - now;
+	usec_t turned = offset > r->offset ? offset - r->offset : r->offset - offset;
 
-	if (r->renewed_at && now - r->renewed_at >= r->lease_seconds * USEC_PER_SEC)
+	if (r->renewed_at && (now - r->renewed_at >= limit || turned >= limit))
 		write_status(r);
 	r->renewed_at = now;
+	r->offset = offset;
 }
 
 static void on_lease(const struct kube_reply *rep, void *arg)
