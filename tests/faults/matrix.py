@@ -74,6 +74,10 @@ FAULTS = (
      Fault("mute-target", "cut", ["all-from-target"], 3),
      Fault("expired-source", "expire", "source", 3),
      Fault("expired-target", "expire", "target", 3),
+     Fault("clock-ahead-at-source", "clock", ("source", 1), 3),
+     Fault("clock-ahead-at-target", "clock", ("target", 1), 3),
+     Fault("clock-back-at-source", "clock", ("source", -1), 3),
+     Fault("clock-back-at-target", "clock", ("target", -1), 3),
      Fault("abort", "abort", None, 0),
      Fault("second-move", "second", None, 0),
      Fault("delete-vm", "delete", None, 0),
@@ -131,7 +135,7 @@ def may_end(m, f):
         return "S"
     if is_released(m):
         return "T"
-    if f.kind == "second" or f.what in ("apiserver", "controller"):
+    if f.kind in ("second", "clock") or f.what in ("apiserver", "controller"):
         return "T"
     if f.name == "cut-data-for-good" and (m.phase in EARLY or m.phase == "Pc"):
         return "S"
@@ -145,7 +149,7 @@ CELLS = {f"{m.phase}.{m.name}/{f.name}": (m, f) for m in MOMENTS for f in FAULTS
 FOUND = ["Cl.target-agent.runs/kill-source-launcher", "So.target.recorded/end-source-agent",
          "Cl.source-agent.gives/away-source-agent", "Ab.source.cancels/expired-target",
          "Cl.target-agent.written/away-source-agent", "Pc.source.copies/end-source-agent",
-         "So.target.runs/kill-target-agent"]
+         "So.target.runs/kill-target-agent", "Pc.source.copies/clock-ahead-at-source"]
 
 
 def choose(rng, n):

@@ -220,6 +220,27 @@ def make_expired(authority, pki, node):
                 "-enddate", "20200102000000Z", "-in", f"{tmp}/csr", "-out", f"{pki}/expired.crt")
 
 
+def build_clock():
+    """clock.c, where every box sees it."""
+    out = os.path.join(ft.IMAGES, "clock.so")
+    os.makedirs(ft.IMAGES, exist_ok=True)
+    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", out, os.path.join(os.path.dirname(__file__), "clock.c")],
+                   check=True)
+    return out
+
+
+@contextlib.contextmanager
+def surroundings(**more):
+    """Environment variables of what is started meanwhile."""
+    before = {k: os.environ.get(k) for k in more}
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        for k, v in before.items():
+            os.environ.pop(k) if v is None else os.environ.update({k: v})
+
+
 class World:
     def __init__(self, work, tiny):
         self.state = os.path.join(work, "faults")
@@ -234,8 +255,10 @@ class World:
         self.down()
         for node in NODES:
             os.makedirs(f"{self.state}/nodes/{node}/failpoints", mode=0o700)
-        os.environ["FERRY_FAILPOINTS"] = BOX_POINTS
-        self.api = self.cluster.up().api
+            self.turn_clock(node, 0)
+        with surroundings(FERRY_FAILPOINTS=BOX_POINTS, FERRY_TEST_CLOCK=f"{BOX_POINTS}/clock",
+                          LD_PRELOAD=build_clock()):
+            self.api = self.cluster.up().api
         # Slow enough for a fault to find it at work, and given up before a tester would.
         self.api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"migrations": {
             "bandwidthPerMigration": "96Mi", "progressTimeout": 8}}}}, ns="kubevirt")
@@ -344,6 +367,11 @@ class World:
         p = subprocess.run(["nft", "-f", "-"], input=text, text=True, capture_output=True)
         if p.returncode:
             raise RuntimeError(f"nft: {p.stderr}\n{text}")
+
+    def turn_clock(self, node, seconds):
+        """The wall clock of a node's agent and launchers (clock.c)."""
+        with open(f"{self.state}/nodes/{node}/failpoints/clock", "r+b" if self.api else "wb") as f:
+            f.write(struct.pack("q", seconds))
 
     # -- certificates
 
