@@ -110,6 +110,25 @@ static void a_cancel_while_data_flows_is_the_sources_to_carry_out(void **state)
 	world_fini(&w);
 }
 
+static void a_source_whose_clock_is_an_hour_behind_is_not_overdue(void **state)
+{
+	struct world w;
+	char then[32];
+
+	(void)state;
+	cast_settled(&w);
+	lead_to(&w, MIG_RUNNING);
+	time_rfc3339(w.now - 3600 * USEC_PER_SEC, then);
+	CLEANUP(mem_freep)
+	char *text = mem_printf("{'status':{'migrationState':{'startTimestamp':'%s'}}}", then);
+
+	world_patch(&w, KVMI, NS, "tiny", text);
+	world_settle(&w);
+	assert_at(&w, KVMIM, "m1", PHASE, "Running");
+	assert_at(&w, KVMI, "tiny", "/status/migrationState/abortRequested", "(none)");
+	world_fini(&w);
+}
+
 /* The garbage collector takes the record of a deleted migration a moment later. */
 static void a_migration_with_the_name_of_a_deleted_one_gets_its_own_record(void **state)
 {
@@ -780,6 +799,7 @@ int main(void)
 		cmocka_unit_test(a_cancel_before_data_flows_ends_at_once),
 		cmocka_unit_test(a_cancel_while_data_flows_is_the_sources_to_carry_out),
 		cmocka_unit_test(a_migration_with_the_name_of_a_deleted_one_gets_its_own_record),
+		cmocka_unit_test(a_source_whose_clock_is_an_hour_behind_is_not_overdue),
 		cmocka_unit_test(progress_is_shown_on_the_migration_and_freezes),
 		cmocka_unit_test(a_cancel_that_comes_too_late_does_no_harm),
 		cmocka_unit_test(a_failed_copy_leaves_the_guest_and_takes_the_target),

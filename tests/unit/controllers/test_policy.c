@@ -338,6 +338,7 @@ static void the_time_that_a_move_may_take_is_its_policys(void **state)
 	hand_off(&w);
 	cast_target_listens(&w);
 	cast_source_starts(&w);
+	world_settle(&w);			   /* seen: from now on it is counted */
 	world_delete(&w, KPOLICY, "", "slow", -1); /* it was recorded */
 	world_pass(&w, (2 * 1000 + 119) * USEC_PER_SEC);
 	assert_string_equal(world_at(&w, KVMI, NS, "tiny", STATE "/abortRequested"), "(none)");

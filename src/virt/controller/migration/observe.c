@@ -372,12 +372,13 @@ static enum rc observe_handed_off(struct mig *m, enum mig_event *out)
 	return RC_OK;
 }
 
-/* Safety net: the source's agent keeps the real time.  It is asked to abort first; only when nobody
+/* Safety net: the source's agent keeps the real time.  Counted from the phase, which has this process' clock, and not
+ * from startTimestamp, which has the agent's.  The agent is asked to abort first; only when nobody
  * reports an end is the migration given up, and then nothing is deleted. */
 static enum rc observe_overdue(struct mig *m, const MigState *s, enum mig_event *out)
 {
 	usec_t acceptable = mig_acceptable_time(s, m->vmi);
-	usec_t age = kit_age(m->v->now, s->startTimestamp);
+	usec_t age = kit_age(m->v->now, mig_stamp_of(m->next, MIG_RUNNING));
 	usec_t limit = 2 * acceptable + 2 * MIG_REPORT_TIMEOUT;
 
 	if (!acceptable)
