@@ -218,6 +218,9 @@ class Run:
         return (self.ms.get("failureReason") or (self.status.get("ferry") or {}).get("reason") or
                 (self.status.get("ferry") or {}).get("message"))
 
+    def is_lost(self, vmi):
+        return vmi is None or vmi["metadata"]["uid"] != self.vmi_uid or ft.phase(vmi) in ft.FINAL
+
     def outcome(self):
         """The letter."""
         if self.fault.kind == "delete":
@@ -227,7 +230,11 @@ class Run:
         vmi = self.final()
         phase = self.status.get("phase")
         is_gone = phase is None
-        if vmi is None or vmi["metadata"]["uid"] != self.vmi_uid or ft.phase(vmi) in ft.FINAL:
+        if matrix.may_end(self.moment, self.fault) == "X" and not self.is_lost(vmi):
+            # A move that had ended says nothing of a guest that dies a moment later: its VMI does.
+            with contextlib.suppress(TimeoutError):
+                vmi = self.w.wait_for("VirtualMachineInstance", NAME, self.is_lost, 20)
+        if self.is_lost(vmi):
             if phase == "Failed" and not self.reason():
                 self.told.append("no reason in the migration")
             return "X"
