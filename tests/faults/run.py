@@ -50,6 +50,7 @@ class Run:
         self.points = []
         self.undo = []
         self.told = []
+        self.status = {}
         self.times = []
         self.since = time.monotonic()
 
@@ -106,18 +107,19 @@ class Run:
         return self.w.pids(kind, self.node_of(side) if side else None)
 
     def do_kill(self, f, signo=signal.SIGKILL):
+        self.w.signal_all(self.victims(f), signo)
+
+    def victims(self, f):
         pids = self.pids(f.what)
-        if not pids:
-            raise Violation(f"there is no {f.what} to end")
-        self.w.signal_all(pids, signo)
+        # At the end of a move the source's own may be gone a moment before us.
+        self.must(pids or (self.moment.phase == "Cl" and f.what.startswith("source")), f"there is no {f.what}")
+        return pids
 
     def do_end(self, f):
         self.do_kill(f, signal.SIGTERM)
 
     def do_stop(self, f):
-        pids = self.pids(f.what)
-        if not pids:
-            raise Violation(f"there is no {f.what} to stop")
+        pids = self.victims(f)
         self.w.signal_all(pids, signal.SIGSTOP)
         self.undo.append(lambda: self.w.signal_all(pids, signal.SIGCONT))
 
@@ -349,6 +351,7 @@ class Suite:
         self.a = a
         self.world = None
         self.failed = []
+        self.has_turned = False  # the times in this world's logs tell no order
 
     def one(self, i, total, cell, rep):
         rng = random.Random(f"{self.a.seed}/{cell}/{rep}")
@@ -397,7 +400,8 @@ class Suite:
             for who in ("apiserver", "controller", *NODES):
                 top = world.supervisor(who)
                 world.signal_all([top, *ft.descendants(top)], signal.SIGCONT)
-        logs = os.path.join(self.a.work, "logs", f"faults-moves-{time.time():.0f}")
+        kind = "clock" if self.has_turned else "moves"
+        logs = os.path.join(self.a.work, "logs", f"faults-{kind}-{time.time():.0f}")
         with contextlib.suppress(OSError):
             shutil.copytree(f"{world.state}/logs", logs)
         world.down()
@@ -416,14 +420,22 @@ class Suite:
             self.failed.append("trace")
         print(f"{'FAIL' if p.returncode else 'ok'} trace: {p.stdout.strip()[-3000:]}", flush=True)
 
+    @staticmethod
+    def turns(cell):
+        return matrix.CELLS[cell][1].kind == "clock"
+
     def run(self, todo):
         base = os.path.join(self.a.work, "logs")
         for d in os.listdir(base) if os.path.isdir(base) else []:
             if d.startswith("faults-"):
                 shutil.rmtree(os.path.join(base, d), ignore_errors=True)
         os.makedirs(base, exist_ok=True)
+        todo = sorted(todo, key=lambda t: self.turns(t[0]))  # those last, in a world of their own
         try:
             for i, (cell, rep) in enumerate(todo, 1):
+                if self.turns(cell) and not self.has_turned:
+                    self.close()
+                    self.has_turned = True
                 self.one(i, len(todo), cell, rep)
         finally:
             self.close()
