@@ -181,11 +181,11 @@ enum rc move_save(const struct move *m, struct err *err)
 {
 	CLEANUP(js_unrefp)
 	struct json *j = js_pack(
-		"{s:s, s:s, s:s, s:I, s:b, s:b, s:I, s:b, s:b, s:b}", "migrationUid", m->uid,
+		"{s:s, s:s, s:s, s:I, s:b, s:b, s:I, s:b, s:b, s:b, s:s}", "migrationUid", m->uid,
 		"role", m->role == MIG_SOURCE ? "source" : "target", "phase", phase_names[m->phase],
 		"epoch", m->epoch, "released", (int)m->released, "resumed", (int)m->resumed,
 		"stopAt", (int64_t)m->stop_at, "wasPaused", (int)m->was_paused, "postCopy",
-		(int)m->post_copy_asked, "split", (int)m->is_split);
+		(int)m->post_copy_asked, "split", (int)m->is_split, "address", m->address);
 
 	return record_write(m->l, "migration.json", j, m->released, err);
 }
@@ -217,6 +217,9 @@ void move_load(struct launcher *l)
 	for (int i = 0; i < MP__MAX; i++)
 		if (str_eq(phase, phase_names[i]))
 			m->phase = (enum move_phase)i;
+	/* A link of post-copy that is lost is made again by whoever is here then. */
+	if (js_get_str(j, "address"))
+		snprintf(m->address, sizeof(m->address), "%s", js_get_str(j, "address"));
 	m->epoch = js_get_int(j, "epoch", -1);
 	m->released = js_get_bool(j, "released", false);
 	m->resumed = js_get_bool(j, "resumed", false);

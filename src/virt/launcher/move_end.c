@@ -159,8 +159,9 @@ static void completed(struct move *m)
 	failpoint("source.completed");
 	if (stood_too_long(m))
 		m->epoch = -1; /* not released: its agent sees that, and has the guest go on here */
-	/* Durable first: from here on the target may run, and this copy never again. */
-	if (m->epoch >= 0) {
+	/* Durable first: from here on the target may run, and this copy never again.  In post-copy that has been
+	 * written already, and stays so. */
+	if (m->epoch >= 0 && !m->released) {
 		m->released = true;
 		if (save_release(m, &err)) {
 			m->released = false;

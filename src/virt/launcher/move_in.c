@@ -10,7 +10,7 @@
  * That it has loaded everything is no permission.
  */
 
-static void fail(struct move *m, const char *reason, const char *message)
+void in_fail(struct move *m, const char *reason, const char *message)
 {
 	move_set_failure(m, reason, "%s", message);
 	move_fail_call(&m->call, RC_IO, message);
@@ -58,7 +58,7 @@ static void on_listening(const struct qmp_reply *r, void *arg)
 	if (!r->rc)
 		listens(m);
 	else if (m->tried_stay)
-		fail(m, "ConnectFailed", r->desc);
+		in_fail(m, "ConnectFailed", r->desc);
 	else
 		send_incoming(m, false);
 }
@@ -78,9 +78,9 @@ static void send_incoming(struct move *m, bool stay)
 	if (c.args && stay && js_set(c.args, "exit-on-error", js_new_bool(false)))
 		c.args = js_unref(c.args);
 	if (!c.args)
-		fail(m, "Internal", "out of memory");
+		in_fail(m, "Internal", "out of memory");
 	else if (qmp_invoke(m->l->qmp, &m->migrate_slot, &c, &err))
-		fail(m, "Internal", err.msg);
+		in_fail(m, "Internal", err.msg);
 }
 
 static void on_prepared(const struct qmp_seq_result *r, void *arg)
@@ -90,7 +90,7 @@ static void on_prepared(const struct qmp_seq_result *r, void *arg)
 	if (r->rc == RC_CLOSED)
 		return;
 	if (r->rc) {
-		fail(m, str_eq(r->command, "object-add") ? "TLSFailed" : "Internal", r->desc);
+		in_fail(m, str_eq(r->command, "object-add") ? "TLSFailed" : "Internal", r->desc);
 		return;
 	}
 	send_incoming(m, true);
@@ -168,7 +168,7 @@ void move_prepare_incoming(struct launcher *l, struct ipc_call *call, const stru
 	l->move = m;
 	rc = prepare(m, &err);
 	if (rc)
-		fail(m, "Internal", err.msg);
+		in_fail(m, "Internal", err.msg);
 }
 
 /* --- the permission --- */
@@ -223,6 +223,8 @@ static void on_resumed(const struct qmp_seq_result *r, void *arg)
 
 	if (m->is_split && !m->is_whole) {
 		move_step(m, MP_POSTCOPY);
+		if (m->is_cut) /* told before the guest ran: it is not told again */
+			move_step(m, MP_BROKEN);
 	} else {
 		move_step(m, MP_RESUMED);
 		move_clean(m);
@@ -319,13 +321,17 @@ void move_abort_incoming(struct launcher *l, struct ipc_call *call, const struct
 
 	if (!m)
 		return;
+	if (m->phase == MP_BROKEN) {
+		pc_end_half(m, call);
+		return;
+	}
 	if (m->resumed) {
 		ipc_call_fail(call, RC_CONFLICT, "the guest has been told to run here");
 		return;
 	}
 	ipc_call_done(call, js_new_object(), NULL, 0);
 	if (!move_is_over(m))
-		fail(m, "Cancelled", reason ? reason : "aborted");
+		in_fail(m, "Cancelled", reason ? reason : "aborted");
 	vm_kill(l, "MigrationFailed", USEC_PER_SEC);
 }
 
@@ -340,7 +346,8 @@ static void on_error_query(const struct qmp_reply *r, void *arg)
 		return;
 	if (!r->rc)
 		mig_stats_parse(r->value, &m->stats);
-	fail(m, "LoadFailed", m->stats.error[0] ? m->stats.error : "the state could not be loaded");
+	in_fail(m, "LoadFailed",
+		m->stats.error[0] ? m->stats.error : "the state could not be loaded");
 }
 
 void in_loaded(struct move *m)
@@ -389,22 +396,31 @@ void in_event(struct move *m, const char *name, const struct json *data, usec_t 
 	case MIGQ_FAILED:
 		m->stats_slot = qmp_slot_free(m->stats_slot);
 		if (qmp_invoke(m->l->qmp, &m->stats_slot, &c, NULL))
-			fail(m, "LoadFailed", "the state could not be loaded");
+			in_fail(m, "LoadFailed", "the state could not be loaded");
 		break;
 	default:
 		break;
 	}
 }
 
+/* The launcher before this one had told it to run, and died before it could say so. */
+static void adopt_running_half(struct move *m)
+{
+	m->resume_at = m->resume_at ? m->resume_at : loop_realtime(m->l->loop);
+	move_step(m, MP_LOADED);
+	move_step(m, MP_POSTCOPY);
+	if (m->is_whole)
+		in_completed(m);
+	else if (m->is_cut)
+		move_step(m, MP_BROKEN);
+}
+
 void in_adopt(struct move *m, const struct json *query, const char *run_state)
 {
 	(void)query;
 	if (pc_in_event(m, m->stats.status)) {
-		if (m->resumed && m->l->state == VM_RUNNING && !move_is_split(m)) {
-			m->resume_at = m->resume_at ? m->resume_at : loop_realtime(m->l->loop);
-			move_step(m, MP_LOADED);
-			move_step(m, MP_POSTCOPY);
-		}
+		if (m->resumed && m->l->state == VM_RUNNING && !move_is_split(m))
+			adopt_running_half(m);
 		return;
 	}
 	if (m->l->state == VM_RUNNING && m->resumed) {
@@ -420,14 +436,14 @@ void in_adopt(struct move *m, const struct json *query, const char *run_state)
 		return;
 	}
 	if (m->phase == MP_PREPARING) {
-		fail(m, "Internal", "the launcher changed while the target was prepared");
+		in_fail(m, "Internal", "the launcher changed while the target was prepared");
 		return;
 	}
 	if (m->stats.status == MIGQ_COMPLETED)
 		in_loaded(m);
 	else if (m->stats.status == MIGQ_FAILED)
-		fail(m, "LoadFailed",
-		     m->stats.error[0] ? m->stats.error : "the state could not be loaded");
+		in_fail(m, "LoadFailed",
+			m->stats.error[0] ? m->stats.error : "the state could not be loaded");
 	else if (m->stats.status == MIGQ_ACTIVE && m->phase == MP_LISTENING)
 		move_step(m, MP_LOADING);
 	log_info("move '%s': found in phase %s, the VM is %s", m->uid, move_phase_name(m->phase),

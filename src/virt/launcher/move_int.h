@@ -72,8 +72,9 @@ struct move {
 	bool post_copy_asked; /* source: migrate-start-postcopy was sent */
 	bool is_split;	      /* post-copy has begun: memory is at both sides */
 	bool is_whole;	      /* target: the last page has come */
+	bool is_cut; /* target: QEMU has told that the link is lost, and not yet that it is back */
 	/* requests and commands under way */
-	struct ipc_call *call;	      /* prepareIncoming or startOutgoing */
+	struct ipc_call *call; /* prepareIncoming, startOutgoing, or abortIncoming of a half */
 	struct ipc_call *resume_call; /* resumeIncoming or resumeSource */
 	struct ipc_call *continue_call;
 	struct ipc_call *recover_call; /* recoverIncoming or recoverOutgoing */
@@ -145,12 +146,14 @@ bool pc_out_stats(struct move *m); /* source: after query-migrate; true: it was 
 void pc_out_adopt(struct move *m);
 bool pc_in_event(struct move *m, enum mig_status status);
 void pc_monitor_lost(struct move *m);
+void pc_end_half(struct move *m, struct ipc_call *call); /* target: the source has gone for good */
 void move_start_post_copy(struct launcher *l, struct ipc_call *call, const struct json *params);
 void move_recover_incoming(struct launcher *l, struct ipc_call *call, const struct json *params);
 void move_recover_outgoing(struct launcher *l, struct ipc_call *call, const struct json *params);
 
 void out_start_progress(struct move *m);
 void in_loaded(struct move *m);
+void in_fail(struct move *m, const char *reason, const char *message);
 void in_completed(struct move *m); /* target: the last page has come to a guest that runs here */
 void in_event(struct move *m, const char *name, const struct json *data, usec_t at);
 void in_adopt(struct move *m, const struct json *query, const char *run_state);

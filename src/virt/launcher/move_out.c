@@ -486,6 +486,12 @@ void move_continue(struct launcher *l, struct ipc_call *call, const struct json 
 		go_on(m);
 }
 
+/* A launcher that has read this in the record, and has not asked QEMU yet, cannot know how far it got. */
+static bool is_told_to_go_on(const struct move *m)
+{
+	return m->phase == MP_SWITCHING || (m->phase == MP_PRE_SWITCHOVER && m->epoch >= 0);
+}
+
 void move_cancel(struct launcher *l, struct ipc_call *call, const struct json *params)
 {
 	struct move *m = named(l, call, params, MIG_SOURCE);
@@ -499,7 +505,7 @@ void move_cancel(struct launcher *l, struct ipc_call *call, const struct json *p
 		return;
 	}
 	/* QEMU would be told to drop the only whole copy: what the target lacks is here. */
-	if (move_is_split(m) || (m->post_copy_asked && m->phase == MP_SWITCHING)) {
+	if (move_is_split(m) || (m->post_copy_asked && is_told_to_go_on(m))) {
 		ipc_call_fail(
 			call, RC_CONFLICT,
 			"post-copy has begun: the guest is at the target, and cannot come back");

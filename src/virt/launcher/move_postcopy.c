@@ -61,8 +61,10 @@ static void on_asked(const struct qmp_reply *r, void *arg)
 {
 	struct move *m = arg;
 
-	if (r->rc && r->rc != RC_CLOSED) {
-		log_warn("move '%s': migrate-start-postcopy: %s", m->uid, r->desc);
+	if (!r->rc || r->rc == RC_CLOSED)
+		return;
+	log_warn("move '%s': migrate-start-postcopy: %s", m->uid, r->desc);
+	if (r->rc != RC_TIMEOUT) { /* a late answer is no refusal: QEMU may begin all the same */
 		m->post_copy_asked = false;
 	}
 }
@@ -331,6 +333,7 @@ bool pc_in_event(struct move *m, enum mig_status status)
 	switch (status) {
 	case MIGQ_POSTCOPY_ACTIVE:
 		m->is_split = true;
+		m->is_cut = false;
 		if (m->phase == MP_LISTENING)
 			move_step(m, MP_LOADING);
 		if (m->phase == MP_LOADING)
@@ -339,7 +342,9 @@ bool pc_in_event(struct move *m, enum mig_status status)
 			mended(m);
 		return true;
 	case MIGQ_POSTCOPY_PAUSED:
-		m->is_split = true;
+		m->is_split = m->is_cut = true;
+		if (m->phase == MP_LISTENING) /* a launcher that has just come */
+			move_step(m, MP_LOADING);
 		if (move_is_split(m))
 			broken(m);
 		else if (m->phase == MP_LOADING)
@@ -485,6 +490,44 @@ void move_recover_outgoing(struct launcher *l, struct ipc_call *call, const stru
 		return;
 	}
 	m->recover_call = call;
+}
+
+/* --- the end of a half --- */
+
+static void on_half_stats(const struct qmp_reply *r, void *arg)
+{
+	struct move *m = arg;
+	struct ipc_call *call = STEAL(m->call);
+	struct mig_stats now;
+
+	m->recover_slot = qmp_slot_free(m->recover_slot);
+	if (!call)
+		return;
+	mig_stats_parse(r->value, &now);
+	if (r->rc || m->phase != MP_BROKEN ||
+	    (now.status != MIGQ_POSTCOPY_PAUSED && now.status != MIGQ_POSTCOPY_RECOVER)) {
+		ipc_call_fail(call, r->rc ? RC_BUSY : RC_CONFLICT, "%s",
+			      r->rc ? r->desc : "the link is not lost");
+		return;
+	}
+	ipc_call_done(call, js_new_object(), NULL, 0);
+	in_fail(m, "QemuDied", "the source has ended, and what the guest lacks with it");
+	vm_kill(m->l, "MigrationFailed", USEC_PER_SEC);
+}
+
+/* QEMU itself is asked: the last page may have come while nobody listened. */
+void pc_end_half(struct move *m, struct ipc_call *call)
+{
+	struct qmp_call c = {
+		.command = "query-migrate", .timeout = QMP_TIMEOUT, .fn = on_half_stats, .arg = m};
+	struct err err = {0};
+
+	if (m->call || m->recover_slot || m->recover_call)
+		ipc_call_fail(call, RC_BUSY, "it is being mended");
+	else if (qmp_invoke(m->l->qmp, &m->recover_slot, &c, &err))
+		ipc_call_fail(call, RC_BUSY, "%s", err.msg);
+	else
+		m->call = call;
 }
 
 void pc_monitor_lost(struct move *m)

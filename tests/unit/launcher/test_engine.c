@@ -36,6 +36,7 @@ struct rig {
 	int socket_used;
 	struct sbuf in;
 	char sent[8192]; /* names of the commands, in order, each followed by a blank */
+	char said[8192]; /* their arguments */
 	char run_state[32], mig[512]; /* what query-status and query-migrate say */
 	const char *fails;	      /* this command is refused */
 	unsigned fail_times;
@@ -143,6 +144,10 @@ static void qanswer(struct rig *r, const struct json *msg)
 		cmd = js_get_str(msg, "exec-oob");
 	strncat(r->sent, cmd, sizeof(r->sent) - strlen(r->sent) - 2);
 	strcat(r->sent, " ");
+	CLEANUP(mem_freep) char *args = js_to_text(js_get(msg, "arguments"));
+
+	if (args)
+		strncat(r->said, args, sizeof(r->said) - strlen(r->said) - 1);
 	if (str_eq(r->mute, cmd))
 		return;
 	if (str_eq(r->fails, cmd) && r->fail_times) {
@@ -1207,11 +1212,206 @@ static void a_whole_target_of_post_copy_is_whole_at_once(void **state)
 	rig_down(&r);
 }
 
+/* A record that cannot be written: its directory does not take it. */
+static void block_record(struct rig *r, bool blocked)
+{
+	char path[100];
+
+	snprintf(path, sizeof(path), "%s/migration.json", r->dir);
+	if (blocked) {
+		assert_int_equal(unlink(path), 0);
+		assert_int_equal(mkdir(path, 0700), 0);
+	} else {
+		assert_int_equal(rmdir(path), 0);
+	}
+}
+
+static void the_end_of_post_copy_takes_no_release_back(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	to_switch_of_post_copy(&r);
+	snprintf(r.mig, sizeof(r.mig),
+		 "{\"status\": \"postcopy-active\", \"ram\": {\"postcopy-bytes\": 4096}}");
+	qstatus(&r, "postcopy-active");
+	await(&r, "migration", "phase", "postcopy");
+	block_record(&r, true); /* the target has been permitted by now, and may run */
+	snprintf(r.run_state, sizeof(r.run_state), "postmigrate");
+	qstatus(&r, "completed");
+	const struct json *e = await(&r, "migration", "phase", "completed");
+
+	assert_true(js_get_bool(e, "released", false));
+	assert_int_equal(call(&r, "resumeSource", uid_params()), RC_CONFLICT);
+	assert_null(strstr(r.sent, "cont "));
+	block_record(&r, false);
+	rig_down(&r);
+}
+
+static void a_cancel_before_post_copy_is_found_is_refused(void **state)
+{
+	struct rig r;
+	struct answer a;
+
+	rig_up(&r, "running");
+	to_switch_of_post_copy(&r);
+	stop_launcher(&r);
+	snprintf(r.run_state, sizeof(r.run_state), "finish-migrate");
+	snprintf(r.mig, sizeof(r.mig),
+		 "{\"status\": \"postcopy-active\", \"ram\": {\"postcopy-bytes\": 4096}}");
+	r.events = js_unref(r.events);
+	r.events = js_new_array();
+	start_launcher(&r);
+	ask(&r, &a, "cancelOutgoing", uid_params()); /* waits for the state only */
+	turn_until(&r, &a.done);
+	assert_int_equal(a.rc, RC_CONFLICT);
+	js_unref(a.result);
+	const struct json *e = await(&r, "migration", "phase", "postcopy");
+
+	assert_true(js_get_bool(e, "released", false));
+	assert_null(strstr(r.sent, "migrate_cancel"));
+	rig_down(&r);
+}
+
+static void a_new_launcher_of_the_source_knows_where_to_connect(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	to_switch_of_post_copy(&r);
+	stop_launcher(&r);
+	snprintf(r.run_state, sizeof(r.run_state), "finish-migrate");
+	snprintf(r.mig, sizeof(r.mig), "{\"status\": \"postcopy-paused\"}");
+	start_launcher(&r);
+	await(&r, "migration", "phase", "postcopy-paused");
+	CLEANUP(js_unrefp) struct json *rec = record(&r);
+
+	assert_string_equal(js_get_str(rec, "address"), "10.0.0.2");
+	assert_true(js_get_bool(rec, "split", false));
+	r.said[0] = '\0';
+	assert_int_equal(call(&r, "recoverOutgoing",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "port", 49153)),
+			 RC_OK);
+	assert_non_null(strstr(r.said, "\"10.0.0.2\""));
+	rig_down(&r);
+}
+
 /* --- tests: the target --- */
 
 static struct json *in_params(void)
 {
 	return js_pack("{s:s, s:s}", "migrationUid", "m1", "address", "10.0.0.2");
+}
+
+/* Listens, has loaded the devices, and stands. */
+static void to_loaded_of_post_copy(struct rig *r)
+{
+	rig_up(r, "inmigrate");
+	assert_int_equal(call(r, "prepareIncoming", in_params()), RC_OK);
+	qstatus(r, "active");
+	snprintf(r->run_state, sizeof(r->run_state), "paused");
+	qstatus(r, "postcopy-active");
+	await(r, "migration", "phase", "loaded");
+}
+
+static void recover_incoming(struct rig *r)
+{
+	r->said[0] = '\0';
+	assert_int_equal(call(r, "recoverIncoming",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "port", 49153)),
+			 RC_OK);
+	assert_non_null(strstr(r->said, "tcp:10.0.0.2:49153"));
+}
+
+static void a_link_lost_before_the_permission_is_mended(void **state)
+{
+	struct rig r;
+
+	to_loaded_of_post_copy(&r);
+	r.fails = "migrate-pause"; /* what is paused already cannot be */
+	r.fail_times = 100;
+	qstatus(&r, "postcopy-paused");
+	turn(&r, 20);
+	assert_int_equal(call(&r, "resumeIncoming", uid_params()), RC_OK);
+	await(&r, "migration", "phase", "postcopy-paused");
+	recover_incoming(&r);
+	rig_down(&r);
+}
+
+static void a_new_launcher_of_the_target_finds_a_lost_link(void **state)
+{
+	struct rig r;
+
+	to_loaded_of_post_copy(&r); /* the record says listening */
+	stop_launcher(&r);
+	snprintf(r.mig, sizeof(r.mig), "{\"status\": \"postcopy-paused\"}");
+	r.events = js_unref(r.events);
+	r.events = js_new_array();
+	start_launcher(&r);
+	await(&r, "migration", "phase", "loaded");
+	assert_int_equal(call(&r, "resumeIncoming", uid_params()), RC_OK);
+	await(&r, "migration", "phase", "postcopy-paused");
+	recover_incoming(&r);
+	rig_down(&r);
+}
+
+/* The launcher died between `cont` and its answer. */
+static void restarted_while_told_to_run(struct rig *r, const char *status)
+{
+	struct answer a;
+
+	to_loaded_of_post_copy(r);
+	r->mute = "cont";
+	ask(r, &a, "resumeIncoming", uid_params());
+	turn(r, 30);
+	assert_false(a.done);
+	stop_launcher(r);
+	js_unref(a.result);
+	r->mute = NULL;
+	snprintf(r->run_state, sizeof(r->run_state), "running");
+	snprintf(r->mig, sizeof(r->mig), "{\"status\": \"%s\"}", status);
+	r->events = js_unref(r->events);
+	r->events = js_new_array();
+	start_launcher(r);
+}
+
+static void a_new_launcher_of_the_target_finds_it_whole(void **state)
+{
+	struct rig r;
+
+	restarted_while_told_to_run(&r, "completed");
+	await(&r, "migration", "phase", "resumed");
+	rig_down(&r);
+}
+
+static void a_new_launcher_of_the_target_finds_it_cut_off(void **state)
+{
+	struct rig r;
+
+	restarted_while_told_to_run(&r, "postcopy-paused");
+	await(&r, "migration", "phase", "postcopy-paused");
+	recover_incoming(&r);
+	rig_down(&r);
+}
+
+static void a_half_is_only_ended_where_the_link_is_lost(void **state)
+{
+	struct rig r;
+
+	to_loaded_of_post_copy(&r);
+	assert_int_equal(call(&r, "resumeIncoming", uid_params()), RC_OK);
+	await(&r, "migration", "phase", "postcopy");
+	assert_int_equal(call(&r, "abortIncoming", uid_params()), RC_CONFLICT);
+	qstatus(&r, "postcopy-paused");
+	await(&r, "migration", "phase", "postcopy-paused");
+	/* It is whole already, and this has not been heard. */
+	snprintf(r.mig, sizeof(r.mig), "{\"status\": \"completed\"}");
+	assert_int_equal(call(&r, "abortIncoming", uid_params()), RC_CONFLICT);
+	assert_null(heard(&r, "migration", "phase", "failed"));
+	snprintf(r.mig, sizeof(r.mig), "{\"status\": \"postcopy-paused\"}");
+	assert_int_equal(call(&r, "abortIncoming", uid_params()), RC_OK);
+	await(&r, "migration", "phase", "failed");
+	rig_down(&r);
 }
 
 static void the_target_stands_until_it_is_permitted(void **state)
@@ -1437,6 +1637,14 @@ int main(void)
 		cmocka_unit_test(post_copy_has_to_be_allowed),
 		cmocka_unit_test(the_target_of_post_copy_runs_before_it_is_whole),
 		cmocka_unit_test(a_whole_target_of_post_copy_is_whole_at_once),
+		cmocka_unit_test(the_end_of_post_copy_takes_no_release_back),
+		cmocka_unit_test(a_cancel_before_post_copy_is_found_is_refused),
+		cmocka_unit_test(a_new_launcher_of_the_source_knows_where_to_connect),
+		cmocka_unit_test(a_link_lost_before_the_permission_is_mended),
+		cmocka_unit_test(a_new_launcher_of_the_target_finds_a_lost_link),
+		cmocka_unit_test(a_new_launcher_of_the_target_finds_it_whole),
+		cmocka_unit_test(a_new_launcher_of_the_target_finds_it_cut_off),
+		cmocka_unit_test(a_half_is_only_ended_where_the_link_is_lost),
 		cmocka_unit_test(the_target_stands_until_it_is_permitted),
 		cmocka_unit_test(loaded_is_no_permission),
 		cmocka_unit_test(a_failed_load_is_told_with_qemus_reason),
