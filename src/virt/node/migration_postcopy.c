@@ -33,6 +33,8 @@ static void on_asked(const struct ipc_reply *r, void *arg)
 	if (!r->rc || !vm->source)
 		return;
 	log_warn("move %s: post-copy cannot begin: %s", vm->source->uid, r->message);
+	/* a launcher that came in the middle does not know that it is allowed */
+	vm->source->cannot_split = r->rc == RC_CONFLICT;
 	vm->source->post_copy_asked = false; /* the watch asks again, or finds another way */
 }
 
@@ -62,7 +64,7 @@ bool mig_source_ask_split(struct mig_source *m, const char *why)
 	const VirtualMachineInstanceMigrationState *s = mig_state(m->vm);
 	struct err err = {0};
 
-	if (!is_allowed(s) || moves_disks(s))
+	if (!is_allowed(s) || moves_disks(s) || m->cannot_split)
 		return false;
 	struct json *params = js_pack("{s:s}", "migrationUid", m->uid);
 
@@ -127,6 +129,11 @@ static void on_listening(const struct http_result *r, void *arg)
 	char why[400];
 
 	m->http = http_slot_free(m->http);
+	if (!r->rc && r->status == 409) { /* its QEMU has died: there is nothing to join any more */
+		mig_source_lost(m, SRCEV_BROKEN,
+				"VMI is irrecoverable due to failed post-copy migration");
+		return;
+	}
 	if (r->rc || r->status != 200 || js_parse(r->body, r->n, &j, NULL)) {
 		mig_source_answer_text(r, why, sizeof(why));
 		log_warn("move %s: the target does not listen yet: %s", m->uid, why);
@@ -181,7 +188,9 @@ bool mig_source_phase_split(struct mig_source *m)
 	say_split(m);
 	if (mig_source_is_split(m))
 		say_link(m);
-	if (m->state == SRC_STREAMING && is_phase(m, "completed")) {
+	/* All has gone over; or QEMU has died here, and the target, which knows what it lacks, says what that means
+	 * (mig_target_end_half()). */
+	if (m->state == SRC_STREAMING && (is_phase(m, "completed") || is_phase(m, "failed"))) {
 		mig_source_given(m, SRCEV_SENT);
 		return true;
 	}
@@ -189,14 +198,24 @@ bool mig_source_phase_split(struct mig_source *m)
 		mend(m);
 		return true;
 	}
-	/* QEMU has died here, with memory that the target lacks. */
-	if (m->said_split && is_phase(m, "failed") &&
-	    (m->state == SRC_STREAMING || m->state == SRC_RELEASED)) {
-		mig_source_lost(m, SRCEV_BROKEN,
-				"VMI is irrecoverable due to failed post-copy migration");
+	return false;
+}
+
+bool mig_source_kick_split(struct mig_source *m, const VirtualMachineInstanceMigrationState *s)
+{
+	if (m->state != SRC_STREAMING)
+		return false;
+	/* The target is whole, and the link broke before QEMU heard of it here. */
+	if (API_GET(s, completed, false)) {
+		mig_source_given(m, SRCEV_SENT);
 		return true;
 	}
-	return false;
+	if (!API_GET(s, failed, false))
+		return false;
+	/* The target has said so, and may know nothing of the move any more. */
+	mig_source_lost(m, SRCEV_BROKEN,
+			s->failureReason ? s->failureReason : "the target has failed");
+	return true;
 }
 
 static void on_end_timer(void *arg)
@@ -257,7 +276,11 @@ void mig_target_recover(struct mig_target *t, mig_answer_fn fn, void *arg)
 {
 	struct err err = {0};
 
-	if (t->recover_answer || !t->is_split || t->is_whole || t->state == DST_FAILED) {
+	if (t->state == DST_FAILED) { /* the one clear no */
+		fn(RC_CONFLICT, t->failure ? t->failure : "the target has failed", NULL, arg);
+		return;
+	}
+	if (t->recover_answer || !t->is_split || t->is_whole) {
 		fn(RC_BUSY, t->recover_answer ? "it is being mended" : "there is nothing to mend",
 		   NULL, arg);
 		return;
@@ -300,18 +323,44 @@ static void check_half(struct mig_target *t)
 		log_warn("move %s: %s", t->uid, err.msg);
 }
 
+static void on_half_ended(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+	struct mig_target *t = vm->target;
+
+	if (!t)
+		return;
+	t->is_half_asked = false;
+	t->is_lost |= r->rc == RC_OK; /* else the link is not lost, or it is asked again */
+	vm->is_half = t->is_lost;
+	if (r->rc)
+		return;
+	log_error(
+		"move %s: the source's copy of '%s/%s' has ended, and what the guest lacks with it",
+		t->uid, vm->ns, vm->name);
+	if (t->state != DST_FAILED)
+		mig_target_failed(t, "VMI is irrecoverable due to failed post-copy migration");
+}
+
 void mig_target_end_half(struct mig_target *t)
 {
-	if (t->is_lost || t->is_whole || t->state != DST_FETCHING || !mig_is_alone(t->vm))
+	struct err err = {0};
+
+	if (t->is_half_asked || t->is_lost || t->is_whole || t->state != DST_FETCHING ||
+	    !mig_is_alone(t->vm))
 		return;
 	if (!t->is_broken) {
 		check_half(t);
 		return;
 	}
-	t->is_lost = t->vm->is_half = true;
-	log_error(
-		"move %s: the source's copy of '%s/%s' has ended, and what the guest lacks with it",
-		t->uid, t->vm->ns, t->vm->name);
-	mig_target_failed(t, "VMI is irrecoverable due to failed post-copy migration");
-	vm_end_copy(t->vm);
+	struct json *params = js_pack("{s:s, s:s}", "migrationUid", t->uid, "reason",
+				      "the guest's other half has ended");
+
+	/* What was heard may be old: the launcher asks QEMU, and refuses where the last page has come. */
+	t->is_half_asked = t->vm->is_half = true;
+	if (params &&
+	    !vm_call(t->vm, "abortIncoming", params, MIG_CALL_DEADLINE, on_half_ended, t->vm, &err))
+		return;
+	t->is_half_asked = t->vm->is_half = false; /* the next look asks again */
+	log_warn("move %s: cannot be given up: %s", t->uid, params ? err.msg : "out of memory");
 }

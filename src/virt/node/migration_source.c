@@ -700,6 +700,8 @@ void mig_source_lost(struct mig_source *m, enum src_event event, const char *why
 	mig_event(m->vm, "Warning", "Migrated",
 		  "VirtualMachineInstance migration uid %s failed. reason:%s", m->uid, why);
 	/* It runs nowhere and never will: what stands here ends, and the VMI says Failed. */
+	m->vm->is_source_done = false;
+	m->vm->is_half |= event == SRCEV_BROKEN;
 	vm_end_copy(m->vm);
 	vm_kick(m->vm);
 }
@@ -792,9 +794,8 @@ static void on_phase(struct mig_source *m, const struct json *data)
 	if (js_get(data, "stopAt") && !m->stop_at)
 		m->stop_at = (usec_t)js_get_int(data, "stopAt", 0);
 	if (mig_source_phase_split(m)) {
-		; /* post-copy's own */
-	} else if (js_get_bool(data, "released", false) &&
-		   (str_eq(phase, "completed") || mig_source_is_split(m))) {
+		;					   /* post-copy's own */
+	} else if (js_get_bool(data, "released", false)) { /* whatever became of QEMU since */
 		released(m);
 	} else if (str_eq(phase, "failed") || str_eq(phase, "cancelled")) {
 		if (!m->reason && !m->is_aborted_by_user)
@@ -902,6 +903,8 @@ static void kick_move(struct mig_source *m, const VirtualMachineInstanceMigratio
 		mig_source_lost(m, SRCEV_REFUSED, "the target's pod is over");
 		return;
 	}
+	if (mig_source_kick_split(m, s))
+		return;
 	if (s->startTimestamp && !m->is_written)
 		m->is_written = true;
 	if (API_GET(s, abortRequested, false) && !m->cancel_asked) {

@@ -36,7 +36,7 @@ struct mig_source {
 	int64_t best_left;
 	usec_t best_at;
 	bool shows_progress; /* the move takes long enough */
-	bool post_copy_asked, said_split, said_broken;
+	bool post_copy_asked, said_split, cannot_split;
 	unsigned n_mended;   /* links that were lost in post-copy and made again */
 	usec_t broken_since; /* monotonic; 0: the link holds */
 	unsigned jobs;
@@ -60,6 +60,8 @@ void mig_pause_measured(struct mig_source *m, usec_t resume_at);
 bool mig_source_is_split(const struct mig_source *m); /* the launcher's last word is of post-copy */
 /* What the launcher says while memory is at both sides; false: it is not of that. */
 bool mig_source_phase_split(struct mig_source *m);
+/* What the VMI says while memory is at both sides; true: that was the end. */
+bool mig_source_kick_split(struct mig_source *m, const VirtualMachineInstanceMigrationState *s);
 /* An event when post-copy is allowed and this move cannot. */
 void mig_source_say_mode(struct mig_source *m);
 /* Post-copy, where it is allowed and this move can; false: not. */

@@ -404,6 +404,15 @@ static void reopened(struct mig_target *t, enum rc rc, const char *why)
 	vm_kick(t->vm);
 }
 
+/* As published: a link of post-copy that is lost is made again on them. */
+static void find_ports(struct mig_target *t, const VirtualMachineInstanceMigrationState *s)
+{
+	JS_FOREACH(it, s->targetDirectMigrationNodePorts)
+		if (js_int(it.value, 0) == MIG_PORT)
+			ignore_rc(str_to_i64(it.key, 1, 65534, &t->port, NULL)); /* 0: not known */
+	t->nbd_port = t->port + 1;
+}
+
 /* An agent that restarted in the middle: the key is gone, but the permission can still come, or has been
  * used already. */
 static void take_up_again(struct vm *vm, const struct json *data)
@@ -435,6 +444,7 @@ static void take_up_again(struct vm *vm, const struct json *data)
 		   : h				     ? API_GET(&h->spec, epoch, 0)
 						     : 0;
 	t->is_open = true;
+	find_ports(t, s);
 	log_info("move %s: found again in phase %s", t->uid, phase ? phase : "");
 	mig_target_step(t, DSTEV_BEGIN);
 	mig_target_step(t, DSTEV_LISTENS);

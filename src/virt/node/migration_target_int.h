@@ -25,6 +25,7 @@ struct mig_target {
 	bool is_broken;		 /* the link is lost */
 	bool is_checking;	 /* the source's pod has gone: QEMU is asked what it has */
 	bool is_lost;		 /* the pages at the source are gone for good */
+	bool is_half_asked;	 /* the launcher is asked whether they are */
 	unsigned n_recover;
 	mig_answer_fn answer, recover_answer;
 	void *arg, *recover_arg;
