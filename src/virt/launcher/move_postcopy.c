@@ -500,7 +500,7 @@ static void on_half_stats(const struct qmp_reply *r, void *arg)
 	struct ipc_call *call = STEAL(m->call);
 	struct mig_stats now;
 
-	m->recover_slot = qmp_slot_free(m->recover_slot);
+	m->stats_slot = qmp_slot_free(m->stats_slot);
 	if (!call)
 		return;
 	mig_stats_parse(r->value, &now);
@@ -515,16 +515,17 @@ static void on_half_stats(const struct qmp_reply *r, void *arg)
 	vm_kill(m->l, "MigrationFailed", USEC_PER_SEC);
 }
 
-/* QEMU itself is asked: the last page may have come while nobody listened. */
+/* QEMU itself is asked: the last page may have come while nobody listened.  It may be listening for the source
+ * meanwhile: that ends with it. */
 void pc_end_half(struct move *m, struct ipc_call *call)
 {
 	struct qmp_call c = {
 		.command = "query-migrate", .timeout = QMP_TIMEOUT, .fn = on_half_stats, .arg = m};
 	struct err err = {0};
 
-	if (m->call || m->recover_slot || m->recover_call)
-		ipc_call_fail(call, RC_BUSY, "it is being mended");
-	else if (qmp_invoke(m->l->qmp, &m->recover_slot, &c, &err))
+	if (m->call || m->stats_slot)
+		ipc_call_fail(call, RC_BUSY, "it is being asked");
+	else if (qmp_invoke(m->l->qmp, &m->stats_slot, &c, &err))
 		ipc_call_fail(call, RC_BUSY, "%s", err.msg);
 	else
 		m->call = call;

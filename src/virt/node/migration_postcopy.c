@@ -305,6 +305,8 @@ static void on_checked(const struct ipc_reply *r, void *arg)
 	/* Refused: it is whole, which its event says.  Else its half is paused now, which its event says. */
 	if (vm->target && r->rc && r->rc != RC_CONFLICT)
 		vm->target->is_checking = false; /* the next look asks again */
+	if (vm->target && !r->rc)
+		vm_kick(vm);
 }
 
 /* A link that swallows everything hides the other half's end: cut at this side, QEMU says what it has. */
