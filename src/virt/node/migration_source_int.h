@@ -51,6 +51,15 @@ void mig_source_answer_text(const struct http_result *r, char *out, size_t n);
 void mig_source_given(struct mig_source *m, enum src_event why);
 void mig_source_lost(struct mig_source *m, enum src_event event, const char *why);
 
+/* migration_watch.c */
+void mig_source_watch(struct mig_source *m); /* looks each second from now on */
+/* The launcher is asked to cancel; reason is a constant. */
+void mig_source_ask_cancel(struct mig_source *m, const char *reason);
+/* The release could not be written down: nothing was given away, so the guest goes on here. */
+void mig_source_ask_back(struct mig_source *m);
+bool mig_source_is_unreleased(
+	const struct json *data); /* a launcher's word: completed, and not released */
+
 /* migration_pause.c: a declared limit that no pause between these nodes can keep is told before the move. */
 void mig_pause_warn(struct mig_source *m);
 /* The guest went on at the target at this instant: learn from it, and tell an overrun. */

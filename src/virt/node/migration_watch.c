@@ -1,0 +1,167 @@
+/* A move under way at its source: progress each second, KubeVirt's limits, and what is asked of the launcher when
+ * they are over. */
+#include <stdio.h>
+
+#include "api/api.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "json/json.h"
+#include "virt/node/migration_source_int.h"
+#include "virt/node/vmspec.h"
+
+#define WATCH_EVERY		 (1 * USEC_PER_SEC)
+#define DEFAULT_PER_GB		 150
+#define DEFAULT_PROGRESS_SECONDS 150
+
+void mig_source_ask_cancel(struct mig_source *m, const char *reason)
+{
+	struct json *params = js_pack("{s:s, s:s}", "migrationUid", m->uid, "reason", reason);
+	struct err err;
+
+	failpoint("source-agent.cancels");
+	m->cancel_sent = true;
+	m->cancel_reason = reason;
+	if (vm_call(m->vm, "cancelOutgoing", params, MIG_CALL_DEADLINE, NULL, NULL, &err))
+		log_warn("move %s: cannot be cancelled: %s", m->uid, err.msg);
+}
+
+static void on_back(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+
+	if (!r->rc || !vm->source)
+		return; /* the launcher's event follows */
+	log_warn("move %s: the guest does not go on here: %s", vm->source->uid, r->message);
+	vm->source->resume_asked = false; /* the watch asks again */
+}
+
+/* The release could not be written down: nothing was given away, so the guest goes on here. */
+void mig_source_ask_back(struct mig_source *m)
+{
+	enum src_state next;
+	struct err err;
+
+	if (m->resume_asked || !src_next(m->state, SRCEV_RELEASED, &next))
+		return;
+	struct json *params = js_pack("{s:s}", "migrationUid", m->uid);
+
+	m->resume_asked = !vm_call(m->vm, "resumeSource", params, 2 * MIG_CALL_DEADLINE, on_back,
+				   m->vm, &err);
+	if (!m->resume_asked)
+		log_warn("move %s: the guest cannot be asked to go on here: %s", m->uid, err.msg);
+}
+
+bool mig_source_is_unreleased(const struct json *data)
+{
+	return str_eq(js_get_str(data, "phase"), "completed") &&
+	       !js_get_bool(data, "released", false);
+}
+
+/* --- watching it: KubeVirt's completion and progress limits (facts 6.3) --- */
+
+static void give_up(struct mig_source *m, const char *reason, const char *what)
+{
+	if (m->cancel_sent)
+		return;
+	m->reason = mem_strdup(reason);
+	m->detail = mig_figures(what, m->last);
+	log_warn("move %s: %s", m->uid, m->detail ? m->detail : what);
+	mig_source_step(m, SRCEV_CANCEL);
+	mig_source_ask_cancel(m, what);
+}
+
+static void on_finishing(const struct ipc_reply *r, void *arg)
+{
+	struct vm *vm = arg;
+
+	if (!vm->source || !r->rc)
+		return;
+	if (r->rc != RC_CONFLICT) /* that one is past the memory: nothing to ask for */
+		vm->source->finish_by = 0;
+	log_warn("move %s: cannot be finished now: %s", vm->source->uid, r->message);
+}
+
+/* KubeVirt's allowWorkloadDisruption: a move that will not end by itself may cost a pause. */
+static void finish(struct mig_source *m, const char *why)
+{
+	int64_t left, timeout = mig_finish_timeout(m->last, &left);
+	struct json *params = js_pack("{s:s, s:I}", "migrationUid", m->uid, "timeoutMs", timeout);
+	struct err err = {0};
+
+	if (!params || vm_call(m->vm, "finishOutgoing", params, MIG_CALL_DEADLINE, on_finishing,
+			       m->vm, &err)) {
+		log_warn("move %s: cannot be finished now: %s", m->uid,
+			 params ? err.msg : "out of memory");
+		return;
+	}
+	m->finish_by = loop_now(m->host->cfg.loop) + (usec_t)timeout * USEC_PER_MSEC;
+	log_warn("move %s: %s: the guest stands while the last %lld MiB go over", m->uid, why,
+		 (long long)(left >> 20));
+	mig_event(m->vm, "Warning", "Migrating",
+		  "%s; the guest is paused while the last %lld MiB go over, as "
+		  "allowWorkloadDisruption permits",
+		  why, (long long)(left >> 20));
+}
+
+/* The limit is over: end the move with a pause where that is allowed, else give it up. */
+static void overdue(struct mig_source *m, bool may_pause, const char *reason, const char *what)
+{
+	if (m->finish_by || m->cancel_sent || m->post_copy_asked)
+		return;
+	if (may_pause && mig_source_ask_split(m, what))
+		return;
+	if (may_pause)
+		finish(m, what);
+	else
+		give_up(m, reason, what);
+}
+
+static void on_watch(void *arg)
+{
+	struct mig_source *m = arg;
+	const VirtualMachineInstanceMigrationState *s = mig_state(m->vm);
+	const VirtualMachineInstance *vmi = vm_vmi(m->vm);
+	const VMIMConfigurationOptions *c = s ? s->migrationConfiguration : NULL;
+	const struct json *memory = js_at(m->last, "stats", "memory", NULL);
+	int64_t left = js_get_int(memory, "remaining", 0);
+	int64_t per_gb = c ? API_GET(c, completionTimeoutPerGiB, DEFAULT_PER_GB) : DEFAULT_PER_GB;
+	int64_t progress = c ? API_GET(c, progressTimeout, DEFAULT_PROGRESS_SECONDS)
+			     : DEFAULT_PROGRESS_SECONDS;
+	int64_t gb = vmi ? (vmspec_memory(vmi) + 999999999) / 1000000000 : 1;
+	usec_t now = loop_now(m->host->cfg.loop);
+
+	m->shows_progress = true;
+	if (mig_source_is_unreleased(m->last))
+		mig_source_ask_back(m);
+	if (m->state == SRC_MOVING) {
+		if (!m->best_at || left < m->best_left) {
+			m->best_left = left;
+			m->best_at = now;
+		}
+		usec_t limit = (usec_t)(per_gb * gb) * USEC_PER_SEC;
+		usec_t taken = now - m->since;
+		bool may_pause = c && API_GET(c, allowWorkloadDisruption, false);
+
+		if (m->finish_by && now > m->finish_by)
+			give_up(m, "FinishTimeout", "the guest did not stand in time");
+		/* KubeVirt's second limit is twice the first */
+		if (limit && taken > limit)
+			overdue(m, may_pause && taken < 2 * limit, "CompletionTimeout",
+				"the move did not end within completionTimeoutPerGiB");
+		else if (progress && now - m->best_at > (usec_t)progress * USEC_PER_SEC)
+			overdue(m, may_pause, "ProgressTimeout", "no progress for progressTimeout");
+	}
+	ev_timer_rearm(m->watch, WATCH_EVERY);
+	vm_sync(m->vm);
+}
+
+void mig_source_watch(struct mig_source *m)
+{
+	struct err err = {0};
+
+	if (!m->watch &&
+	    ev_timer_after(m->host->cfg.loop, &m->watch, WATCH_EVERY, on_watch, m, &err))
+		log_warn("move %s: %s", m->uid, err.msg);
+}
