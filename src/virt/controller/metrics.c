@@ -34,7 +34,8 @@ static bool seconds_of(const char *stamp, double *out)
 
 	if (!stamp || time_parse(stamp, &at, NULL))
 		return false;
-	*out = (double)(at / USEC_PER_SEC);
+	at /= USEC_PER_SEC; /* whole seconds, as KubeVirt has them */
+	*out = (double)at;
 	return true;
 }
 

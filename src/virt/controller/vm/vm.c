@@ -665,12 +665,10 @@ enum rc vm_reconcile(const struct view *v, const char *ns, const char *name, str
 		return RC_OK;
 	const VirtualMachineInstance *vmi = view_get(v, VMI, ns, name);
 	bool ours = vmi && api_is_owned_by(&vmi->metadata, vm->metadata.uid);
-	CLEANUP(VirtualMachine_freep)
-	VirtualMachine *next = VirtualMachine_clone(vm);
 	struct vm_ctx c = {
 		.v = v,
 		.vm = vm,
-		.next = next,
+		.next = VirtualMachine_clone(vm), /* a plan may take it */
 		.vmi = ours ? vmi : NULL,
 		.foreign = ours ? NULL : vmi,
 		.strategy = vm_strategy_of(vm),
@@ -678,11 +676,11 @@ enum rc vm_reconcile(const struct view *v, const char *ns, const char *name, str
 		.err = err,
 	};
 
-	if (!next)
+	if (!c.next)
 		return err_set(err, RC_NOMEM, "out of memory");
 	enum rc rc = vm->metadata.deletionTimestamp ? go(&c) : sync(&c);
 
-	next = c.next;
+	VirtualMachine_free(c.next);
 	return kit_fail(err, rc, "cannot reconcile the virtual machine");
 }
 
