@@ -25,18 +25,20 @@ static void send_migrate(struct move *m);
 /* At a pass' end: is the limit on the pause still the right one? */
 static void judge_pass(struct move *m)
 {
-	int64_t next;
+	int64_t next, before;
 	struct qmp_call c = {.command = "migrate-set-parameters", .timeout = QMP_TIMEOUT};
 
 	if (m->phase != MP_MEMORY || m->stats.passes == m->judged_pass)
 		return;
-	if (mig_wants_post_copy(&m->options, m->stats.passes, m->stats.remaining,
-				m->remaining_before))
+	m->forecast =
+		forecast_of(&m->stats, m->options.downtime_limit_ms, m->options.fixed_pause_ms);
+	/* what the first pass sent stands for what was left before it */
+	before = m->stats.passes == 2 ? m->stats.transferred : m->remaining_before;
+	if (mig_wants_post_copy(&m->options, m->forecast.verdict == FORECAST_DIVERGES,
+				m->stats.passes, m->stats.remaining, before))
 		pc_start(m);
 	next = mig_next_downtime(&m->options, m->downtime_limit_ms, m->stats.passes,
 				 m->stats.remaining, m->remaining_before);
-	m->forecast =
-		forecast_of(&m->stats, m->options.downtime_limit_ms, m->options.fixed_pause_ms);
 	m->judged_pass = m->stats.passes;
 	m->remaining_before = m->stats.remaining;
 	if (next == m->downtime_limit_ms)

@@ -190,13 +190,16 @@ static bool shrinks_enough(int64_t remaining, int64_t remaining_before)
 	return remaining < remaining_before / 10 * 7;
 }
 
-bool mig_wants_post_copy(const struct mig_options *o, int64_t passes, int64_t remaining,
-			 int64_t remaining_before)
+bool mig_wants_post_copy(const struct mig_options *o, bool outruns, int64_t passes,
+			 int64_t remaining, int64_t remaining_before)
 {
 	/* Throttling acts from pass to pass: it has its chance first. */
-	int64_t patience = o->auto_converge ? 6 : 2;
+	int64_t patience = o->auto_converge ? 6 : 1;
 
-	return o->post_copy && passes > patience && !shrinks_enough(remaining, remaining_before);
+	if (!o->post_copy)
+		return false;
+	return (outruns && !o->auto_converge) ||
+	       (passes > patience && !shrinks_enough(remaining, remaining_before));
 }
 
 int64_t mig_next_downtime(const struct mig_options *o, int64_t limit_now, int64_t passes,

@@ -194,14 +194,19 @@ static void post_copy_begins_when_passes_do_not_shrink(void **state)
 	struct mig_options o;
 
 	assert_int_equal(mig_options_decode(NULL, &o, NULL), RC_OK);
-	assert_false(mig_wants_post_copy(&o, 9, 1000, 1000)); /* not allowed */
+	assert_false(mig_wants_post_copy(&o, false, 9, 1000, 1000)); /* not allowed */
 	o.post_copy = true;
-	assert_false(mig_wants_post_copy(&o, 2, 1000, 1000)); /* says nothing yet */
-	assert_false(mig_wants_post_copy(&o, 3, 600, 1000));
-	assert_true(mig_wants_post_copy(&o, 3, 800, 1000));
-	o.auto_converge = true; /* throttling has its chance first */
-	assert_false(mig_wants_post_copy(&o, 6, 1000, 1000));
-	assert_true(mig_wants_post_copy(&o, 7, 1000, 1000));
+	assert_false(mig_wants_post_copy(&o, false, 1, 1000, 1000)); /* says nothing yet */
+	assert_true(
+		mig_wants_post_copy(&o, false, 2, 800, 1000)); /* most of what was sent is stale */
+	assert_false(mig_wants_post_copy(&o, false, 3, 600, 1000));
+	assert_true(mig_wants_post_copy(&o, false, 3, 800, 1000));
+	assert_true(
+		mig_wants_post_copy(&o, true, 2, 1000, 0)); /* the forecast needs no second look */
+	o.auto_converge = true;				    /* throttling has its chance first */
+	assert_false(mig_wants_post_copy(&o, true, 3, 1000, 0));
+	assert_false(mig_wants_post_copy(&o, false, 6, 1000, 1000));
+	assert_true(mig_wants_post_copy(&o, false, 7, 1000, 1000));
 }
 
 /* The word alone comes before the devices are sent, and QEMU can still fall back then. */
