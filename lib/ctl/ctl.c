@@ -488,3 +488,20 @@ void ctl_metrics(const struct ctl *c, struct sbuf *out)
 		  s.events, s.lists, s.watches, s.expired, s.stale, s.bad, s.failures);
 	exec_metrics(c->exec, out);
 }
+
+/* --- maps --- */
+
+void ctl_map_name(const struct view *v, const struct kobj *obj, ctl_emit_fn emit, void *ctx)
+{
+	(void)v;
+	emit(ctx, NULL, kobj_name(obj));
+}
+
+void ctl_emit_all(const struct view *v, const struct api_kind *kind, ctl_emit_fn emit, void *ctx)
+{
+	struct kiter it;
+
+	kcache_list(v->cache, kind, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));)
+		emit(ctx, *kobj_ns(o) ? kobj_ns(o) : NULL, kobj_name(o));
+}

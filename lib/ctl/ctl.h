@@ -30,6 +30,10 @@ typedef void (*ctl_emit_fn)(void *ctx, const char *ns, const char *name);
 typedef void (*ctl_map_fn)(const struct view *v, const struct kobj *obj, ctl_emit_fn emit,
 			   void *ctx);
 
+/* Two that more than one controller needs: the cluster-wide key of the object's own name; and all of a kind. */
+void ctl_map_name(const struct view *v, const struct kobj *obj, ctl_emit_fn emit, void *ctx);
+void ctl_emit_all(const struct view *v, const struct api_kind *kind, ctl_emit_fn emit, void *ctx);
+
 struct ctl_map {
 	const struct api_kind *kind;
 	ctl_map_fn map; /* NULL: the controlling ownerReference of the primary kind */

@@ -222,22 +222,12 @@ static void map_pod(const struct view *v, const struct kobj *obj, ctl_emit_fn em
 /* The policy has changed: for every node, since it also says when one is silent. */
 static void map_config(const struct view *v, const struct kobj *obj, ctl_emit_fn emit, void *ctx)
 {
-	struct kiter it;
-
 	(void)obj;
-	view_list(v, NODE, NULL, &it);
-	for (const Node *node; (node = view_next(&it));)
-		emit(ctx, NULL, node->metadata.name);
-}
-
-static void map_fence(const struct view *v, const struct kobj *obj, ctl_emit_fn emit, void *ctx)
-{
-	(void)v;
-	emit(ctx, NULL, kobj_name(obj));
+	ctl_emit_all(v, NODE, emit, ctx);
 }
 
 static const struct ctl_map maps[] = {
-	{CONFIG, map_config},	  {FENCE, map_fence}, {&api_kind_Lease, map_lease},
+	{CONFIG, map_config},	  {FENCE, ctl_map_name}, {&api_kind_Lease, map_lease},
 	{&api_kind_Pod, map_pod}, {NULL, NULL},
 };
 

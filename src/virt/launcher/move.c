@@ -95,6 +95,19 @@ void move_set_failure(struct move *m, const char *reason, const char *fmt, ...)
 	va_end(ap);
 }
 
+struct move *move_named(struct launcher *l, struct ipc_call *call, const struct json *params,
+			enum mig_role role)
+{
+	const char *uid = js_get_str(params, "migrationUid");
+	struct move *m = l->move;
+
+	if (m && m->role == role && str_eq(m->uid, uid))
+		return m;
+	ipc_call_fail(call, RC_CONFLICT, "'%s' is not a move that this VM is the %s of",
+		      uid ? uid : "", role == MIG_SOURCE ? "source" : "target");
+	return NULL;
+}
+
 /* --- what the node is told --- */
 
 static struct json *stats_json(const struct move *m)

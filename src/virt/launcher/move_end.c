@@ -127,20 +127,17 @@ void out_ended_badly(struct move *m)
 
 /* --- success --- */
 
-/* The last moment at which the guest can stay: nothing is released, and the target has not run. */
-static bool stood_too_long(struct move *m)
+bool out_stood_too_long(struct move *m, const char *when)
 {
 	usec_t now = loop_realtime(m->l->loop),
 	       limit = (usec_t)m->options.max_pause_ms * USEC_PER_MSEC;
 
-	if (!limit || m->was_paused || m->is_split || !m->stop_at || now <= m->stop_at ||
-	    now - m->stop_at <= limit)
+	if (!limit || now <= m->stop_at || now - m->stop_at <= limit)
 		return false;
-	move_set_failure(
-		m, "PauseLimitExceeded",
-		"the guest had stood for %llu ms, more than the %lld ms that were declared",
-		(unsigned long long)((now - m->stop_at) / USEC_PER_MSEC),
-		(long long)m->options.max_pause_ms);
+	move_set_failure(m, "PauseLimitExceeded",
+			 "the guest had stood for %llu ms %s, more than the %lld ms declared",
+			 (unsigned long long)((now - m->stop_at) / USEC_PER_MSEC), when,
+			 (long long)m->options.max_pause_ms);
 	return true;
 }
 
@@ -157,7 +154,9 @@ static void completed(struct move *m)
 
 	out_disarm(m);
 	failpoint("source.completed");
-	if (stood_too_long(m))
+	/* The last moment at which the guest can stay: nothing is released, and the target has not run. */
+	if (!m->was_paused && !m->is_split && m->stop_at &&
+	    out_stood_too_long(m, "when all had gone over"))
 		m->epoch = -1; /* not released: its agent sees that, and has the guest go on here */
 	/* Durable first: from here on the target may run, and this copy never again.  In post-copy that has been
 	 * written already, and stays so. */

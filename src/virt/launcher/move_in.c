@@ -266,21 +266,9 @@ static void on_resume_late(void *arg)
 	move_fail_call(&m->resume_call, RC_TIMEOUT, "the state has not been loaded in time");
 }
 
-static struct move *named(struct launcher *l, struct ipc_call *call, const struct json *params)
-{
-	const char *uid = js_get_str(params, "migrationUid");
-	struct move *m = l->move;
-
-	if (m && m->role == MIG_TARGET && str_eq(m->uid, uid))
-		return m;
-	ipc_call_fail(call, RC_CONFLICT, "'%s' is not a move that this VM is the target of",
-		      uid ? uid : "");
-	return NULL;
-}
-
 void move_resume_incoming(struct launcher *l, struct ipc_call *call, const struct json *params)
 {
-	struct move *m = named(l, call, params);
+	struct move *m = move_named(l, call, params, MIG_TARGET);
 	int64_t timeout = js_get_int(params, "timeoutMs", 5000);
 	struct err err = {0};
 
@@ -316,7 +304,7 @@ void move_resume_incoming(struct launcher *l, struct ipc_call *call, const struc
 
 void move_abort_incoming(struct launcher *l, struct ipc_call *call, const struct json *params)
 {
-	struct move *m = named(l, call, params);
+	struct move *m = move_named(l, call, params, MIG_TARGET);
 	const char *reason = js_get_str(params, "reason");
 
 	if (!m)

@@ -96,6 +96,9 @@ enum rc move_new(struct launcher *l, enum mig_role role, const struct json *para
 		 struct move **out, struct err *err);
 void move_free(struct move *m);
 void move_step(struct move *m, enum move_phase next);
+/* The move that a method's params name, if this VM plays that role in it; else NULL, and call has failed. */
+struct move *move_named(struct launcher *l, struct ipc_call *call, const struct json *params,
+			enum mig_role role);
 void move_report(struct move *m); /* the `migration` event */
 struct json *move_json(const struct move *m);
 struct json *move_describe(const struct launcher *l);	  /* NULL: none so far */
@@ -133,7 +136,9 @@ void out_finish(struct move *m,
 		bool stands);	      /* failed or cancelled; stands: the guest does not run here */
 void out_ended_badly(struct move *m); /* QEMU said failed or cancelled: asks for the rest */
 void out_ask_completed(void *arg);    /* QEMU said completed: until it says postmigrate */
-void out_cancel(struct move *m);      /* the end comes as QEMU's event, or by yank */
+/* Longer than the declared limit (maxPauseMs), if there is one; then that is the move's failure. */
+bool out_stood_too_long(struct move *m, const char *when);
+void out_cancel(struct move *m); /* the end comes as QEMU's event, or by yank */
 /* Fails *slot's call, if there is one. */
 void move_fail_call(struct ipc_call **slot, enum rc rc, const char *why);
 

@@ -439,23 +439,9 @@ static void pre_switchover(struct move *m, usec_t at)
 		end_mirrors(m);
 }
 
-static struct move *named(struct launcher *l, struct ipc_call *call, const struct json *params,
-			  enum mig_role role)
-{
-	const char *uid = js_get_str(params, "migrationUid");
-	struct move *m = l->move;
-
-	if (m && m->role == role && str_eq(m->uid, uid))
-		return m;
-	ipc_call_fail(call, RC_CONFLICT, "'%s' is not a move that this VM is the source of",
-		      uid ? uid : "");
-	return NULL;
-}
-
 void move_continue(struct launcher *l, struct ipc_call *call, const struct json *params)
 {
-	struct move *m = named(l, call, params, MIG_SOURCE);
-	usec_t now = loop_realtime(l->loop);
+	struct move *m = move_named(l, call, params, MIG_SOURCE);
 	struct err err = {0};
 
 	if (!m)
@@ -466,11 +452,7 @@ void move_continue(struct launcher *l, struct ipc_call *call, const struct json 
 			      m->continue_asked ? ", and was told to go on" : "");
 		return;
 	}
-	if (m->options.max_pause_ms && now > m->stop_at &&
-	    now - m->stop_at > (usec_t)m->options.max_pause_ms * USEC_PER_MSEC) {
-		move_set_failure(m, "PauseLimitExceeded",
-				 "the guest had stood for %llu ms before the switch",
-				 (unsigned long long)((now - m->stop_at) / USEC_PER_MSEC));
+	if (out_stood_too_long(m, "before the switch")) {
 		ipc_call_fail(call, RC_CONFLICT, "%s", m->fail_message);
 		out_cancel(m);
 		return;
@@ -496,7 +478,7 @@ static bool is_told_to_go_on(const struct move *m)
 
 void move_cancel(struct launcher *l, struct ipc_call *call, const struct json *params)
 {
-	struct move *m = named(l, call, params, MIG_SOURCE);
+	struct move *m = move_named(l, call, params, MIG_SOURCE);
 	const char *reason = js_get_str(params, "reason");
 
 	if (!m)
@@ -533,7 +515,7 @@ static void on_finishing(const struct qmp_reply *r, void *arg)
  * the same steps as at any switch, with the same ways back. */
 void move_finish(struct launcher *l, struct ipc_call *call, const struct json *params)
 {
-	struct move *m = named(l, call, params, MIG_SOURCE);
+	struct move *m = move_named(l, call, params, MIG_SOURCE);
 	int64_t timeout = js_get_int(params, "timeoutMs", 0);
 	struct qmp_call c = {.command = "migrate-set-parameters",
 			     .timeout = QMP_TIMEOUT,
@@ -563,7 +545,7 @@ void move_finish(struct launcher *l, struct ipc_call *call, const struct json *p
 
 void move_release(struct launcher *l, struct ipc_call *call, const struct json *params)
 {
-	struct move *m = named(l, call, params, MIG_SOURCE);
+	struct move *m = move_named(l, call, params, MIG_SOURCE);
 	int64_t epoch = js_get_int(params, "epoch", -1), old;
 	struct err err = {0};
 
@@ -620,7 +602,7 @@ static void on_source_resumed(const struct qmp_seq_result *r, void *arg)
 
 void move_resume_source(struct launcher *l, struct ipc_call *call, const struct json *params)
 {
-	struct move *m = named(l, call, params, MIG_SOURCE);
+	struct move *m = move_named(l, call, params, MIG_SOURCE);
 	struct qmp_seq *s = NULL;
 	struct err err = {0};
 	enum rc rc;

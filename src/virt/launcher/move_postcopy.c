@@ -22,23 +22,14 @@
  * move's two ports, and the source connects again with the same one-time key. */
 
 static const usec_t SPLIT_POLL = USEC_PER_MSEC, RELEASE_RETRY = USEC_PER_SEC,
-		    SPLIT_STALL = 5 * USEC_PER_SEC, RECOVER_TIMEOUT = 5 * USEC_PER_SEC;
+		    LOAD_POLL_LATE = USEC_PER_SEC / 10, SPLIT_STALL = 5 * USEC_PER_SEC,
+		    RECOVER_TIMEOUT = 5 * USEC_PER_SEC;
+
+enum { LOAD_POLLS = 1000 }; /* then LOAD_POLL_LATE */
 
 bool move_is_split(const struct move *m)
 {
 	return m->phase == MP_POSTCOPY || m->phase == MP_BROKEN;
-}
-
-static struct move *named(struct launcher *l, struct ipc_call *call, const struct json *params,
-			  enum mig_role role)
-{
-	const char *uid = js_get_str(params, "migrationUid");
-	struct move *m = l->move;
-
-	if (m && m->role == role && str_eq(m->uid, uid))
-		return m;
-	ipc_call_fail(call, RC_CONFLICT, "'%s' is not a move of this VM", uid ? uid : "");
-	return NULL;
 }
 
 /* Out of band: a main loop that waits for a page of the guest cannot hold it up. */
@@ -103,7 +94,7 @@ void pc_start(struct move *m)
 
 void move_start_post_copy(struct launcher *l, struct ipc_call *call, const struct json *params)
 {
-	struct move *m = named(l, call, params, MIG_SOURCE);
+	struct move *m = move_named(l, call, params, MIG_SOURCE);
 	struct err err = {0};
 
 	if (!m)
@@ -305,9 +296,12 @@ static void on_run_state(const struct qmp_reply *r, void *arg)
 		in_loaded(m);
 		return;
 	}
+	/* Milliseconds at most, unless the link is lost with the devices on their way. */
+	usec_t delay = ++m->polls < LOAD_POLLS ? SPLIT_POLL : LOAD_POLL_LATE;
+
 	if (m->poll)
-		ev_timer_rearm(m->poll, SPLIT_POLL);
-	else if (ev_timer_after(m->l->loop, &m->poll, SPLIT_POLL, ask_loaded, m, &err))
+		ev_timer_rearm(m->poll, delay);
+	else if (ev_timer_after(m->l->loop, &m->poll, delay, ask_loaded, m, &err))
 		log_error("move '%s': %s", m->uid, err.msg);
 }
 
@@ -369,19 +363,28 @@ bool pc_in_event(struct move *m, enum mig_status status)
 
 /* --- mending: the target listens anew, the source connects --- */
 
+/* What QEMU says to a command of mending is the call's answer; consumes result. */
+static void answer_recover(struct move *m, const struct qmp_reply *r, const char *command,
+			   struct json *result)
+{
+	struct ipc_call *call = STEAL(m->recover_call);
+	bool is_asked_again = r->rc == RC_CLOSED || r->rc == RC_TIMEOUT;
+
+	m->recover_slot = qmp_slot_free(m->recover_slot);
+	if (call && !r->rc) {
+		ipc_call_done(call, result, NULL, 0);
+		return;
+	}
+	js_unref(result);
+	if (call)
+		ipc_call_fail(call, is_asked_again ? r->rc : RC_BUSY, "%s: %s", command, r->desc);
+}
+
 static void on_listening(const struct qmp_reply *r, void *arg)
 {
 	struct move *m = arg;
-	struct ipc_call *call = STEAL(m->recover_call);
 
-	m->recover_slot = qmp_slot_free(m->recover_slot);
-	if (!call)
-		return;
-	if (r->rc)
-		ipc_call_fail(call, r->rc == RC_CLOSED || r->rc == RC_TIMEOUT ? r->rc : RC_BUSY,
-			      "migrate-recover: %s", r->desc);
-	else
-		ipc_call_done(call, js_pack("{s:i}", "port", m->recover_port), NULL, 0);
+	answer_recover(m, r, "migrate-recover", js_pack("{s:i}", "port", m->recover_port));
 }
 
 static void listen_anew(struct move *m)
@@ -418,7 +421,7 @@ static enum rc port_of(const struct json *params, int *port, struct err *err)
 
 void move_recover_incoming(struct launcher *l, struct ipc_call *call, const struct json *params)
 {
-	struct move *m = named(l, call, params, MIG_TARGET);
+	struct move *m = move_named(l, call, params, MIG_TARGET);
 	struct err err = {0};
 	int port = 0;
 
@@ -447,22 +450,12 @@ void move_recover_incoming(struct launcher *l, struct ipc_call *call, const stru
 
 static void on_reconnecting(const struct qmp_reply *r, void *arg)
 {
-	struct move *m = arg;
-	struct ipc_call *call = STEAL(m->recover_call);
-
-	m->recover_slot = qmp_slot_free(m->recover_slot);
-	if (!call)
-		return;
-	if (r->rc)
-		ipc_call_fail(call, r->rc == RC_CLOSED || r->rc == RC_TIMEOUT ? r->rc : RC_BUSY,
-			      "migrate: %s", r->desc);
-	else
-		ipc_call_done(call, js_new_object(), NULL, 0);
+	answer_recover(arg, r, "migrate", js_new_object());
 }
 
 void move_recover_outgoing(struct launcher *l, struct ipc_call *call, const struct json *params)
 {
-	struct move *m = named(l, call, params, MIG_SOURCE);
+	struct move *m = move_named(l, call, params, MIG_SOURCE);
 	struct err err = {0};
 	int port = 0;
 

@@ -179,7 +179,6 @@ static void say_link(struct mig_source *m)
 		mig_event(m->vm, "Normal", "Migrating", "The migration link is back.");
 		m->broken_since = 0;
 		m->backoff = 0;
-		m->n_mended++;
 	}
 }
 

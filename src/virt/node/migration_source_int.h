@@ -37,7 +37,6 @@ struct mig_source {
 	usec_t best_at;
 	bool shows_progress; /* the move takes long enough */
 	bool post_copy_asked, said_split, cannot_split;
-	unsigned n_mended;   /* links that were lost in post-copy and made again */
 	usec_t broken_since; /* monotonic; 0: the link holds */
 	unsigned jobs;
 };

@@ -12,19 +12,7 @@
 #include "cli/cpu_models.h"
 #include "cli/upgrade.h"
 #include "json/json.h"
-
-static struct json *quoted(const char *text)
-{
-	char *copy = mem_strdup(text);
-	struct json *j = NULL;
-
-	for (char *p = copy; *p; p++)
-		if (*p == '\'')
-			*p = '"';
-	assert_int_equal(js_parse(copy, strlen(copy), &j, NULL), RC_OK);
-	mem_free(copy);
-	return j;
-}
+#include "lib/jsontext.h"
 
 /* --- cpu-models --- */
 
@@ -37,7 +25,7 @@ static struct json *quoted(const char *text)
 
 static void common_models_are_listed_and_what_tells_nodes_apart(void **state)
 {
-	struct json *items = quoted(NODES);
+	struct json *items = json_of(NODES);
 	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(4096);
 	char a[] = "a", b_[] = "b";
 	char *names[] = {a, b_};
@@ -58,7 +46,7 @@ static void common_models_are_listed_and_what_tells_nodes_apart(void **state)
 
 static void without_a_common_model_it_says_so(void **state)
 {
-	struct json *items = quoted(NODES);
+	struct json *items = json_of(NODES);
 	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(4096);
 	char nine[] = "nine";
 	char *names[] = {nine};
@@ -81,7 +69,7 @@ static void without_a_common_model_it_says_so(void **state)
 
 static void judged(const char *status, const char *wanted)
 {
-	struct json *probe = quoted(PROBE), *vmi = quoted(status);
+	struct json *probe = json_of(PROBE), *vmi = json_of(status);
 	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(4096);
 
 	upgrade_judge(vmi, probe, &b);

@@ -14,23 +14,8 @@
 #include "cli/drain_plan.h"
 #include "cli/progress.h"
 #include "json/json.h"
+#include "lib/jsontext.h"
 #include "lib/torture.h"
-
-static struct json *json_of(const char *text)
-{
-	CLEANUP(mem_freep) char *copy = mem_strdup(text);
-	struct json *j = NULL;
-	struct err err = {0};
-
-	if (!copy)
-		return NULL;
-	for (char *p = copy; *p; p++)
-		if (*p == '\'')
-			*p = '"';
-	if (js_parse(copy, strlen(copy), &j, &err))
-		fail_msg("%s in %s", err.msg, text);
-	return j;
-}
 
 #define VMI(strategy_, migratable_, more_)                                                      \
 	"{'spec':{'evictionStrategy':'" strategy_ "'},'status':{'phase':'Running','nodeName':'" \

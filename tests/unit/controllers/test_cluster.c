@@ -49,31 +49,13 @@ static void all(struct world *w)
 	world_settle(w);
 }
 
-static void renew(struct world *w, const char *node)
-{
-	char now[40];
-
-	time_rfc3339_micro(w->now, now);
-	CLEANUP(mem_freep)
-	char *text = mem_printf("{'spec':{'renewTime':'%s'}}", now);
-
-	if (!world_get(w, &api_kind_Lease, "kube-node-lease", node)) {
-		CLEANUP(mem_freep)
-		char *lease = mem_printf("{'metadata':{'name':'%s','namespace':'kube-node-lease'}}",
-					 node);
-
-		world_add(w, &api_kind_Lease, lease);
-	}
-	world_patch(w, &api_kind_Lease, "kube-node-lease", node, text);
-}
-
 /* Everything, and "tiny" runs on node-1. */
 static void all_running(struct world *w)
 {
 	all(w);
 	cast_nodes(w);
-	renew(w, "node-1");
-	renew(w, "node-2");
+	world_renew(w, "node-1");
+	world_renew(w, "node-2");
 	cast_running(w);
 }
 
@@ -175,7 +157,7 @@ static void a_local_claim_waits_for_its_consumer_and_stays_on_its_node(void **st
 	(void)state;
 	all(&w);
 	cast_node(&w, "node-1", "", NULL);
-	renew(&w, "node-1");
+	world_renew(&w, "node-1");
 	world_add(&w, KPVC,
 		  "{'metadata':{'name':'c','namespace':'t','uid':'u1'},'spec':{'storageClassName':'"
 		  "local',"
@@ -197,7 +179,7 @@ static void a_local_claim_waits_for_its_consumer_and_stays_on_its_node(void **st
 		  "[\"node-1\"]");
 	/* a second consumer cannot go elsewhere */
 	cast_node(&w, "node-2", "", NULL);
-	renew(&w, "node-2");
+	world_renew(&w, "node-2");
 	world_patch(&w, &api_kind_Node, "", "node-1", "{'spec':{'unschedulable':true}}");
 	world_add(&w, KPOD,
 		  "{'metadata':{'name':'q','namespace':'t'},'spec':{'containers':[{'name':'c'}],'"
@@ -300,8 +282,8 @@ static void a_move_does_not_touch_the_endpoint_slice(void **state)
 	(void)state;
 	all(&w);
 	cast_nodes(&w);
-	renew(&w, "node-1");
-	renew(&w, "node-2");
+	world_renew(&w, "node-1");
+	world_renew(&w, "node-2");
 	world_add(&w, &api_kind_Service,
 		  "{'metadata':{'name':'svc','namespace':'t'},'spec':{'selector':{'app':'tiny'},'"
 		  "ports':"
@@ -385,7 +367,7 @@ static void a_silent_node_is_marked_and_nothing_else(void **state)
 	(void)state;
 	all_running(&w);
 	world_pass(&w, 39 * USEC_PER_SEC);
-	renew(&w, "node-2");
+	world_renew(&w, "node-2");
 	assert_string_equal(world_cond(&w, &api_kind_Node, "", "node-1", "Ready"), "True");
 	world_pass(&w, 2 * USEC_PER_SEC);
 	assert_string_equal(
@@ -406,7 +388,7 @@ static void a_silent_node_is_marked_and_nothing_else(void **state)
 	assert_null(cast_source(&w)->metadata.deletionTimestamp);
 	assert_at(&w, KVMI, "t", "tiny", "/status/phase", "Running");
 	/* it comes back: its agent says Ready, the taint and the mark go */
-	renew(&w, "node-1");
+	world_renew(&w, "node-1");
 	world_patch(&w, &api_kind_Node, "", "node-1",
 		    "{'status':{'conditions':[{'type':'Ready','status':'True'}]}}");
 	world_settle(&w);
@@ -427,10 +409,10 @@ static void only_a_fenced_node_gives_its_vms_up(void **state)
 	/* not believed of a node that answers */
 	take_out_of_service(&w, "node-1");
 	world_pass(&w, 20 * USEC_PER_SEC);
-	renew(&w, "node-2");
+	world_renew(&w, "node-2");
 	assert_at(&w, KVMI, "t", "tiny", "/status/phase", "Running");
 	world_pass(&w, 30 * USEC_PER_SEC);
-	renew(&w, "node-2");
+	world_renew(&w, "node-2");
 	world_settle(&w);
 	/* cold start elsewhere, by the run strategy */
 	assert_string_not_equal(world_at(&w, KVMI, "t", "tiny", "/metadata/uid"), first);
@@ -450,7 +432,7 @@ static void where_fencing_is_off_the_taint_changes_nothing(void **state)
 
 	take_out_of_service(&w, "node-1");
 	world_pass(&w, 50 * USEC_PER_SEC);
-	renew(&w, "node-2");
+	world_renew(&w, "node-2");
 	world_settle(&w);
 	assert_at(&w, KVMI, "t", "tiny", "/metadata/uid", first);
 	/* the policy counts, not when it was set */
@@ -470,8 +452,8 @@ static void a_crash_loop_backs_off_is_shown_and_can_be_stopped(void **state)
 	(void)state;
 	all(&w);
 	cast_nodes(&w);
-	renew(&w, "node-1");
-	renew(&w, "node-2");
+	world_renew(&w, "node-1");
+	world_renew(&w, "node-2");
 	cast_vm(&w, "Always");
 	for (int n = 1; n <= 3; n++) {
 		CLEANUP(mem_freep)
@@ -479,8 +461,8 @@ static void a_crash_loop_backs_off_is_shown_and_can_be_stopped(void **state)
 
 		world_settle(&w);
 		world_pass(&w, 2 * USEC_PER_SEC);
-		renew(&w, "node-1");
-		renew(&w, "node-2");
+		world_renew(&w, "node-1");
+		world_renew(&w, "node-2");
 		assert_non_null(cast_source(&w));
 		world_patch(&w, KPOD, "t", cast_source(&w)->metadata.name,
 			    "{'status':{'phase':'Failed'}}");
@@ -491,8 +473,8 @@ static void a_crash_loop_backs_off_is_shown_and_can_be_stopped(void **state)
 		if (n == 3)
 			break;
 		while (!world_get(&w, KVMI, "t", "tiny") && world_next(&w, 300 * USEC_PER_SEC)) {
-			renew(&w, "node-1");
-			renew(&w, "node-2");
+			world_renew(&w, "node-1");
+			world_renew(&w, "node-2");
 			world_settle(&w);
 		}
 	}
@@ -515,8 +497,8 @@ static void rerun_on_failure_restarts_after_failure_only(void **state)
 
 		all(&w);
 		cast_nodes(&w);
-		renew(&w, "node-1");
-		renew(&w, "node-2");
+		world_renew(&w, "node-1");
+		world_renew(&w, "node-2");
 		cast_vm(&w, "RerunOnFailure");
 		world_settle(&w);
 		cast_pod_runs(&w, cast_source(&w)->metadata.name);
@@ -573,8 +555,8 @@ static void a_missing_claim_is_named_and_waited_for(void **state)
 	(void)state;
 	all(&w);
 	cast_nodes(&w);
-	renew(&w, "node-1");
-	renew(&w, "node-2");
+	world_renew(&w, "node-1");
+	world_renew(&w, "node-2");
 	cast_vm(&w, "Always");
 	world_patch(
 		&w, KVM, "t", "tiny",
@@ -607,7 +589,7 @@ static void no_room_is_shown_on_the_vm(void **state)
 	(void)state;
 	all(&w);
 	cast_node(&w, "node-1", "", "'cpu':'4','memory':'256Mi','pods':'110'");
-	renew(&w, "node-1");
+	world_renew(&w, "node-1");
 	cast_vm(&w, "Always");
 	world_settle(&w);
 	assert_at(&w, KVM, "t", "tiny", "/status/printableStatus", "ErrorUnschedulable");
@@ -627,8 +609,8 @@ static void what_the_server_refuses_is_told_and_tried_again(void **state)
 	(void)state;
 	all(&w);
 	cast_nodes(&w);
-	renew(&w, "node-1");
-	renew(&w, "node-2");
+	world_renew(&w, "node-1");
+	world_renew(&w, "node-2");
 	w.refuses = KVMI;
 	w.refusal = "admission webhook \"x\" denied the request: no";
 	cast_vm(&w, "Always");
@@ -660,8 +642,8 @@ static void no_failed_allocation_is_overlooked_or_leaks(void **state)
 	(void)state;
 	all(&w);
 	cast_nodes(&w);
-	renew(&w, "node-1");
-	renew(&w, "node-2");
+	world_renew(&w, "node-1");
+	world_renew(&w, "node-2");
 	world_add(&w, &api_kind_Service,
 		  "{'metadata':{'name':'svc','namespace':'t'},'spec':{'selector':{'app':'tiny'},'"
 		  "ports':"
@@ -708,8 +690,8 @@ static void a_vmi_without_vm_owns_its_identity(void **state)
 	(void)state;
 	all(&w);
 	cast_nodes(&w);
-	renew(&w, "node-1");
-	renew(&w, "node-2");
+	world_renew(&w, "node-1");
+	world_renew(&w, "node-2");
 	world_add(&w, KVMI,
 		  "{'metadata':{'name':'tiny','namespace':'t'},'spec':{'domain':{'memory':{'guest':"
 		  "'64Mi'},"

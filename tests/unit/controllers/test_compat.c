@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "json/json.h"
+#include "lib/jsontext.h"
 #include "virt/migration/compat.h"
 #include "virt/migration/migratable.h"
 
@@ -21,22 +22,9 @@
 	"'machine':{'type':'pc-q35-10.0'},'ferry':{'qemuVersion':'10.0.2','cpuModel':"         \
 	"'Nehalem,+avx2','cpu':{'model':'Nehalem','features':['avx2','sse4.2']}}}}"
 
-static struct json *quoted(const char *text)
-{
-	char *copy = mem_strdup(text);
-	struct json *j = NULL;
-
-	for (char *p = copy; *p; p++)
-		if (*p == '\'')
-			*p = '"';
-	assert_int_equal(js_parse(copy, strlen(copy), &j, NULL), RC_OK);
-	mem_free(copy);
-	return j;
-}
-
 static VirtualMachineInstance *guest(const char *text)
 {
-	struct json *j = quoted(text);
+	struct json *j = json_of(text);
 	VirtualMachineInstance *vmi = NULL;
 
 	assert_int_equal(VirtualMachineInstance_decode(j, &vmi, NULL), RC_OK);

@@ -24,23 +24,6 @@
 #define assert_at(w_, kind_, ns_, name_, pointer_, want_) \
 	assert_string_equal(world_at(w_, kind_, ns_, name_, pointer_), want_)
 
-static void renew(struct world *w, const char *node)
-{
-	char now[40];
-
-	time_rfc3339_micro(w->now, now);
-	CLEANUP(mem_freep) char *text = mem_printf("{'spec':{'renewTime':'%s'}}", now);
-
-	if (!world_get(w, &api_kind_Lease, "kube-node-lease", node)) {
-		CLEANUP(mem_freep)
-		char *lease = mem_printf("{'metadata':{'name':'%s','namespace':'kube-node-lease'}}",
-					 node);
-
-		world_add(w, &api_kind_Lease, lease);
-	}
-	world_patch(w, &api_kind_Lease, "kube-node-lease", node, text);
-}
-
 /* "tiny" runs on node-1; nodes are fenced after 20 s of silence. */
 static void begin(struct world *w)
 {
@@ -56,8 +39,8 @@ static void begin(struct world *w)
 		  "{'metadata':{'name':'ferry'},'spec':{'fencing':'Agent','fenceAgent':{'program':"
 		  "'plug','silenceSeconds':20}}}");
 	cast_nodes(w);
-	renew(w, "node-1");
-	renew(w, "node-2");
+	world_renew(w, "node-1");
+	world_renew(w, "node-2");
 	cast_running(w);
 }
 
@@ -65,7 +48,7 @@ static void begin(struct world *w)
 static void pass(struct world *w, unsigned seconds)
 {
 	w->now += seconds * USEC_PER_SEC;
-	renew(w, "node-2");
+	world_renew(w, "node-2");
 	world_settle(w);
 }
 
@@ -127,7 +110,7 @@ static void a_silent_node_is_fenced_and_its_vm_runs_elsewhere(void **state)
 	assert_string_equal(cast_source(&w)->spec.nodeName, "node-2");
 	world_torture(&w);
 	/* back again: it may be used, and the proof is over */
-	renew(&w, "node-1");
+	world_renew(&w, "node-1");
 	world_patch(&w, KNODE, "", "node-1",
 		    "{'status':{'conditions':[{'type':'Ready','status':'True'}]}}");
 	world_settle(&w);
@@ -167,7 +150,7 @@ static void an_old_proof_is_of_no_use_for_the_next_silence(void **state)
 	CLEANUP(mem_freep) char *first = uid_of_vmi(&w);
 
 	pass(&w, 21);
-	renew(&w, "node-1"); /* it is heard of while the agent runs */
+	world_renew(&w, "node-1"); /* it is heard of while the agent runs */
 	report(&w, "Proven");
 	assert_false(is_tainted(&w, "fenced-1"));
 	/* and a taint that was left is not believed */
@@ -176,7 +159,7 @@ static void an_old_proof_is_of_no_use_for_the_next_silence(void **state)
 		"{'spec':{'taints':[{'key':'node.kubernetes.io/out-of-service','value':'fenced-1',"
 		"'effect':'NoExecute'}]}}");
 	w.now += 21 * USEC_PER_SEC;
-	renew(&w, "node-2");
+	world_renew(&w, "node-2");
 	assert_string_equal(world_at(&w, KVMI, NS, "tiny", "/metadata/uid"), first);
 	CLEANUP(mem_freep) char *plan = world_plan(&w, &nodelifecycle_ctl_def, "", "node-1");
 
@@ -198,7 +181,7 @@ static void nothing_is_fenced_without_need_or_without_an_agent(void **state)
 	begin(&w);
 	/* no VM on it: there is nothing to start elsewhere */
 	w.now += 30 * USEC_PER_SEC;
-	renew(&w, "node-1");
+	world_renew(&w, "node-1");
 	world_settle(&w);
 	assert_null(world_get(&w, KFENCE, "", "node-2"));
 	world_patch(&w, &api_kind_FerryConfig, "", "ferry",

@@ -597,3 +597,21 @@ void golden_check(const char *name, const char *text)
 		fail_msg("%s (GOLDEN_UPDATE=1 writes it)", err.msg);
 	assert_string_equal(text, want);
 }
+
+void world_renew(struct world *w, const char *node)
+{
+	char now[40];
+
+	time_rfc3339_micro(w->now, now);
+	CLEANUP(mem_freep)
+	char *text = mem_printf("{'spec':{'renewTime':'%s'}}", now);
+
+	if (!world_get(w, &api_kind_Lease, "kube-node-lease", node)) {
+		CLEANUP(mem_freep)
+		char *lease = mem_printf("{'metadata':{'name':'%s','namespace':'kube-node-lease'}}",
+					 node);
+
+		world_add(w, &api_kind_Lease, lease);
+	}
+	world_patch(w, &api_kind_Lease, "kube-node-lease", node, text);
+}

@@ -63,6 +63,8 @@ const char *world_at(struct world *w, const struct api_kind *kind, const char *n
 /* Status of a condition, or "(none)". */
 const char *world_cond(struct world *w, const struct api_kind *kind, const char *ns,
 		       const char *name, const char *type);
+/* The node renews its lease now; the first time it is made. */
+void world_renew(struct world *w, const char *node);
 size_t world_count(struct world *w, const struct api_kind *kind);
 bool world_saw(struct world *w, const char *event); /* "reason: message" was an event */
 

@@ -249,20 +249,10 @@ static void map_lease(const struct view *v, const struct kobj *obj, ctl_emit_fn 
 		emit(ctx, NULL, kobj_name(obj));
 }
 
-static void map_fence(const struct view *v, const struct kobj *obj, ctl_emit_fn emit, void *ctx)
-{
-	(void)v;
-	emit(ctx, NULL, kobj_name(obj));
-}
-
 static void map_config(const struct view *v, const struct kobj *obj, ctl_emit_fn emit, void *ctx)
 {
-	struct kiter it;
-
 	(void)obj;
-	view_list(v, NODE, NULL, &it);
-	for (const Node *node; (node = view_next(&it));)
-		emit(ctx, NULL, node->metadata.name);
+	ctl_emit_all(v, NODE, emit, ctx);
 }
 
 /* One that was bound before its node fell silent, and is seen only now. */
@@ -280,7 +270,7 @@ static void map_pod(const struct view *v, const struct kobj *obj, ctl_emit_fn em
 
 static const struct ctl_map maps[] = {
 	{&api_kind_Lease, map_lease},
-	{&api_kind_NodeFence, map_fence},
+	{&api_kind_NodeFence, ctl_map_name},
 	{&api_kind_FerryConfig, map_config},
 	{&api_kind_Pod, map_pod},
 	{NULL, NULL},
