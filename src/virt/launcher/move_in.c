@@ -131,7 +131,9 @@ static enum rc prepare(struct move *m, struct err *err)
 	if (rc)
 		return rc;
 	if (m->tls.on)
-		qmp_seq_add(s, "object-add", mig_tls_object(dir, &m->tls, MIG_TARGET), SEQ_MUST);
+		qmp_seq_add(s, "object-add",
+			    mig_tls_object(dir, &m->tls, MIG_TARGET, move_has_fast_aes()),
+			    SEQ_MUST);
 	qmp_seq_add(s, "migrate-set-capabilities", mig_capabilities(&m->options, MIG_TARGET),
 		    SEQ_MUST);
 	qmp_seq_add(s, "migrate-set-parameters", mig_parameters(&m->options, MIG_TARGET, m->tls.on),

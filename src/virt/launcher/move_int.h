@@ -104,6 +104,8 @@ struct json *move_json(const struct move *m);
 struct json *move_describe(const struct launcher *l);	  /* NULL: none so far */
 enum rc move_save(const struct move *m, struct err *err); /* durable when it says released */
 void move_load(struct launcher *l);
+/* This host's processor computes AES-GCM itself. */
+bool move_has_fast_aes(void);
 enum rc move_write_key(struct move *m, char dir_in_jail[80], struct err *err);
 void move_remove_key(struct move *m);
 void move_set_failure(struct move *m, const char *reason, const char *fmt, ...) PRINTF_LIKE(3, 4);

@@ -300,7 +300,9 @@ static enum rc set_up(struct move *m, struct err *err)
 		return rc;
 	if (m->tls.on) {
 		qmp_seq_add(s, "object-del", js_pack("{s:s}", "id", MIG_TLS_ID), SEQ_MAY_FAIL);
-		qmp_seq_add(s, "object-add", mig_tls_object(dir, &m->tls, MIG_SOURCE), SEQ_MUST);
+		qmp_seq_add(s, "object-add",
+			    mig_tls_object(dir, &m->tls, MIG_SOURCE, move_has_fast_aes()),
+			    SEQ_MUST);
 	}
 	qmp_seq_add(s, "migrate-set-capabilities", mig_capabilities(&m->options, MIG_SOURCE),
 		    SEQ_MUST);

@@ -43,17 +43,19 @@ bool mig_is_address(const char *s);
 /* Arguments of QMP commands; NULL: out of memory. */
 struct json *mig_capabilities(const struct mig_options *o, enum mig_role role);
 struct json *mig_parameters(const struct mig_options *o, enum mig_role role, bool tls);
-/* What QEMU's downtime-limit should be after a pass, given what was left after the one before it. */
 /* Is it time for post-copy?  After a pass, given what was left after the one before it: when the guest's
  * writes outrun the link (by the forecast, or because the passes do not shrink), more passes only cost time. */
 bool mig_wants_post_copy(const struct mig_options *o, bool outruns, int64_t passes,
 			 int64_t remaining, int64_t remaining_before);
+/* What QEMU's downtime-limit should be after a pass, given what was left after the one before it. */
 int64_t mig_next_downtime(const struct mig_options *o, int64_t limit_now, int64_t passes,
 			  int64_t remaining, int64_t remaining_before);
 struct json *mig_channels(const char *address, int port);
 /* Where a target in post-copy listens anew (migrate-recover). */
 struct json *mig_recover_uri(const char *address, int port);
-struct json *mig_tls_object(const char *dir, const struct mig_tls *tls, enum mig_role role);
+/* fast_aes: this host computes AES in hardware (has_fast_aes()). */
+struct json *mig_tls_object(const char *dir, const struct mig_tls *tls, enum mig_role role,
+			    bool fast_aes);
 
 enum mig_status {
 	MIGQ_NONE,

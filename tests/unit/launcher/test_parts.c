@@ -156,11 +156,12 @@ static void arguments_are_as_recorded(void **state)
 		    "\"host\":\"fd00::1\",\"port\":\"49152\"}}]}");
 	expect_json(mig_recover_uri("10.0.0.2", 49153), "{\"uri\":\"tcp:10.0.0.2:49153\"}");
 	expect_json(mig_recover_uri("fd00::1", 49153), "{\"uri\":\"tcp:[fd00::1]:49153\"}");
-	expect_json(mig_tls_object("/creds/u", &tls, MIG_SOURCE),
+	expect_json(mig_tls_object("/creds/u", &tls, MIG_SOURCE, true),
 		    "{\"qom-type\":\"tls-creds-psk\",\"id\":\"ferry-tls\",\"dir\":\"/creds/"
 		    "u\",\"endpoint\":\"client\","
-		    "\"username\":\"ferry\"}");
-	expect_json(mig_tls_object("/creds/u", &tls, MIG_TARGET),
+		    "\"username\":\"ferry\",\"priority\":\"NORMAL:-CHACHA20-POLY1305:+CHACHA20-"
+		    "POLY1305\"}");
+	expect_json(mig_tls_object("/creds/u", &tls, MIG_TARGET, false),
 		    "{\"qom-type\":\"tls-creds-psk\",\"id\":\"ferry-tls\",\"dir\":\"/creds/"
 		    "u\",\"endpoint\":\"server\"}");
 }
