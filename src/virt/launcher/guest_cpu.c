@@ -43,6 +43,7 @@ static void give_up(struct guest_cpu *g, const char *why)
 
 	log_warn("vm: what CPU the guest sees is not known: %s", why);
 	l->asking_cpu = guest_cpu_free(g);
+	ipc_server_event(l->server, "cpu", js_new_object());
 }
 
 static int by_name(const void *a, const void *b)

@@ -39,8 +39,9 @@ void vm_move(struct launcher *l, enum vm_event e, const char *reason)
 		 vm_state_name(next), vm_event_name(e), reason);
 	assert((l->state == VM_GONE) == (e == VME_EXITS));
 	ipc_server_event(l->server, "state",
-			 js_pack("{s:s, s:s, s:I, s:O*}", "state", vm_state_name(next), "reason",
-				 l->reason, "since", (int64_t)l->since, "exit", l->exit));
+			 js_pack("{s:s, s:s, s:I, s:O*, s:b}", "state", vm_state_name(next),
+				 "reason", l->reason, "since", (int64_t)l->since, "exit", l->exit,
+				 "cpuFollows", l->asking_cpu != NULL));
 }
 
 void vm_guest_event(struct launcher *l, const char *what, const char *detail)
@@ -191,12 +192,12 @@ struct json *vm_describe(const struct launcher *l)
 	if (l->version[0])
 		snprintf(version, sizeof(version), "%d.%d.%d", l->version[0], l->version[1],
 			 l->version[2]);
-	struct json *j =
-		js_pack("{s:s, s:s, s:I, s:i, s:i, s:O*, s:o*, s:O*, s:I}", "state",
-			vm_state_name(l->state), "reason", l->reason, "since", (int64_t)l->since,
-			"pid", (int)l->qemu.pid, "reaperPid", (int)l->reaper.pid, "exit", l->exit,
-			"migration", move_describe(l), "cpu", l->cpu, "qmpCommands",
-			(int64_t)(l->qmp ? qmp_n_commands(l->qmp) : 0));
+	struct json *j = js_pack("{s:s, s:s, s:I, s:i, s:i, s:O*, s:o*, s:O*, s:b, s:I}", "state",
+				 vm_state_name(l->state), "reason", l->reason, "since",
+				 (int64_t)l->since, "pid", (int)l->qemu.pid, "reaperPid",
+				 (int)l->reaper.pid, "exit", l->exit, "migration", move_describe(l),
+				 "cpu", l->cpu, "cpuFollows", l->asking_cpu != NULL, "qmpCommands",
+				 (int64_t)(l->qmp ? qmp_n_commands(l->qmp) : 0));
 
 	if (!j || !s)
 		return j;

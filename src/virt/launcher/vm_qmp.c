@@ -74,6 +74,7 @@ static void on_status(const struct qmp_seq_result *r, void *arg)
 	}
 	const char *s = js_get_str(r->value, "status");
 
+	guest_cpu_ask(l); /* first: whoever hears of the state knows that the CPU follows */
 	take_run_state(l, s);
 	if (l->adopting)
 		move_adopt(l, s);
@@ -82,7 +83,6 @@ static void on_status(const struct qmp_seq_result *r, void *arg)
 		vm_kill(l, "GuestShutdown", 2 * USEC_PER_SEC);
 	answer_start(l);
 	methods_go_on(l);
-	guest_cpu_ask(l);
 }
 
 static void on_ready(const struct json *greeting, void *arg)

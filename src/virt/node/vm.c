@@ -252,6 +252,12 @@ static void on_written(enum rc rc, const struct err *err, void *arg)
 		vm_sync(vm);
 }
 
+/* That a guest runs and what CPU it sees are told in one write: the launcher says soon, or that it cannot. */
+static bool is_about_to_know(const struct vm *vm, const VirtualMachineInstance *vmi)
+{
+	return vm->cpu_follows && vm->state == VM_RUNNING && !str_eq(vmi->status.phase, "Running");
+}
+
 void vm_sync(struct vm *vm)
 {
 	CLEANUP(plan_fini) struct plan plan = {0};
@@ -265,7 +271,7 @@ void vm_sync(struct vm *vm)
 		return;
 	}
 	vm->wants_write = false;
-	if (!vmi)
+	if (!vmi || is_about_to_know(vm, vmi))
 		return;
 	plan_init(&plan);
 	fill_facts(vm, &f, vols);

@@ -94,6 +94,7 @@ struct vm {
 	uint64_t
 		targets_of; /* …after so many changes of nodes, and one; 0: to be looked at again */
 	struct json *cpu;   /* what the guest sees, as the launcher tells it; NULL: not known */
+	bool cpu_follows;   /* the launcher is asking QEMU for it */
 	int64_t exit_code;
 	pid_t qemu_pid;	       /* 0: not known */
 	struct vm_usage usage; /* looked at now and then, for metrics */

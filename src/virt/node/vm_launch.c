@@ -138,6 +138,8 @@ void vm_take_state(struct vm *vm, const struct json *data)
 		vm->cpu = js_ref(js_get(data, "cpu"));
 		vm->targets_of = 0;
 	}
+	if (js_get(data, "cpuFollows"))
+		vm->cpu_follows = js_get_bool(data, "cpuFollows", false);
 	if (js_get(data, "pid"))
 		vm->qemu_pid = (pid_t)js_get_int(data, "pid", 0);
 	if (exit)
@@ -334,6 +336,8 @@ static void on_event(const char *name, const struct json *data, void *arg)
 {
 	struct vm *vm = arg;
 
+	if (str_eq(name, "cpu"))
+		vm->cpu_follows = false;
 	if (str_eq(name, "state") || str_eq(name, "cpu"))
 		vm_take_state(vm, data);
 	mig_source_event(vm, name, data);
@@ -380,6 +384,7 @@ static void on_closed(enum rc rc, const char *why, void *arg)
 	(void)rc;
 	vm->ipc = ipc_client_free(vm->ipc);
 	vm->has_answered = false;
+	vm->cpu_follows = false;
 	/* What it was asked, it may not have done; the next one knows nothing of it. */
 	vm->kill_asked = false;
 	vm->stop_again = vm->stop_grace >= 0;
