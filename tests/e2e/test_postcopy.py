@@ -82,8 +82,13 @@ class Split:
             self.cluster.in_node(self.node, "nft", "delete table inet cut", stderr=-3)
 
     def end(self, timeout=60):
-        return self.api.wait("VirtualMachineInstanceMigration", self.migration["metadata"]["name"],
-                             lambda v: ft.phase(v) in ft.FINAL, timeout)
+        try:
+            return self.api.wait("VirtualMachineInstanceMigration", self.migration["metadata"]["name"],
+                                 lambda v: ft.phase(v) in ft.FINAL, timeout)
+        except TimeoutError as e:
+            vmi = self.api.find("VirtualMachineInstance", self.name) or {}
+            pods = [(p["metadata"]["name"], p["metadata"]["uid"], ft.phase(p)) for p in self.api.list("Pod")]
+            raise TimeoutError(f"{e}; the VMI: {vmi.get('status')}; the pods: {pods}") from e
 
 
 def check_whole(cluster, name, guest, first, obj, source):

@@ -13,6 +13,7 @@
 
 #define MEND_FIRST (200 * USEC_PER_MSEC)
 #define MEND_MAX   (5 * USEC_PER_SEC)
+#define HALF_LOOK  (500 * USEC_PER_MSEC)
 
 /* --- the source --- */
 
@@ -302,10 +303,32 @@ static void on_checked(const struct ipc_reply *r, void *arg)
 	struct vm *vm = arg;
 
 	/* Refused: it is whole, which its event says.  Else its half is paused now, which its event says. */
-	if (vm->target && r->rc && r->rc != RC_CONFLICT)
-		vm->target->is_checking = false; /* the next look asks again */
-	if (vm->target && !r->rc)
+	if (!vm->target)
+		return;
+	vm->target->is_checking = false;
+	if (r->rc && r->rc != RC_CONFLICT)
+		log_warn("move %s: its link cannot be cut here, trying again: %s", vm->target->uid,
+			 r->message);
+	if (!r->rc)
 		vm_kick(vm);
+}
+
+static void on_look(void *arg)
+{
+	struct mig_target *t = arg;
+
+	t->look_timer = ev_src_free(t->look_timer);
+	mig_target_end_half(t);
+}
+
+/* No answer and no event of QEMU is the last word here: it is looked again until the half has an end. */
+static void look_again(struct mig_target *t)
+{
+	struct err err = {0};
+
+	if (!t->look_timer &&
+	    ev_timer_after(t->host->cfg.loop, &t->look_timer, HALF_LOOK, on_look, t, &err))
+		log_error("move %s: %s", t->uid, err.msg);
 }
 
 /* A link that swallows everything hides the other half's end: cut at this side, QEMU says what it has. */
@@ -350,6 +373,7 @@ void mig_target_end_half(struct mig_target *t)
 	if (t->is_half_asked || t->is_lost || t->is_whole || t->state != DST_FETCHING ||
 	    !mig_is_alone(t->vm))
 		return;
+	look_again(t);
 	if (!t->is_broken) {
 		check_half(t);
 		return;
@@ -362,6 +386,6 @@ void mig_target_end_half(struct mig_target *t)
 	if (params &&
 	    !vm_call(t->vm, "abortIncoming", params, MIG_CALL_DEADLINE, on_half_ended, t->vm, &err))
 		return;
-	t->is_half_asked = t->vm->is_half = false; /* the next look asks again */
+	t->is_half_asked = t->vm->is_half = false;
 	log_warn("move %s: cannot be given up: %s", t->uid, params ? err.msg : "out of memory");
 }

@@ -143,6 +143,7 @@ struct mig_target *mig_target_free(struct mig_target *t)
 		t->recover_answer(RC_CLOSED, "the target of the move has gone", NULL,
 				  t->recover_arg);
 	t->answer = t->recover_answer = NULL;
+	t->look_timer = ev_src_free(t->look_timer);
 	t->vm = NULL;
 	if ((t->net.handover || t->is_open) && !run(t, close_work, NULL, NULL, &err))
 		return NULL;

@@ -20,12 +20,13 @@ struct mig_target {
 	bool is_prepared; /* the launcher listens; what the devices offer may still be asked for */
 	int64_t epoch;
 	usec_t stop_at, resume_at;
-	struct json *final;	 /* what the source said last */
-	bool is_split, is_whole; /* post-copy: its guest runs, pages are still to come */
-	bool is_broken;		 /* the link is lost */
-	bool is_checking;	 /* the source's pod has gone: QEMU is asked what it has */
-	bool is_lost;		 /* the pages at the source are gone for good */
-	bool is_half_asked;	 /* the launcher is asked whether they are */
+	struct json *final;	   /* what the source said last */
+	bool is_split, is_whole;   /* post-copy: its guest runs, pages are still to come */
+	bool is_broken;		   /* the link is lost */
+	bool is_checking;	   /* the source's pod has gone: QEMU is asked what it has */
+	bool is_lost;		   /* the pages at the source are gone for good */
+	bool is_half_asked;	   /* the launcher is asked whether they are */
+	struct ev_src *look_timer; /* …again, until they are or come */
 	unsigned n_recover;
 	mig_answer_fn answer, recover_answer;
 	void *arg, *recover_arg;

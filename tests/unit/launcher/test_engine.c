@@ -1549,7 +1549,8 @@ static void a_cpu_of_which_nothing_is_dropped_is_its_model(void **state)
 	struct rig r;
 
 	rig_up(&r, "running");
-	assert_null(js_get(await(&r, "cpu", "none", NULL), "cpu")); /* it says that it cannot tell */
+	assert_null(
+		js_get(await(&r, "cpu", "none", NULL), "cpu")); /* it says that it cannot tell */
 	forget(&r);
 	r.dropped = "";
 	r.fd = fd_close(r.fd); /* what was not told is asked again over the next monitor */
