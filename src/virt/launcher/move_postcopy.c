@@ -23,7 +23,7 @@
 
 static const usec_t SPLIT_POLL = USEC_PER_MSEC, RELEASE_RETRY = USEC_PER_SEC,
 		    LOAD_POLL_LATE = USEC_PER_SEC / 10, SPLIT_STALL = 5 * USEC_PER_SEC,
-		    RECOVER_TIMEOUT = 5 * USEC_PER_SEC;
+		    RECOVER_TIMEOUT = 5 * USEC_PER_SEC, HALF_TIMEOUT = USEC_PER_SEC;
 
 enum { LOAD_POLLS = 1000 }; /* then LOAD_POLL_LATE */
 
@@ -487,25 +487,58 @@ void move_recover_outgoing(struct launcher *l, struct ipc_call *call, const stru
 
 /* --- the end of a half --- */
 
+static void give_up_half(struct move *m)
+{
+	struct ipc_call *call = STEAL(m->call);
+
+	if (call)
+		ipc_call_done(call, js_new_object(), NULL, 0);
+	in_fail(m, "QemuDied", "the source has ended, and what the guest lacks with it");
+	vm_kill(m->l, "MigrationFailed", USEC_PER_SEC);
+}
+
+static void on_half_flushed(const struct qmp_reply *r, void *arg)
+{
+	struct move *m = arg;
+
+	m->stats_slot = qmp_slot_free(m->stats_slot);
+	if (r->rc == RC_CLOSED || r->rc == RC_TIMEOUT)
+		move_fail_call(&m->call, RC_BUSY, r->desc);
+	else if (!r->rc || m->phase != MP_BROKEN)
+		move_fail_call(&m->call, RC_CONFLICT, "the link is not lost");
+	else
+		give_up_half(m);
+}
+
+/* The main loop does not answer: it may itself wait for a page that will never come.  What it said last is that
+ * its half is paused, from which only a migrate-recover leads away; an answer out of band comes after all
+ * the events before it, so that nothing else is under way. */
+static void ask_half_out_of_band(struct move *m)
+{
+	struct err err = {0};
+
+	if (oob(m, "migrate-pause", NULL, on_half_flushed, &m->stats_slot, &err))
+		move_fail_call(&m->call, RC_BUSY, err.msg);
+}
+
 static void on_half_stats(const struct qmp_reply *r, void *arg)
 {
 	struct move *m = arg;
-	struct ipc_call *call = STEAL(m->call);
 	struct mig_stats now;
 
 	m->stats_slot = qmp_slot_free(m->stats_slot);
-	if (!call)
+	if (!m->call)
 		return;
 	mig_stats_parse(r->value, &now);
-	if (r->rc || m->phase != MP_BROKEN ||
-	    (now.status != MIGQ_POSTCOPY_PAUSED && now.status != MIGQ_POSTCOPY_RECOVER)) {
-		ipc_call_fail(call, r->rc ? RC_BUSY : RC_CONFLICT, "%s",
-			      r->rc ? r->desc : "the link is not lost");
-		return;
-	}
-	ipc_call_done(call, js_new_object(), NULL, 0);
-	in_fail(m, "QemuDied", "the source has ended, and what the guest lacks with it");
-	vm_kill(m->l, "MigrationFailed", USEC_PER_SEC);
+	if (r->rc == RC_TIMEOUT && m->phase == MP_BROKEN)
+		ask_half_out_of_band(m);
+	else if (r->rc)
+		move_fail_call(&m->call, RC_BUSY, r->desc);
+	else if (m->phase != MP_BROKEN ||
+		 (now.status != MIGQ_POSTCOPY_PAUSED && now.status != MIGQ_POSTCOPY_RECOVER))
+		move_fail_call(&m->call, RC_CONFLICT, "the link is not lost");
+	else
+		give_up_half(m);
 }
 
 /* QEMU itself is asked: the last page may have come while nobody listened.  It may be listening for the source
@@ -513,7 +546,7 @@ static void on_half_stats(const struct qmp_reply *r, void *arg)
 void pc_end_half(struct move *m, struct ipc_call *call)
 {
 	struct qmp_call c = {
-		.command = "query-migrate", .timeout = QMP_TIMEOUT, .fn = on_half_stats, .arg = m};
+		.command = "query-migrate", .timeout = HALF_TIMEOUT, .fn = on_half_stats, .arg = m};
 	struct err err = {0};
 
 	if (m->call || m->stats_slot)

@@ -357,8 +357,10 @@ static void on_half_ended(const struct ipc_reply *r, void *arg)
 	t->is_half_asked = false;
 	t->is_lost |= r->rc == RC_OK; /* else the link is not lost, or it is asked again */
 	vm->is_half = t->is_lost;
-	if (r->rc)
+	if (r->rc) {
+		log_warn("move %s: cannot be given up yet: %s", t->uid, r->message);
 		return;
+	}
 	log_error(
 		"move %s: the source's copy of '%s/%s' has ended, and what the guest lacks with it",
 		t->uid, vm->ns, vm->name);
@@ -370,10 +372,11 @@ void mig_target_end_half(struct mig_target *t)
 {
 	struct err err = {0};
 
-	if (t->is_half_asked || t->is_lost || t->is_whole || t->state != DST_FETCHING ||
-	    !mig_is_alone(t->vm))
+	if (t->is_lost || t->is_whole || t->state != DST_FETCHING || !mig_is_alone(t->vm))
 		return;
 	look_again(t);
+	if (t->is_half_asked)
+		return;
 	if (!t->is_broken) {
 		check_half(t);
 		return;

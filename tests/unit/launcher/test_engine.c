@@ -1417,6 +1417,27 @@ static void a_half_is_only_ended_where_the_link_is_lost(void **state)
 	rig_down(&r);
 }
 
+/* It waits for a page of the guest, and the source that had it is gone. */
+static void a_half_whose_main_loop_waits_for_a_page_is_given_up(void **state)
+{
+	struct rig r;
+
+	to_loaded_of_post_copy(&r);
+	assert_int_equal(call(&r, "resumeIncoming", uid_params()), RC_OK);
+	await(&r, "migration", "phase", "postcopy");
+	qstatus(&r, "postcopy-paused");
+	await(&r, "migration", "phase", "postcopy-paused");
+	r.mute = "query-migrate";
+	assert_int_equal(call(&r, "abortIncoming", uid_params()),
+			 RC_CONFLICT); /* out of band: it is active */
+	assert_null(heard(&r, "migration", "phase", "failed"));
+	r.fails = "migrate-pause";
+	r.fail_times = 1;
+	assert_int_equal(call(&r, "abortIncoming", uid_params()), RC_OK);
+	await(&r, "migration", "phase", "failed");
+	rig_down(&r);
+}
+
 static void the_target_stands_until_it_is_permitted(void **state)
 {
 	struct rig r;
@@ -1660,6 +1681,7 @@ int main(void)
 		cmocka_unit_test(a_new_launcher_of_the_target_finds_it_whole),
 		cmocka_unit_test(a_new_launcher_of_the_target_finds_it_cut_off),
 		cmocka_unit_test(a_half_is_only_ended_where_the_link_is_lost),
+		cmocka_unit_test(a_half_whose_main_loop_waits_for_a_page_is_given_up),
 		cmocka_unit_test(the_target_stands_until_it_is_permitted),
 		cmocka_unit_test(loaded_is_no_permission),
 		cmocka_unit_test(a_failed_load_is_told_with_qemus_reason),
