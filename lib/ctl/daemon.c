@@ -1,6 +1,7 @@
 #include "ctl/daemon.h"
 
 #include <inttypes.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -320,6 +321,16 @@ static void raise_fd_limit(void)
 			 (unsigned long long)r.rlim_cur);
 }
 
+/* Large answers go back to the system when they are sent, instead of staying in the heap.  The pool's threads
+ * get no arenas of their own: what each of them has freed stays in its own, and one thread's work is never
+ * so long that another one waits for the lock. */
+static void keep_heap_small(void)
+{
+	(void)mallopt(M_MMAP_THRESHOLD, 256 * 1024);
+	(void)mallopt(M_TRIM_THRESHOLD, 512 * 1024);
+	(void)mallopt(M_ARENA_MAX, 1);
+}
+
 int daemon_new(struct daemon **out, const struct daemon_def *def, int argc, char **argv)
 {
 	struct common c = {.health = def->health};
@@ -328,6 +339,7 @@ int daemon_new(struct daemon **out, const struct daemon_def *def, int argc, char
 	struct daemon *d;
 	int code;
 
+	keep_heap_small();
 	js_use_mem();
 	code = parse(def, &c, argc, argv);
 	if (code >= 0)

@@ -1,5 +1,4 @@
 /* ferry-apiserver - composition root: store, API, hooks, HTTPS. */
-#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/time.h>
@@ -325,11 +324,6 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && strcmp(argv[1], "issue") == 0)
 		return issue(argc, argv);
-	/* Large answers go back to the system when they are sent, instead of staying in the heap; the
-	 * pool's threads need no arenas of their own. */
-	(void)mallopt(M_MMAP_THRESHOLD, 256 * 1024);
-	(void)mallopt(M_TRIM_THRESHOLD, 512 * 1024);
-	(void)mallopt(M_ARENA_MAX, 1);
 	int code = daemon_new(&s.daemon, &def, argc, argv);
 
 	if (!s.daemon)
