@@ -508,6 +508,7 @@ enum rc store_open(struct store **out, struct loop *loop, const struct store_opt
 		return err_set(err, RC_NOMEM, "out of memory");
 	s->loop = loop;
 	s->max_json = o->json_cache ? o->json_cache : 256;
+	s->max_json_text = o->json_text ? o->json_text : 512 * KIB;
 	s->on_broken = o->on_broken;
 	s->broken_arg = o->arg;
 	map_init(&s->tables, table_free);

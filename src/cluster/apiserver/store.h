@@ -39,9 +39,10 @@ struct json *obj_json(struct obj *o);
 
 struct store_opts {
 	const char *path; /* NULL: memory only; commits still complete from the loop, not at once */
-	size_t ring_events;	      /* history kept for watches; 0: 4096 */
-	size_t ring_bytes;	      /* ceiling of superseded text kept for it; 0: 8 MiB */
-	size_t json_cache;	      /* parsed objects kept; 0: 256 */
+	size_t ring_events; /* history kept for watches; 0: 4096 */
+	size_t ring_bytes;  /* ceiling of superseded text kept for it; 0: 8 MiB */
+	size_t json_cache;  /* parsed objects kept; 0: 256 */
+	size_t json_text;   /* ceiling of their text; parsed it is ten times that; 0: 512 KiB */
 	void (*on_broken)(void *arg); /* once, from the loop, when store_is_healthy() turns false */
 	void *arg;
 };

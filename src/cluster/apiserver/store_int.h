@@ -125,6 +125,7 @@ struct store {
 
 	struct list lru; /* struct obj by .lru, most recent first */
 	size_t n_json, max_json;
+	size_t json_text, max_json_text; /* bytes of text of what is parsed */
 
 	void (*on_broken)(void *arg);
 	void *broken_arg;

@@ -40,6 +40,7 @@ static void drop_json(struct obj *o)
 		return;
 	list_remove(&o->lru);
 	s->n_json--;
+	s->json_text -= o->n_text;
 	o->json = js_unref(o->json);
 }
 
@@ -60,7 +61,8 @@ void obj_keep_json(struct obj *o, struct json *json)
 	o->json = json;
 	list_push_head(&s->lru, &o->lru);
 	s->n_json++;
-	while (s->n_json > s->max_json)
+	s->json_text += o->n_text;
+	while (s->n_json > s->max_json || (s->json_text > s->max_json_text && s->n_json > 1))
 		drop_json(LIST_ENTRY(s->lru.prev, struct obj, lru));
 }
 
