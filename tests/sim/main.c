@@ -10,7 +10,7 @@
 
 /* sim - runs the simulation: many seeds, one seed with its trace, or one fault at every place. */
 
-enum { DEFAULT_SEEDS = 200 };
+enum { DEFAULT_SEEDS = 200, MOST_BACK = 16 };
 
 struct args {
 	uint64_t seed;
@@ -39,9 +39,11 @@ static int usage(const char *wrong)
 		"  --crash-at-write N  the controllers crash after their Nth write\n"
 		"  --cut-at-event N    the controllers' watch breaks at its Nth event, which is "
 		"lost\n"
-		"  --each              one seed without other faults: crash after each write, then "
-		"break at\n"
-		"                      each event, one run each\n"
+		"  --travel-at N --travel-to M  they crash after write N, and find the state after "
+		"write M\n"
+		"  --each              one seed without other faults: crash after each write, break "
+		"at each\n"
+		"                      event, find each older state; one run each\n"
 		"  --no-faults         fair weather\n"
 		"  --fencing           nodes are lost for long, and a fence agent switches them off\n"
 		"  --lying-fence       the same, but it does not: the run must fail\n"
@@ -75,6 +77,9 @@ static void tell_failure(const struct sim_opts *o, const struct sim_result *r)
 		printf(" --crash-at-write %llu", (unsigned long long)o->crash_at_write);
 	if (o->cut_at_event)
 		printf(" --cut-at-event %llu", (unsigned long long)o->cut_at_event);
+	if (o->travel_at)
+		printf(" --travel-at %llu --travel-to %llu", (unsigned long long)o->travel_at,
+		       (unsigned long long)o->travel_to);
 	if (o->fault_time)
 		printf(" --seconds %llu", (unsigned long long)(o->fault_time / USEC_PER_SEC));
 	putchar('\n');
@@ -132,7 +137,7 @@ static int run_each(const struct args *a)
 {
 	struct sim_opts o = a->opts;
 	struct sim_result base, r;
-	uint64_t failed = 0;
+	uint64_t failed = 0, travels = 0;
 
 	o.seed = a->seed;
 	o.no_faults = true;
@@ -149,10 +154,18 @@ static int run_each(const struct args *a)
 		o.cut_at_event = i;
 		failed += (uint64_t)run_one(&o, &r);
 	}
-	printf("seed %llu: a crash after each of %llu writes, a break at each of %llu events: %llu "
-	       "failed\n",
+	o.cut_at_event = 0;
+	for (o.travel_at = 2; o.travel_at <= base.writes; o.travel_at++)
+		for (uint64_t back = 1; back < o.travel_at && back <= MOST_BACK; back *= 2) {
+			o.travel_to = o.travel_at - back;
+			travels++;
+			failed += (uint64_t)run_one(&o, &r);
+		}
+	printf("seed %llu: a crash after each of %llu writes, a break at each of %llu events, %llu "
+	       "crashes that found an older state: %llu failed\n",
 	       (unsigned long long)a->seed, (unsigned long long)base.writes,
-	       (unsigned long long)base.events, (unsigned long long)failed);
+	       (unsigned long long)base.events, (unsigned long long)travels,
+	       (unsigned long long)failed);
 	return failed ? 1 : 0;
 }
 
@@ -169,7 +182,9 @@ int main(int argc, char **argv)
 		    number(argv, &i, "--first", &a.first) ||
 		    number(argv, &i, "--seconds", &seconds) ||
 		    number(argv, &i, "--crash-at-write", &a.opts.crash_at_write) ||
-		    number(argv, &i, "--cut-at-event", &a.opts.cut_at_event))
+		    number(argv, &i, "--cut-at-event", &a.opts.cut_at_event) ||
+		    number(argv, &i, "--travel-at", &a.opts.travel_at) ||
+		    number(argv, &i, "--travel-to", &a.opts.travel_to))
 			continue;
 		if (number(argv, &i, "--seed", &a.seed))
 			a.has_seed = true;

@@ -180,6 +180,14 @@ static bool is_write(const struct netop *op)
 	return !str_eq(op->method, "GET");
 }
 
+/* Is its client one that a lagging server answers? */
+static bool is_old(const struct netop *op)
+{
+	const struct sim *s = op->net->sim;
+
+	return op->client && op->client == s->ctl_client && loop_now(s->loop) < s->old_until;
+}
+
 static void on_deliver(void *arg)
 {
 	struct netop *op = arg;
@@ -293,7 +301,9 @@ static enum rc push_chunk(struct netop *op, const char *bytes, size_t n, bool is
 
 	if (!c)
 		return RC_NOMEM;
-	due = MAX(due, op->last_due); /* in order */
+	if (is_old(op))
+		due = MAX(due, s->old_until); /* what came after the old state follows late */
+	due = MAX(due, op->last_due);	      /* in order */
 	op->last_due = due;
 	c->op = op;
 	c->bytes = mem_strndup(bytes, n);
@@ -375,9 +385,18 @@ static void on_arrive(void *arg)
 				    .n_body = op->n_body,
 				    .user = &user};
 	struct apisrv_call *call;
+	char *old = NULL;
 
 	op->timer = ev_src_free(op->timer);
 	op->has_arrived = true;
+	if (is_old(op) && !op->data && strstr(op->path, "limit=") &&
+	    !strstr(op->path, "continue=")) {
+		old = mem_printf("%s&resourceVersion=%lld&resourceVersionMatch=Exact", op->path,
+				 (long long)n->sim->old_rev);
+		mem_free(op->path);
+		op->path = old;
+		rq.target = old;
+	}
 	if (loop_now(n->sim->loop) < n->down_until) {
 		fail_after(op, RC_CLOSED, one_way(op));
 		return;

@@ -30,6 +30,7 @@
 enum { MAX_DEFS = 96 };
 
 static const usec_t DEFAULT_FAULT_TIME = 60 * USEC_PER_SEC;
+static const usec_t TRAVEL_TIME = 3 * USEC_PER_SEC; /* of an older state */
 static const usec_t QUIET = 45 * USEC_PER_SEC;	    /* nothing happened for so long: it is over */
 static const usec_t LIMIT = 60 * 60 * USEC_PER_SEC; /* after the fault window: liveness */
 
@@ -143,6 +144,12 @@ static void on_failure(const struct ctl_def *def, const char *ns, const char *na
 static void on_ctl_write(struct sim *s)
 {
 	s->result->writes++;
+	if (s->opts.travel_at && s->result->writes == s->opts.travel_to)
+		s->old_rev = store_rev(s->store);
+	if (s->opts.travel_at && s->result->writes == s->opts.travel_at) {
+		s->old_until = USEC_INFINITY; /* from the restart on, TRAVEL_TIME */
+		sim_crash_controller(s, "and finds an older state");
+	}
 	if (s->opts.crash_at_write && s->result->writes == s->opts.crash_at_write)
 		sim_crash_controller(s, "after this write");
 }
@@ -195,6 +202,8 @@ static void on_ctl_restart(void *arg)
 	struct sim *s = arg;
 
 	sim_trace(s, "controllers start");
+	if (s->old_until == USEC_INFINITY)
+		s->old_until = loop_now(s->loop) + TRAVEL_TIME;
 	ignore_rc(ctl_start_process(s)); /* a failure was noted */
 }
 

@@ -59,7 +59,10 @@ struct sim_opts {
 	bool lying_fence;	 /* which says that a node is off although it is not */
 	uint64_t crash_at_write; /* the controllers crash after this write of theirs; 0: not */
 	uint64_t cut_at_event;	 /* the controllers' streams break at this event; 0: not */
-	usec_t fault_time;	 /* how long people and faults are at work; 0: 60 s */
+	/* The controllers crash after write travel_at, and are served the state after write travel_to for a
+	 * while, as by another API server that lags behind; 0: not. */
+	uint64_t travel_at, travel_to;
+	usec_t fault_time; /* how long people and faults are at work; 0: 60 s */
 };
 
 struct sim_result {
@@ -100,6 +103,8 @@ struct sim {
 	unsigned silence;	    /* FerryConfig's silenceSeconds; 0: no agent fences */
 	struct list bolts;	    /* fence.c: what is under way at the plugs */
 	struct list msgs;	    /* between agents: move.c */
+	int64_t old_rev;	    /* what the controllers are served… */
+	usec_t old_until;	    /* …until then; loop time */
 	bool crash_pending;
 	struct ev_src *crash;
 	usec_t chaos_end;
