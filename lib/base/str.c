@@ -36,6 +36,16 @@ static bool is_blank(char c)
 	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
+bool str_list_has(const char *list, char sep, const char *word)
+{
+	struct str rest = str_of(list);
+
+	while (rest.p)
+		if (str_view_eq(str_split(&rest, sep), word))
+			return true;
+	return false;
+}
+
 struct str str_trim(struct str s)
 {
 	while (s.n && is_blank(s.p[0])) {

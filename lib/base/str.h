@@ -39,6 +39,8 @@ bool str_has_suffix(const char *s, const char *suffix);
 /* Cut *rest at the first sep: returns the part before it, *rest is what follows (p NULL at the end). */
 struct str str_split(struct str *rest, char sep);
 struct str str_trim(struct str s);
+/* Is word one of those that sep separates in list (NULL: none)? */
+bool str_list_has(const char *list, char sep, const char *word);
 
 /* Whole string, no blanks, range checked; RC_INVALID with the text quoted otherwise. */
 MUST_CHECK enum rc str_to_i64(const char *s, int64_t min, int64_t max, int64_t *out,

@@ -459,7 +459,8 @@ static enum rc check_volumes(const struct sched_node *n, const struct sched_volu
 			       "pod has unbound immediate PersistentVolumeClaims", detail);
 			return RC_OK;
 		}
-		TRY(pv_allows(vols[i].pv, n->node, &ok, err));
+		if (!vols[i].comes_along)
+			TRY(pv_allows(vols[i].pv, n->node, &ok, err));
 		if (ok)
 			continue;
 		snprintf(detail, sizeof(detail),

@@ -74,6 +74,7 @@ struct sched_volume {
 	const PersistentVolumeClaim *pvc; /* NULL: missing */
 	const PersistentVolume *pv;	  /* NULL: not bound */
 	bool waits_for_consumer;	  /* the class binds when the pod has a node */
+	bool comes_along; /* the pod brings the data: it does not matter where they lie */
 };
 
 struct sched_reason {

@@ -53,6 +53,8 @@ static void resolve(const struct view *v, const Pod *pod, const char *claim,
 	const StorageClass *sc;
 
 	out->claim = claim;
+	out->comes_along =
+		str_list_has(api_annotation(&pod->metadata, SCHED_BRINGS_CLAIMS), ',', claim);
 	out->pvc = view_get(v, &api_kind_PersistentVolumeClaim, pod->metadata.namespace, claim);
 	if (!out->pvc)
 		return;

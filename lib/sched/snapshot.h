@@ -8,6 +8,9 @@
 #include "ctl/view.h"
 #include "sched/predicates.h"
 
+/* Annotation of a pod, "claim,claim": it is the target of a move and brings the data of these claims along. */
+#define SCHED_BRINGS_CLAIMS "ferry.dev/brings-claims"
+
 /* Nodes, namespaces and bound pods.  *out is initialized here; the caller calls sched_cluster_fini(),
  * also on failure.  The view must hold Node, Pod and Namespace. */
 MUST_CHECK enum rc sched_snapshot(const struct view *v, struct sched_cluster *out);

@@ -88,6 +88,9 @@ static void dns_names_follow_rfc_1123(void **state)
 	assert_true(str_is_dns_subdomain("a.b-c.d"));
 	assert_false(str_is_dns_subdomain("a..b"));
 	assert_false(str_is_dns_subdomain("a."));
+	assert_true(str_list_has("a,bc,d", ',', "bc") && str_list_has("a", ',', "a"));
+	assert_false(str_list_has("a,bc,d", ',', "b") || str_list_has(NULL, ',', "a"));
+	assert_false(str_list_has("a,bc", ',', "a,bc") || str_list_has("", ',', "a"));
 	assert_int_equal(str_distance("Skylake-Client", "Skylake-Cliant"), 1);
 	assert_int_equal(str_distance("", "abc"), 3);
 }
