@@ -56,6 +56,12 @@
 /* Of a launcher pod: what host-model stands for in it (FerryConfig.spec.cpuBaseline when it was made). */
 #define ANN_CPU_MODEL "ferry.dev/cpu-model"
 
+/* PersistentVolumes of Ferry's classes; an annotation names the copies that moves have left behind. */
+#define PV_DRIVER_SHARED "ferry.dev/shared"
+#define PV_DRIVER_LOCAL	 "ferry.dev/local"
+#define ANN_LEFT_BEHIND	 "ferry.dev/left-behind"
+#define ANN_KEPT_ON	 "ferry.dev/kept-on"
+
 /* The name that the image of kernelBoot goes by, beside those of volumes. */
 #define VOLUME_KERNEL_BOOT "kernel-boot"
 

@@ -9,6 +9,7 @@
 #include "base/try.h"
 #include "json/json.h"
 #include "virt/migration/compat.h"
+#include "virt/migration/local_disks.h"
 #include "virt/names.h"
 
 struct finding {
@@ -196,10 +197,37 @@ static bool is_shared(const PersistentVolumeClaimInfo *info)
 	return false;
 }
 
-static void check_claim(const VirtualMachineInstance *vmi, const Volume *v, const char *claim,
-			struct finding *f)
+static bool is_local(const struct migratable_in *in, const char *volume)
 {
-	const PersistentVolumeClaimInfo *info = claim_info(vmi, v->name);
+	for (size_t i = 0; i < in->n_local_volumes; i++)
+		if (str_eq(in->local_volumes[i], volume))
+			return true;
+	return false;
+}
+
+/* What would have to be otherwise for its data to go along; KubeVirt has no such choice. */
+static const char *local_hint(const struct migratable_in *in, const Volume *v)
+{
+	if (!is_local(in, v->name))
+		return "";
+	if (!local_disk_can_move(in->vmi, v))
+		return "; its data lie on this node and cannot go along, because no disk writes "
+		       "them, or more than one may";
+	return in->moves_local_disks
+		       ? ""
+		       : "; its data lie on this node, and go along only if " LOCAL_DISKS_SETTING
+			 " says so";
+}
+
+static bool goes_along(const struct migratable_in *in, const Volume *v)
+{
+	return in->moves_local_disks && is_local(in, v->name) && local_disk_can_move(in->vmi, v);
+}
+
+static void check_claim(const struct migratable_in *in, const Volume *v, struct finding *f)
+{
+	const PersistentVolumeClaimInfo *info = claim_info(in->vmi, v->name);
+	const char *claim = local_disk_claim(v);
 
 	if (!info)
 		find(f, "DisksNotLiveMigratable",
@@ -211,8 +239,8 @@ static void check_claim(const VirtualMachineInstance *vmi, const Volume *v, cons
 		find(f, "DisksNotLiveMigratable",
 		     "cannot migrate VMI: PVC %s is not shared, live migration requires that all "
 		     "PVCs must "
-		     "be shared (using ReadWriteMany access mode)",
-		     claim);
+		     "be shared (using ReadWriteMany access mode)%s",
+		     claim, local_hint(in, v));
 }
 
 /* Also decides whether disks must be copied. */
@@ -228,10 +256,10 @@ static void check_disks(const struct migratable_in *in, struct finding *f, bool 
 			continue;
 		if (is_moved_along(vmi, v->name))
 			*must_copy = true;
-		else if (v->persistentVolumeClaim)
-			check_claim(vmi, v, v->persistentVolumeClaim->claimName, f);
-		else if (v->dataVolume)
-			check_claim(vmi, v, v->dataVolume->name, f);
+		else if (goes_along(in, v))
+			*must_copy = true;
+		else if (local_disk_claim(v))
+			check_claim(in, v, f);
 		else if (v->hostDisk && !API_GET(v->hostDisk, shared, false))
 			find(f, "DisksNotLiveMigratable",
 			     "cannot migrate VMI with non-shared HostDisk");

@@ -17,6 +17,10 @@ struct migratable_in {
 	bool has_host_model;		    /* the node knows what host-model stands for */
 	const KubeVirtConfiguration *cfg;   /* network binding plugins; NULL: none */
 	const struct compat_summary *nodes; /* NULL: other nodes are not looked at */
+	/* Volumes of the VMI that are claims whose data lie on this node alone, and may they move? */
+	const char *const *local_volumes;
+	size_t n_local_volumes;
+	bool moves_local_disks;
 };
 
 struct migratable {

@@ -2,16 +2,14 @@
  *
  * A volume of Ferry's classes carries the finalizer ferry.dev/pv-data.  When it is deleted, the agent that
  * can reach its data removes it and then the finalizer: for class "local" the node it lies on, for "shared"
- * any node (the Ready ones agree on one by the volume's name).
+ * any node (the Ready ones agree on one by the volume's name).  The copy of a local volume that a move has left
+ * behind goes as soon as the volume names it: then its guest runs on the other one.
  */
 #ifndef NODE_PVDATA_H
 #define NODE_PVDATA_H
 
 #include "api/gen/api_types.h"
 #include "base/err.h"
-
-#define PV_DRIVER_SHARED "ferry.dev/shared"
-#define PV_DRIVER_LOCAL	 "ferry.dev/local"
 
 struct exec;
 struct kcache;
@@ -21,6 +19,12 @@ struct pvdata;
 /* Class and folder name (below the class' root) of a volume.  RC_UNSUPPORTED: not one of Ferry's. */
 MUST_CHECK enum rc pvdata_place(const PersistentVolume *pv, bool *is_local, const char **folder,
 				struct err *err);
+
+/* The volume that is bound to a claim; NULL: none is known.  Borrowed. */
+const PersistentVolume *pvdata_of_claim(const struct kcache *cache, const char *ns,
+					const char *claim);
+/* What that needs; before kcache_start(). */
+MUST_CHECK enum rc pvdata_index(struct kcache *cache, struct err *err);
 
 struct pvdata_config {
 	struct loop *loop;

@@ -13,7 +13,7 @@
 #include "cast.h"
 #include "json/json.h"
 #include "lib/torture.h"
-#include "virt/controller/migration/policy.h"
+#include "virt/migration/policy.h"
 
 #define KPOLICY (&api_kind_MigrationPolicy)
 #define STATE	"/status/migrationState"

@@ -4,7 +4,7 @@
 #include "base/try.h"
 #include "virt/controller/kit.h"
 #include "virt/controller/migration/mig_int.h"
-#include "virt/controller/migration/policy.h"
+#include "virt/migration/policy.h"
 #include "virt/controller/vmi/resources.h"
 
 #define PER_CLUSTER	   5

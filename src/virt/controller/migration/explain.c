@@ -14,6 +14,8 @@ const struct api_kind *const mig_explain_reads[] = {
 	&api_kind_PersistentVolume,
 	&api_kind_StorageClass,
 	&api_kind_KubeVirt,
+	&api_kind_FerryConfig,
+	&api_kind_MigrationPolicy,
 	NULL,
 };
 

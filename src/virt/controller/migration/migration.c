@@ -297,6 +297,7 @@ static const struct api_kind *const reads[] = {
 	&api_kind_PortBinding,
 	&api_kind_Handover,
 	&api_kind_KubeVirt,
+	&api_kind_FerryConfig,
 	&api_kind_MigrationPolicy,
 	NULL,
 };

@@ -3,13 +3,18 @@
 #include "api/api.h"
 #include "api/meta.h"
 #include "base/mem.h"
+#include "base/sbuf.h"
 #include "base/str.h"
 #include "base/try.h"
+#include "sched/snapshot.h"
 #include "virt/controller/kit.h"
 #include "virt/controller/migration/mig_int.h"
 #include "virt/controller/vmi/launcher_pod.h"
 #include "virt/migration/compat.h"
+#include "virt/migration/local_disks.h"
 #include "virt/names.h"
+
+enum { CLAIMS_MAX = 64 * 1024 };
 
 static bool requests(const Pod *pod, const char *resource)
 {
@@ -131,6 +136,34 @@ static enum rc select_cpu(struct mig *m, Pod *pod, const Pod *source)
 	return select_vendor(&pod->spec.nodeSelector, node);
 }
 
+/* ---- disks that come along ---- */
+
+/* Only those that the VM writes, and only while the settings allow it: all others keep to their node. */
+static bool comes_along(const struct mig *m, const Volume *v, const PersistentVolumeClaim *pvc)
+{
+	const PersistentVolume *pv =
+		pvc && !str_is_empty(pvc->spec.volumeName)
+			? view_get(m->v, &api_kind_PersistentVolume, NULL, pvc->spec.volumeName)
+			: NULL;
+
+	return pv && str_eq(local_disk_node(pv), m->vmi->status.nodeName) &&
+	       local_disk_can_move(m->vmi, v);
+}
+
+static enum rc bring_claims(struct mig *m, const PersistentVolumeClaim *const *claims, Pod *pod)
+{
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(CLAIMS_MAX);
+
+	if (!local_disks_may_move(kit_ferry_config(m->v), mig_policy_of(m->v, m->vmi)))
+		return RC_OK;
+	for (size_t i = 0; i < m->vmi->spec.n_volumes; i++)
+		if (comes_along(m, &m->vmi->spec.volumes[i], claims[i]))
+			sbuf_addf(&b, "%s%s", b.n ? "," : "", claims[i]->metadata.name);
+	TRY(sbuf_rc(&b));
+	return b.n ? api_map_set(&pod->metadata.annotations, SCHED_BRINGS_CLAIMS, sbuf_str(&b))
+		   : RC_OK;
+}
+
 static enum rc adapt(struct mig *m, Pod *pod, const Pod *source)
 {
 	const struct api_map *added = &m->old->spec.addedNodeSelector;
@@ -178,6 +211,7 @@ enum rc mig_target_pod(struct mig *m, Pod **out)
 
 	TRY(launcher_pod_build(&in, &pod, m->err));
 	TRY(adapt(m, pod, source));
+	TRY(bring_claims(m, claims, pod));
 	*out = STEAL(pod);
 	return RC_OK;
 }

@@ -1,4 +1,4 @@
-#include "virt/controller/migration/policy.h"
+#include "virt/migration/policy.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
-/* src/virt/controller/migration/policy.h - which MigrationPolicy a move follows, and what it changes.
+/* src/virt/migration/policy.h - which MigrationPolicy a move follows, and what it changes.
  *
  * KubeVirt's rules as pure functions; any thread.
  */
-#ifndef VIRT_CONTROLLER_MIGRATION_POLICY_H
-#define VIRT_CONTROLLER_MIGRATION_POLICY_H
+#ifndef VIRT_MIGRATION_POLICY_H
+#define VIRT_MIGRATION_POLICY_H
 
 #include "api/gen/api_types.h"
 
