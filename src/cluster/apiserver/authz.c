@@ -13,6 +13,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "virt/names.h"
 
 enum {
 	R = 1 << VERB_GET | 1 << VERB_LIST | 1 << VERB_WATCH,
@@ -102,6 +103,39 @@ static bool releases_volume(struct apisrv *s, const char *node, const struct jso
 	return is_deleting(pv) && (!affinity || mentions(affinity, node));
 }
 
+static bool referenced_by(struct apisrv *s, const char *table, const char *ns, const char *name,
+			  const char *node, concern_fn concerns);
+
+/* An old copy of it, which a move has left there. */
+static bool has_left_on(const struct json *pv, const char *node)
+{
+	const char *left = js_str(js_at(pv, "metadata", "annotations", ANN_LEFT_BEHIND, NULL));
+	struct str list = str_of(left);
+
+	while (list.p) {
+		struct str item = str_split(&list, ' ');
+
+		if (str_view_eq(str_split(&item, '/'), node))
+			return true;
+	}
+	return false;
+}
+
+/* To say where its data lie after a move: the nodes that the VM with its claim runs on, or moves between. */
+static bool holds_volume(struct apisrv *s, const char *node, const struct json *pv)
+{
+	const struct json *ref = js_at(pv, "spec", "claimRef", NULL);
+	const char *ns = js_get_str(ref, "namespace"), *claim = js_get_str(ref, "name");
+
+	if (releases_volume(s, node, pv))
+		return true;
+	if (!str_eq(js_str(js_at(pv, "spec", "csi", "driver", NULL)), PV_DRIVER_LOCAL))
+		return false;
+	return has_left_on(pv, node) ||
+	       (ns && claim &&
+		referenced_by(s, "virtualmachineinstances.kubevirt.io", ns, claim, node, runs_vmi));
+}
+
 static bool owns_allocation(struct apisrv *s, const char *node, const struct json *obj)
 {
 	const struct json *owner = js_at(obj, "spec", "owner", NULL);
@@ -139,8 +173,8 @@ static const struct node_rule node_rules[] = {
 	{"handovers.ferry.dev", "status", GET | MODIFY, takes_part,
 	 "takes no part in this hand-over"},
 	{"events", "", GET | CREATE | MODIFY, any_object, NULL},
-	{"persistentvolumes", "", R | MODIFY, releases_volume,
-	 "may only release deleted volumes that it holds"},
+	{"persistentvolumes", "", R | MODIFY, holds_volume,
+	 "may only modify volumes that it holds: deleted ones, and those of a VM that moves"},
 	{"persistentvolumeclaims", "", R, NULL, NULL},
 	{"storageclasses.storage.k8s.io", "", R, NULL, NULL},
 	{"services", "", R, NULL, NULL},
@@ -148,6 +182,7 @@ static const struct node_rule node_rules[] = {
 	{"namespaces", "", R, NULL, NULL},
 	{"kubevirts.kubevirt.io", "", R, NULL, NULL},
 	{"ferryconfigs.ferry.dev", "", R, NULL, NULL},
+	{"migrationpolicies.migrations.kubevirt.io", "", R, NULL, NULL},
 	{"nodefences.ferry.dev", "", R, NULL, NULL},
 	{"allocations.ferry.dev", "", R | CREATE | REMOVE, owns_allocation,
 	 "may only allocate for itself"},

@@ -438,6 +438,42 @@ static void nodes_touch_only_their_own(void **state)
 	drop(fx_as(&f, &fx_node1, 403, "DELETE", VMIS "/v", NULL));
 }
 
+#define PVS "/api/v1/persistentvolumes"
+#define LOCAL_PV(name_, driver_, claim_)                                                        \
+	"{\"metadata\":{\"name\":\"" name_ "\"},\"spec\":{\"capacity\":{\"storage\":\"1Gi\"},"  \
+	"\"accessModes\":[\"ReadWriteOnce\"],\"csi\":{\"driver\":\"" driver_                    \
+	"\",\"volumeHandle\":\"h\"},\"claimRef\":{\"namespace\":\"default\",\"name\":\"" claim_ \
+	"\"}}}"
+#define NOTE "{\"metadata\":{\"annotations\":{\"x\":\"y\"}}}"
+
+static void a_volume_is_the_business_of_the_nodes_its_vm_moves_between(void **state)
+{
+	(void)state;
+	drop(fx_do(&f, 201, "POST", PVS, LOCAL_PV("mine", "ferry.dev/local", "moving")));
+	drop(fx_do(&f, 201, "POST", PVS, LOCAL_PV("others", "ferry.dev/local", "else")));
+	drop(fx_do(&f, 201, "POST", PVS, LOCAL_PV("shared", "ferry.dev/shared", "moving")));
+	drop(fx_as(&f, &fx_node1, 403, "PATCH", PVS "/mine", NOTE));
+	drop(fx_do(&f, 201, "POST", VMIS,
+		   "{\"metadata\":{\"name\":\"w\"},\"spec\":{\"domain\":{\"memory\":{\"guest\":"
+		   "\"64Mi\"},\"devices\":{}},\"volumes\":[{\"name\":\"c\","
+		   "\"persistentVolumeClaim\":{\"claimName\":\"moving\"}}]}}"));
+	drop(fx_as(&f, &fx_node1, 403, "PATCH", PVS "/mine", NOTE));
+	drop(fx_as(&f, &fx_controller, 200, "PATCH", VMIS "/w",
+		   "{\"status\":{\"nodeName\":\"node-2\",\"migrationState\":{\"targetNode\":"
+		   "\"node-1\"}}}"));
+	drop(fx_as(&f, &fx_node1, 200, "PATCH", PVS "/mine", NOTE));
+	drop(fx_as(&f, &fx_node1, 403, "PATCH", PVS "/others", NOTE));
+	drop(fx_as(&f, &fx_node1, 403, "PATCH", PVS "/shared", NOTE));
+	/* an old copy that is there has to be taken off the list, also when nothing moves any more */
+	drop(fx_as(&f, &fx_controller, 200, "PATCH", PVS "/others",
+		   "{\"metadata\":{\"annotations\":{\"ferry.dev/left-behind\":\"node-2/a "
+		   "node-1/b\"}}}"));
+	drop(fx_as(&f, &fx_node1, 200, "PATCH", PVS "/others", NOTE));
+	drop(fx_as(&f, &fx_controller, 200, "PATCH", PVS "/others",
+		   "{\"metadata\":{\"annotations\":{\"ferry.dev/left-behind\":\"node-11/a\"}}}"));
+	drop(fx_as(&f, &fx_node1, 403, "PATCH", PVS "/others", NOTE));
+}
+
 /* What a node may ask for at all, resource by resource; of writes, its own objects only (see above).
  * A new kind is closed to nodes until it stands here. */
 static void node_rights_are_these_and_no_others(void **state)
@@ -461,7 +497,7 @@ static void node_rights_are_these_and_no_others(void **state)
 		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachines", ""},
 		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachines/x/status", ""},
 		{"/apis/kubevirt.io/v1/namespaces/default/kubevirts", "glw"},
-		{"/apis/migrations.kubevirt.io/v1alpha1/migrationpolicies", ""},
+		{"/apis/migrations.kubevirt.io/v1alpha1/migrationpolicies", "glw"},
 		{"/apis/ferry.dev/v1alpha1/namespaces/default/portbindings", "glwup"},
 		{"/apis/ferry.dev/v1alpha1/namespaces/default/handovers", "glwcupd"},
 		{"/apis/ferry.dev/v1alpha1/namespaces/default/handovers/x/status", "gup"},
@@ -598,6 +634,7 @@ int main(void)
 		T(tables_have_columns_and_rows),
 		T(strangers_are_refused_in_kubernetes_words),
 		T(nodes_touch_only_their_own),
+		T(a_volume_is_the_business_of_the_nodes_its_vm_moves_between),
 		T(node_rights_are_these_and_no_others),
 		T(discovery_lists_what_is_served),
 		T(rubbish_is_answered),
