@@ -245,9 +245,9 @@ static void wl_forget(struct podrt_pod *p, void *arg)
 
 static enum rc wl_sweep(const char *uid, const char *run_dir, void *arg, struct err *err)
 {
-	(void)uid;
-	(void)arg;
-	return vmhost_sweep(run_dir, err);
+	const struct node *n = arg;
+
+	return vmhost_sweep(run_dir, n->local_dir, uid, err);
 }
 
 static const struct podrt_workload workload = {
@@ -587,6 +587,8 @@ static enum rc make_cache(struct node *n, struct err *err)
 		{.kind = &api_kind_PersistentVolume},
 		{.kind = &api_kind_Handover},
 		{.kind = &api_kind_FerryConfig},
+		{.kind = &api_kind_MigrationPolicy},
+		{.kind = &api_kind_Namespace},
 		{.kind = &api_kind_NodeFence, .field_selector = own},
 	};
 
@@ -595,6 +597,7 @@ static enum rc make_cache(struct node *n, struct err *err)
 	TRY(kcache_new(&n->cache, n->loop, n->kube, NULL, err));
 	for (size_t i = 0; i < ARRAY_SIZE(sources); i++)
 		TRY(kcache_add(n->cache, &sources[i], err));
+	TRY(pvdata_index(n->cache, err));
 	TRY(kcache_on(n->cache, &n->on_config, &api_kind_FerryConfig, on_config, n, err));
 	kcache_on_synced(n->cache, on_synced, n);
 	return kcache_start(n->cache, err);

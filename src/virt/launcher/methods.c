@@ -214,7 +214,7 @@ static const struct method {
 	 {"migrationUid", "address", "port", "nbdPort", "tls", "options"}},
 	{"startOutgoing",
 	 m_start_outgoing,
-	 {"migrationUid", "address", "port", "nbdPort", "tls", "options"}},
+	 {"migrationUid", "address", "port", "nbdPort", "tls", "options", "disks"}},
 	{"continueOutgoing", m_continue, {"migrationUid", "epoch"}},
 	{"cancelOutgoing", m_cancel, {"migrationUid", "reason"}},
 	{"finishOutgoing", m_finish, {"migrationUid", "timeoutMs"}},

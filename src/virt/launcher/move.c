@@ -331,8 +331,8 @@ void move_remove_key(struct move *m)
 
 static enum rc check_params(const struct json *params, struct err *err)
 {
-	static const char *const known[] = {"migrationUid", "address", "port",
-					    "nbdPort",	    "tls",     "options"};
+	static const char *const known[] = {"migrationUid", "address", "port", "nbdPort",
+					    "tls",	    "options", "disks"};
 
 	JS_FOREACH(it, params) {
 		bool found = false;
@@ -350,6 +350,32 @@ static bool is_uid(const char *s)
 	return s && *s && strlen(s) <= 64 && s[0] != '-' &&
 	       strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") ==
 		       strlen(s);
+}
+
+/* What the target waits for is what this side copies, or its guest would find an empty disk. */
+static enum rc check_disks(const struct move *m, const struct json *wanted, struct err *err)
+{
+	size_t n = js_len(wanted);
+
+	if (!wanted)
+		return RC_OK;
+	for (size_t i = 0; i < m->n_disks; i++) {
+		const char *name = m->l->spec->disks[m->disks[i].index].name;
+		bool found = false;
+
+		for (size_t k = 0; k < n; k++)
+			found |= str_eq(js_str(js_item(wanted, k)), name);
+		if (!found)
+			return err_set(err, RC_CONFLICT, "the target does not take disk '%s'",
+				       name);
+	}
+	return n <= m->n_disks
+		       ? RC_OK
+		       : err_set(err, RC_CONFLICT,
+				 "the target waits for %zu disks, and %zu go along: the VM was "
+				 "started by a Ferry that did not move claims, and has to be "
+				 "restarted once",
+				 n, m->n_disks);
 }
 
 enum rc move_new(struct launcher *l, enum mig_role role, const struct json *params,
@@ -392,6 +418,8 @@ enum rc move_new(struct launcher *l, enum mig_role role, const struct json *para
 		rc = mig_options_decode(js_get(params, "options"), &m->options, err);
 	/* Both sides know the same disks: a move that copies some stays pre-copy. */
 	m->options.post_copy &= m->n_disks == 0;
+	if (!rc && role == MIG_SOURCE)
+		rc = check_disks(m, js_get(params, "disks"), err);
 	if (rc) {
 		move_free(m);
 		return rc;

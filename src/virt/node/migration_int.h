@@ -72,11 +72,25 @@ void mig_devices_ask(struct vm *vm);
 bool mig_devices_lack(const struct json *ours, const struct json *theirs, const char *node,
 		      char *why, size_t size);
 
+/* migration_disks.c: which of the VMI's claims lie on this node alone, and may they move?  names is the caller's, and
+ * has to live as long as *in. */
+struct migratable_in;
+void mig_disks_judge(const struct vm *vm, const VirtualMachineInstance *vmi,
+		     const char *names[VM_VOLUMES_MAX], struct migratable_in *in);
+bool mig_disks_any(const struct vm *vm);
+/* Whatever changes that answer is told to the VMIs. */
+MUST_CHECK enum rc mig_disks_watch(struct vmhost *h, struct err *err);
+/* The volumes that have gone along lie on node `to` from now on.  Volumes that are there already are left alone.
+ * RC_BUSY: not all of them are known yet. */
+struct plan;
+MUST_CHECK enum rc mig_disks_take(const struct vm *vm, const char *from, const char *to,
+				  const char *uid, bool keeps_old, struct plan *plan);
+
 /* Hooks of the VMI's one writer (vm.c). */
 MUST_CHECK enum rc mig_source_fill(struct vm *vm, VirtualMachineInstance *vmi, usec_t now);
 MUST_CHECK enum rc mig_target_fill(struct vm *vm, VirtualMachineInstance *vmi, usec_t now);
-/* Further operations that go before the VMI's update (PortBinding). */
-struct plan;
+/* Further operations that go before the VMI's update: volumes that have come along, the PortBinding. */
+MUST_CHECK enum rc mig_source_plan(struct vm *vm, struct plan *plan);
 MUST_CHECK enum rc mig_target_plan(struct vm *vm, struct plan *plan);
 /* The VMI was written. */
 void mig_source_written(struct vm *vm);

@@ -59,6 +59,7 @@ static void source_destroy(struct mig_source *m)
 	fd_close(m->net.ns_fd);
 	vmnet_handover_free(m->net.handover);
 	js_unref(m->last);
+	js_unref(m->disks);
 	mem_free(m->uid);
 	mem_free(m->target_node);
 	mem_free(m->failure);
@@ -222,6 +223,10 @@ static enum rc start_outgoing(struct mig_source *m, struct err *err)
 	if (params && m->key &&
 	    js_set(params, "tls", js_pack("{s:s, s:s}", "user", m->user, "key", m->key)))
 		params = js_unref(params);
+	/* A launcher of an older Ferry copies no claims, a target of an older one takes none: both sides must agree. */
+	if (params && mig_disks_any(m->vm) &&
+	    js_set(params, "disks", m->disks ? js_ref(m->disks) : js_new_array()))
+		params = js_unref(params);
 	if (m->key)
 		explicit_bzero(m->key, strlen(m->key));
 	if (!params)
@@ -265,6 +270,7 @@ static void on_key(const struct http_result *r, void *arg)
 	}
 	m->port = js_get_int(j, "port", MIG_PORT);
 	m->nbd_port = js_get_int(j, "nbdPort", MIG_PORT + 1);
+	m->disks = js_ref(js_get(j, "disks"));
 	if (js_get_bool(j, "tls", true)) {
 		m->user = mem_strdup(js_get_str(j, "user"));
 		m->key = mem_strdup(js_get_str(j, "key"));
@@ -587,6 +593,7 @@ static void on_permission(const struct http_result *r, void *arg)
 	m->unknown_since = !unknown ? 0 : m->unknown_since ? m->unknown_since : now;
 	if (!r->rc && (r->status == 409 || r->status == 403 ||
 		       (unknown && now - m->unknown_since > UNKNOWN_FOR))) {
+		m->may_have_run = unknown;
 		mig_source_lost(m, SRCEV_REFUSED, why);
 		return;
 	}
@@ -751,6 +758,7 @@ static bool kick_released(struct mig_source *m, const VirtualMachineInstanceMigr
 	/* The target may have run the guest for a moment: it does not go on here. */
 	if (!mig_is_alone(m->vm))
 		return false;
+	m->may_have_run = true;
 	mig_source_lost(m, SRCEV_REFUSED, "the target's pod is over");
 	return true;
 }

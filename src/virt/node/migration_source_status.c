@@ -82,6 +82,17 @@ enum rc mig_source_fill(struct vm *vm, VirtualMachineInstance *vmi, usec_t now)
 	}
 }
 
+/* A target that may have run the guest has the newer disks, also when it is not there any more.  What is here stays,
+ * for people to decide on. */
+enum rc mig_source_plan(struct vm *vm, struct plan *plan)
+{
+	const struct mig_source *m = vm->source;
+
+	if (!m || m->state != SRC_LOST || !m->may_have_run)
+		return RC_OK;
+	return mig_disks_take(vm, vm->host->cfg.node_name, m->target_node, m->uid, true, plan);
+}
+
 const struct json *mig_source_report(const struct vm *vm)
 {
 	const struct mig_source *m = vm->source;

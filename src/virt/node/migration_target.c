@@ -14,6 +14,7 @@
 #include "kube/kcache.h"
 #include "kube/kobj.h"
 #include "net/ns.h"
+#include "sched/snapshot.h"
 #include "virt/names.h"
 #include "virt/migration/mig_qemu.h"
 #include "virt/node/migration_target_int.h"
@@ -26,7 +27,7 @@ struct dst_job {
 	enum rc (*work)(struct dst_job *j);
 	void (*done)(struct mig_target *t, enum rc rc, const char *why);
 	char *text; /* flows */
-	char *netns_dir, ns_name[64];
+	char *netns_dir, ns_name[64], *pod_uid;
 	enum rc rc;
 	struct err err;
 };
@@ -54,10 +55,19 @@ static void target_destroy(struct mig_target *t)
 	fd_close(t->net.ns_fd);
 	vmnet_handover_free(t->net.handover);
 	js_unref(t->final);
+	js_unref(t->disks);
 	mem_free(t->uid);
 	mem_free(t->source_node);
 	mem_free(t->failure);
 	mem_free(t);
+}
+
+static void job_free(struct dst_job *j)
+{
+	mem_free(j->text);
+	mem_free(j->netns_dir);
+	mem_free(j->pod_uid);
+	mem_free(j);
 }
 
 static void job_work(void *arg)
@@ -79,9 +89,7 @@ static void job_after(void *arg)
 		log_warn("move %s: %s", t->uid, j->err.msg);
 	if (!t->vm && !t->jobs)
 		target_destroy(t);
-	mem_free(j->text);
-	mem_free(j->netns_dir);
-	mem_free(j);
+	job_free(j);
 }
 
 static enum rc run(struct mig_target *t, enum rc (*work)(struct dst_job *),
@@ -101,15 +109,14 @@ static enum rc run(struct mig_target *t, enum rc (*work)(struct dst_job *),
 	if (t->vm && t->vm->pod)
 		t->host->cfg.pods->net(t->vm->pod, &pn);
 	(void)snprintf(j->ns_name, sizeof(j->ns_name), "%s", pn.ns_name ? pn.ns_name : "");
-	enum rc rc = (text && !j->text) || !j->netns_dir
+	j->pod_uid = mem_strdup(t->vm && t->vm->pod ? t->host->cfg.pods->uid(t->vm->pod) : "none");
+	enum rc rc = (text && !j->text) || !j->netns_dir || !j->pod_uid
 			     ? err_set(err, RC_NOMEM, "out of memory")
 			     : pool_run_ordered(t->host->cfg.loop, t->host->cfg.net_queue, job_work,
 						job_after, j, err);
 
 	if (rc) {
-		mem_free(j->text);
-		mem_free(j->netns_dir);
-		mem_free(j);
+		job_free(j);
 		return rc;
 	}
 	t->jobs++;
@@ -206,7 +213,7 @@ static void on_prepared(const struct ipc_reply *r, void *arg)
 		mig_target_failed(t, r->message);
 		return;
 	}
-	t->has_disks = js_len(js_get(r->result, "disks")) > 0;
+	t->disks = js_ref(js_get(r->result, "disks"));
 	t->is_prepared = true;
 	listens(t);
 }
@@ -538,8 +545,8 @@ static void give_key(struct mig_target *t, const struct json *body, mig_answer_f
 	mig_target_step(t, DSTEV_KEY);
 	if (flows && t->net.has_ports_filter && run(t, flows_work, NULL, flows, &err))
 		log_warn("move %s: flows are not copied: %s", t->uid, err.msg);
-	out = js_pack("{s:I, s:I, s:b}", "port", t->port, "nbdPort", t->nbd_port, "tls",
-		      (int)t->has_tls);
+	out = js_pack("{s:I, s:I, s:b, s:O*}", "port", t->port, "nbdPort", t->nbd_port, "tls",
+		      (int)t->has_tls, "disks", t->disks);
 	if (out && t->has_tls &&
 	    (js_set(out, "user", js_new_str(MIG_USER)) || js_set(out, "key", js_new_str(t->key))))
 		out = js_unref(out);
@@ -588,6 +595,40 @@ static enum rc judge_permission(const struct mig_target *t, int64_t epoch, const
 	return RC_OK;
 }
 
+static void resume(struct mig_target *t)
+{
+	struct err err = {0};
+	struct json *params = js_pack("{s:s, s:I, s:i, s:b}", "migrationUid", t->uid, "epoch",
+				      t->epoch, "timeoutMs", RESUME_MS, "paused",
+				      (int)js_get_bool(t->final, "guestPaused", false));
+
+	if (vm_call(t->vm, "resumeIncoming", params, MIG_CALL_DEADLINE, on_resumed, t->vm, &err))
+		answer(t, err.rc, err.msg, NULL);
+}
+
+/* The volumes that came along are this node's before the guest writes to them: whatever ends here from now on, they
+ * stay. */
+static enum rc keep_work(struct dst_job *j)
+{
+	const struct mig_target *t = j->t;
+
+	return volume_keep_incoming(t->host->local_dir, j->pod_uid, &j->err);
+}
+
+static void kept(struct mig_target *t, enum rc rc, const char *why)
+{
+	failpoint("target-agent.keeps");
+	if (rc)
+		mig_target_failed(t, why);
+	else
+		resume(t);
+}
+
+static bool brings_claims(const struct mig_target *t)
+{
+	return t->host->cfg.pods->annotation(t->vm->pod, SCHED_BRINGS_CLAIMS) != NULL;
+}
+
 static void take_permission(struct mig_target *t, const struct json *body, mig_answer_fn fn,
 			    void *arg)
 {
@@ -617,12 +658,10 @@ static void take_permission(struct mig_target *t, const struct json *body, mig_a
 	tell_place(t);
 	if (t->net.handover && vmnet_target_activate(t->net.handover, &err))
 		log_warn("move %s: the network does not lead here yet: %s", t->uid, err.msg);
-	struct json *params =
-		js_pack("{s:s, s:I, s:i, s:b}", "migrationUid", t->uid, "epoch", epoch, "timeoutMs",
-			RESUME_MS, "paused", (int)js_get_bool(t->final, "guestPaused", false));
-
-	if (vm_call(t->vm, "resumeIncoming", params, MIG_CALL_DEADLINE, on_resumed, t->vm, &err)) {
-		answer(t, err.rc, err.msg, NULL);
+	if (!brings_claims(t)) {
+		resume(t);
+	} else if (run(t, keep_work, kept, NULL, &err)) {
+		answer(t, RC_BUSY, err.msg, NULL); /* the source asks again */
 		return;
 	}
 	if (js_get_str(body, "flows") && t->net.has_ports_filter &&
@@ -662,7 +701,7 @@ static enum rc publish(const struct mig_target *t, VirtualMachineInstanceMigrati
 	(void)snprintf(nbd, sizeof(nbd), "%lld", (long long)t->nbd_port);
 	struct json *ports = js_pack("{s:i}", port, MIG_PORT);
 
-	if (!ports || (t->has_disks && js_set(ports, nbd, js_new_int(MIG_PORT + 1)))) {
+	if (!ports || (js_len(t->disks) && js_set(ports, nbd, js_new_int(MIG_PORT + 1)))) {
 		js_unref(ports);
 		return RC_NOMEM;
 	}
@@ -757,6 +796,7 @@ enum rc mig_target_plan(struct vm *vm, struct plan *plan)
 
 	if (!t || t->state != DST_RUNNING)
 		return RC_OK;
+	TRY(mig_disks_take(vm, t->source_node, vm->host->cfg.node_name, t->uid, false, plan));
 	b = kobj_typed(kcache_get(vm->host->cfg.cache, &api_kind_PortBinding, vm->ns, vm->name));
 	if (!b || API_GET(&b->spec, epoch, 0) >= t->epoch)
 		return RC_OK;

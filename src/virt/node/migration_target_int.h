@@ -16,7 +16,7 @@ struct mig_target {
 	bool is_alone;	       /* the source's pod is over: nobody is left to give the permission */
 	bool is_found_running; /* the agent before this one used the permission */
 	int64_t port, nbd_port;
-	bool has_disks;
+	struct json *disks; /* names of those that its QEMU waits for; NULL: not known */
 	bool is_prepared; /* the launcher listens; what the devices offer may still be asked for */
 	int64_t epoch;
 	usec_t stop_at, resume_at;

@@ -14,6 +14,7 @@
 #include "ev/ev.h"
 #include "kube/kcache.h"
 #include "kube/kobj.h"
+#include "virt/migration/local_disks.h"
 #include "virt/names.h"
 #include "virt/node/volumes.h"
 
@@ -31,6 +32,7 @@ struct removal {
 	struct pvdata *p; /* NULL: the owner has gone */
 	char *name, *folder;
 	bool is_local;
+	bool is_old; /* the copy that a move has left behind */
 	bool in_pool;
 	struct vol_places places;
 	struct exec_run *run;
@@ -60,6 +62,49 @@ enum rc pvdata_place(const PersistentVolume *pv, bool *is_local, const char **fo
 	return RC_OK;
 }
 
+#define BY_CLAIM "claim" /* index: "namespace/name" */
+
+static void index_claim(const struct kobj *o, kcache_emit_fn emit, void *ctx)
+{
+	const PersistentVolume *pv = kobj_typed(o);
+	const ObjectReference *ref = pv->spec.claimRef;
+	CLEANUP(mem_freep)
+	char *key = ref && ref->namespace && ref->name
+			    ? mem_printf("%s/%s", ref->namespace, ref->name)
+			    : NULL;
+
+	if (key)
+		emit(ctx, key);
+}
+
+enum rc pvdata_index(struct kcache *cache, struct err *err)
+{
+	return kcache_index(cache, &api_kind_PersistentVolume, BY_CLAIM, index_claim, err);
+}
+
+/* A claim of the same name may have gone a moment ago, and its volume be on its way out still. */
+const PersistentVolume *pvdata_of_claim(const struct kcache *cache, const char *ns,
+					const char *claim)
+{
+	CLEANUP(mem_freep) char *key = mem_printf("%s/%s", ns, claim);
+	const PersistentVolume *found = NULL;
+	struct kiter it;
+
+	if (!key)
+		return NULL;
+	kcache_by(cache, &api_kind_PersistentVolume, BY_CLAIM, key, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));) {
+		const PersistentVolume *pv = kobj_typed(o);
+
+		if (!str_eq(pv->status.phase, "Bound"))
+			continue;
+		if (!found ||
+		    strcmp(pv->metadata.creationTimestamp, found->metadata.creationTimestamp) > 0)
+			found = pv;
+	}
+	return found;
+}
+
 static void removal_free(struct removal *r)
 {
 	r->run = exec_run_free(r->run);
@@ -69,10 +114,19 @@ static void removal_free(struct removal *r)
 	mem_free(r);
 }
 
+static void on_pv(const struct kobj *old, const struct kobj *new, void *arg);
+
 static void end(struct removal *r)
 {
-	ignore_rc(map_take(&r->p->removals, r->name) ? RC_OK : RC_NOT_FOUND);
+	struct pvdata *p = r->p;
+	const struct kobj *pv =
+		r->is_old ? kcache_get(p->cfg.cache, &api_kind_PersistentVolume, NULL, r->name)
+			  : NULL;
+
+	ignore_rc(map_take(&p->removals, r->name) ? RC_OK : RC_NOT_FOUND);
 	removal_free(r);
+	if (pv) /* what had to wait for this: the next old copy, or the end of the volume */
+		on_pv(NULL, pv, p);
 }
 
 static void start(struct removal *r);
@@ -107,6 +161,17 @@ static void on_released(enum rc rc, const struct err *err, void *arg)
 		end(r);
 }
 
+/* False: it was let go already. */
+static bool let_go(const struct removal *r, PersistentVolume *pv)
+{
+	CLEANUP(mem_freep)
+	char *left = r->is_old ? local_disk_left_on(pv, r->p->node_name) : NULL;
+
+	if (!r->is_old)
+		return api_del_finalizer(&pv->metadata, FIN_PV_DATA);
+	return left && local_disk_forget(pv, r->p->node_name, r->folder) == RC_OK;
+}
+
 static void release(struct removal *r)
 {
 	CLEANUP(plan_fini) struct plan plan;
@@ -116,12 +181,16 @@ static void release(struct removal *r)
 	struct err err = {0};
 
 	plan_init(&plan);
-	if (!pv || !wanted || !api_del_finalizer(&wanted->metadata, FIN_PV_DATA)) {
+	if (!pv || !wanted || !let_go(r, wanted)) {
 		PersistentVolume_free(wanted);
-		end(r);
+		if (pv && !wanted)
+			retry(r, "out of memory");
+		else
+			end(r);
 		return;
 	}
-	log_info("volume '%s': its data is removed", r->name);
+	log_info("volume '%s': its %s removed", r->name,
+		 r->is_old ? "copy from before it moved is" : "data is");
 	enum rc rc = plan_update(&plan, &api_kind_PersistentVolume, pv, wanted, NULL);
 
 	if (!rc)
@@ -208,6 +277,32 @@ static bool is_mine(const struct pvdata *p, const PersistentVolume *pv, bool is_
 	return p->shared_dir && is_chosen(p, pv->metadata.name);
 }
 
+static void remove_data(struct pvdata *p, const PersistentVolume *pv, const char *folder,
+			bool is_local, bool is_old)
+{
+	struct removal *r = mem_alloc(sizeof(*r));
+
+	if (!r)
+		return;
+	r->p = p;
+	r->is_local = is_local;
+	r->is_old = is_old;
+	r->name = mem_strdup(pv->metadata.name);
+	r->folder = mem_strdup(folder);
+	if (!r->name || !r->folder || map_set(&p->removals, r->name, r)) {
+		removal_free(r);
+		return;
+	}
+	start(r);
+}
+
+/* The copy that the volume calls its own is none that was left behind, whatever the list says. */
+static bool is_here(const struct pvdata *p, const PersistentVolume *pv, const char *folder,
+		    const char *left)
+{
+	return is_on_node(pv, p->node_name) && str_eq(folder, left);
+}
+
 static void on_pv(const struct kobj *old, const struct kobj *new, void *arg)
 {
 	struct pvdata *p = arg;
@@ -216,27 +311,23 @@ static void on_pv(const struct kobj *old, const struct kobj *new, void *arg)
 	bool is_local;
 
 	(void)old;
-	if (!pv || !kobj_is_going(new) || !api_has_finalizer(&pv->metadata, FIN_PV_DATA) ||
-	    map_get(&p->removals, pv->metadata.name))
+	if (!pv || map_get(&p->removals, pv->metadata.name) ||
+	    pvdata_place(pv, &is_local, &folder, NULL))
 		return;
-	if (pvdata_place(pv, &is_local, &folder, NULL) || !is_mine(p, pv, is_local))
-		return;
-	/* Other finalizers (a claim that still uses it) come first. */
-	if (pv->metadata.n_finalizers > 1)
-		return;
-	struct removal *r = mem_alloc(sizeof(*r));
+	CLEANUP(mem_freep) char *left = local_disk_left_on(pv, p->node_name);
 
-	if (!r)
-		return;
-	r->p = p;
-	r->is_local = is_local;
-	r->name = mem_strdup(pv->metadata.name);
-	r->folder = mem_strdup(folder);
-	if (!r->name || !r->folder || map_set(&p->removals, r->name, r)) {
-		removal_free(r);
+	if (left && is_local && !is_here(p, pv, folder, left)) {
+		remove_data(p, pv, left, true, true);
 		return;
 	}
-	start(r);
+	if (!kobj_is_going(new) || !api_has_finalizer(&pv->metadata, FIN_PV_DATA) ||
+	    !is_mine(p, pv, is_local))
+		return;
+	/* Other finalizers (a claim that still uses it) come first, and so do old copies: with the volume goes what is
+	 * known of them. */
+	if (pv->metadata.n_finalizers > 1 || api_annotation(&pv->metadata, ANN_LEFT_BEHIND))
+		return;
+	remove_data(p, pv, folder, is_local, false);
 }
 
 enum rc pvdata_new(struct pvdata **out, const struct pvdata_config *config, struct err *err)

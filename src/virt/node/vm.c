@@ -163,8 +163,10 @@ static enum rc add_migratable(VirtualMachineInstance *vmi, void *arg)
 				   .node_name = vm->host->cfg.node_name,
 				   .has_host_model = true,
 				   .nodes = &vm->targets};
+	const char *names[VM_VOLUMES_MAX];
 
 	look_for_targets(vm, vmi);
+	mig_disks_judge(vm, vmi, names, &in);
 
 	return migratable_apply(&in, vmi, loop_realtime(vm->host->cfg.loop));
 }
@@ -213,6 +215,7 @@ static void fill_facts(struct vm *vm, struct vm_facts *f, struct vm_volume_fact 
 						  .bytes = (int64_t)v->v.virtual_bytes,
 						  .is_container_disk =
 							  v->v.kind == VOL_CONTAINER_DISK,
+						  .is_local = v->v.is_local,
 						  .claim = kobj_typed(v->claim),
 						  .small_expected = v->v.small_expected,
 						  .small_found = v->v.small_found};
@@ -277,6 +280,8 @@ void vm_sync(struct vm *vm)
 	fill_facts(vm, &f, vols);
 	enum rc rc = mig_target_plan(vm, &plan);
 
+	if (!rc)
+		rc = mig_source_plan(vm, &plan);
 	if (!rc)
 		rc = vmsync_plan(vmi, &f, loop_realtime(vm->host->cfg.loop), &plan, &err);
 	if (!rc && plan_is_empty(&plan)) {
@@ -515,7 +520,7 @@ void vmhost_adopt(struct vmhost *h, struct podrt_pod *p)
 
 struct kill_job {
 	struct vm *vm;
-	char *run_dir;
+	char *run_dir, *local_dir, *pod_uid;
 	struct vm_net_ops net;
 	struct in_addr pod;
 	bool shuts_way;	    /* the move's way through the firewall */
@@ -525,11 +530,21 @@ struct kill_job {
 	struct err err;
 };
 
+static void kill_job_free(struct kill_job *j)
+{
+	if (!j)
+		return;
+	mem_free(j->run_dir);
+	mem_free(j->local_dir);
+	mem_free(j->pod_uid);
+	mem_free(j);
+}
+
 static void kill_work(void *arg)
 {
 	struct kill_job *j = arg;
 
-	j->rc = vmhost_sweep(j->run_dir, &j->err);
+	j->rc = vmhost_sweep(j->run_dir, j->local_dir, j->pod_uid, &j->err);
 	if (!j->rc && j->shuts_way)
 		j->rc = j->net.mig_close(j->pod, j->net.arg, &j->err);
 	if (!j->rc && j->ends_steering)
@@ -563,8 +578,7 @@ static void kill_after(void *arg)
 		else if (vm_call(vm, "exit", NULL, 2 * USEC_PER_SEC, on_launcher_left, vm, &err))
 			pods(vm)->cleaned(vm->pod, err.rc, err.msg);
 	}
-	mem_free(j->run_dir);
-	mem_free(j);
+	kill_job_free(j);
 }
 
 void vmhost_stop(struct vmhost *h, struct podrt_pod *p, int64_t grace)
@@ -605,8 +619,11 @@ void vmhost_cleanup(struct vmhost *h, struct podrt_pod *p)
 	struct kill_job *j = mem_alloc(sizeof(*j));
 	struct err err = {0};
 
-	if (j)
+	if (j) {
 		j->run_dir = mem_strdup(h->cfg.pods->run_dir(p));
+		j->local_dir = mem_strdup(h->local_dir);
+		j->pod_uid = mem_strdup(h->cfg.pods->uid(p));
+	}
 	if (vm) {
 		vm->state = vm->state == VM_NONE ? VM_NONE : VM_GONE;
 		vm->has_exited = true;
@@ -623,11 +640,9 @@ void vmhost_cleanup(struct vmhost *h, struct podrt_pod *p)
 		j->ends_steering = is_orphaned && vm->mac && !net_mac_parse(vm->mac, &j->mac, NULL);
 	}
 	/* On the network's queue: the way is shut before the VM's next move can open it. */
-	if (!vm || !j || !j->run_dir ||
+	if (!vm || !j || !j->run_dir || !j->local_dir || !j->pod_uid ||
 	    pool_run_ordered(h->cfg.loop, h->cfg.net_queue, kill_work, kill_after, j, &err)) {
-		if (j)
-			mem_free(j->run_dir);
-		mem_free(j);
+		kill_job_free(j);
 		h->cfg.pods->cleaned(p, RC_NOMEM, "out of memory");
 		return;
 	}
@@ -710,7 +725,8 @@ static void kill_recorded(const struct json *j)
 	}
 }
 
-enum rc vmhost_sweep(const char *run_dir, struct err *err)
+enum rc vmhost_sweep(const char *run_dir, const char *local_dir, const char *pod_uid,
+		     struct err *err)
 {
 	CLEANUP(mem_freep) char *path = mem_printf("%s/vm.json", run_dir);
 	CLEANUP(mem_freep) char *net = mem_printf("%s/" VMNET_DIR, run_dir);
@@ -722,6 +738,8 @@ enum rc vmhost_sweep(const char *run_dir, struct err *err)
 		return err_set(err, RC_NOMEM, "out of memory");
 	if (!file_read(path, LIMIT_FILE_BYTES, &text, &n, NULL) && !js_parse(text, n, &j, NULL))
 		kill_recorded(j);
+	/* Volumes that came for this pod's guest and were never its own: it did not run, and does not any more. */
+	TRY(volume_drop_incoming(local_dir, pod_uid, err));
 	return vmnet_down(net, err);
 }
 
@@ -819,6 +837,7 @@ enum rc vmhost_new(struct vmhost **out, const struct vmhost_config *config, stru
 	TRY(kcache_on(config->cache, &h->on_vmi, &api_kind_VirtualMachineInstance, on_vmi, h, err));
 	TRY(kcache_on(config->cache, &h->on_handover, &api_kind_Handover, on_handover, h, err));
 	TRY(kcache_on(config->cache, &h->on_node, &api_kind_Node, on_node, h, err));
+	TRY(mig_disks_watch(h, err));
 	TRY(vm_usage_start(h, err));
 	*out = STEAL(h);
 	return RC_OK;
@@ -831,6 +850,8 @@ struct vmhost *vmhost_free(struct vmhost *h)
 	kcache_handler_free(h->on_vmi);
 	kcache_handler_free(h->on_handover);
 	kcache_handler_free(h->on_node);
+	for (size_t i = 0; i < ARRAY_SIZE(h->on_settings); i++)
+		kcache_handler_free(h->on_settings[i]);
 	map_fini(&h->pause_costs);
 	ev_src_free(h->usage_timer);
 	mem_free(h->local_dir);

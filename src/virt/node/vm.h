@@ -70,7 +70,8 @@ struct vm_pod_ops {
 struct vmhost_config {
 	struct loop *loop;
 	struct kube *kube;
-	struct kcache *cache;	  /* has VMIs, PortBindings, Nodes */
+	struct kcache *
+		cache; /* has VMIs, PortBindings, Nodes, Namespaces, PersistentVolumes, FerryConfig, policies */
 	struct exec *exec;	  /* component virt-handler */
 	struct http_client *http; /* to other agents */
 	const struct vm_pod_ops *pods;
@@ -107,8 +108,10 @@ void vmhost_adopt(struct vmhost *h, struct podrt_pod *p);
 void vmhost_stop(struct vmhost *h, struct podrt_pod *p, int64_t grace);
 void vmhost_cleanup(struct vmhost *h, struct podrt_pod *p);
 void vmhost_forget(struct vmhost *h, struct podrt_pod *p);
-/* Blocking: ends launcher and QEMU of a pod that is not in the API any more. */
-MUST_CHECK enum rc vmhost_sweep(const char *run_dir, struct err *err);
+/* Blocking: ends launcher and QEMU of a pod that is not in the API any more, and drops the volumes that a move was
+ * bringing it.  local_dir: of class "local". */
+MUST_CHECK enum rc vmhost_sweep(const char *run_dir, const char *local_dir, const char *pod_uid,
+				struct err *err);
 
 /* The VM of this VMI that runs here (not a target of a move); NULL: none. */
 struct vm *vmhost_find(const struct vmhost *h, const char *ns, const char *name);

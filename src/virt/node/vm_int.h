@@ -28,6 +28,7 @@ struct vmhost {
 	struct list vms;
 	struct kcache_handler *on_vmi, *on_node;
 	struct kcache_handler *on_handover;
+	struct kcache_handler *on_settings[4]; /* migration_disks.c */
 	uint64_t n_moves_out, n_moves_in, n_moves_failed, n_adopted, n_launcher_deaths;
 	uint64_t n_pause_overruns; /* moves whose pause was longer than declared */
 	struct map pause_costs;	   /* node -> int64_t, ms: a pause towards it, beside the bytes */

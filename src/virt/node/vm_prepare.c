@@ -16,7 +16,9 @@
 #include "kube/kcache.h"
 #include "kube/kobj.h"
 #include "kube/kube.h"
+#include "sched/snapshot.h"
 #include "virt/migration/fencing.h"
+#include "virt/migration/local_disks.h"
 #include "virt/names.h"
 #include "virt/node/imgref.h"
 #include "virt/node/pvdata.h"
@@ -65,7 +67,7 @@ struct vm_prep {
 	char *auth;
 	struct image_got got;
 	struct vol_places places;
-	char *disks_dir;
+	char *disks_dir, *pod_uid;
 	enum rc rc;
 	struct err err;
 	const char *reason;
@@ -102,6 +104,7 @@ struct vm_prep *vm_prep_free(struct vm_prep *p)
 	mem_free(p->auth);
 	image_got_fini(&p->got);
 	mem_free(p->disks_dir);
+	mem_free(p->pod_uid);
 	kobj_unref(p->vmi);
 	return mem_free(p);
 }
@@ -202,13 +205,16 @@ static void open_files(struct vm_prep *p)
 	struct vm *vm = p->vm;
 
 	p->disks_dir = mem_printf("%s/disks", vm->host->cfg.pods->state_dir(vm->pod));
+	p->pod_uid = mem_strdup(vm->host->cfg.pods->uid(vm->pod));
 	p->places = (struct vol_places){.shared = vm->host->cfg.shared_dir,
 					.local = vm->host->local_dir,
-					.disks = p->disks_dir};
+					.disks = p->disks_dir,
+					.pod_uid = p->pod_uid};
 	/* From here on p->rc and p->err are the job's: it may have ended before pool_run() returns. */
 	struct err err = {0};
-	enum rc rc = p->disks_dir ? pool_run(vm->host->cfg.loop, open_work, open_after, p, &err)
-				  : err_set(&err, RC_NOMEM, "out of memory");
+	enum rc rc = p->disks_dir && p->pod_uid
+			     ? pool_run(vm->host->cfg.loop, open_work, open_after, p, &err)
+			     : err_set(&err, RC_NOMEM, "out of memory");
 
 	if (rc) {
 		end_err(p, "CreateContainerError", &err);
@@ -364,12 +370,42 @@ static int64_t capacity_of(const PersistentVolumeClaim *c, const PersistentVolum
 	return have && asked ? MIN(have, asked) : have ? have : asked;
 }
 
-static enum rc set_claim(struct vm_volume *v, struct err *err)
+/* The size that a volume has at the source of the move that brings it here. */
+static uint64_t size_at_source(const VirtualMachineInstance *vmi, const char *volume)
+{
+	for (size_t i = 0; i < vmi->status.n_volumeStatus; i++)
+		if (str_eq(vmi->status.volumeStatus[i].name, volume))
+			return (uint64_t)API_GET(&vmi->status.volumeStatus[i], size, 0);
+	return 0;
+}
+
+/* Its data lie on another node: they come with the guest, or not at all. */
+static enum rc set_incoming(struct vm_prep *p, struct vm_volume *v, struct err *err)
+{
+	const struct vm *vm = p->vm;
+	const PersistentVolumeClaim *c = kobj_typed(v->claim);
+	const PersistentVolume *pv = kobj_typed(v->pv);
+	const struct vm_pod_ops *pods = vm->host->cfg.pods;
+
+	if (!vm->is_target ||
+	    !str_list_has(pods->annotation(vm->pod, SCHED_BRINGS_CLAIMS), ',', c->metadata.name))
+		return err_set(err, RC_CONFLICT, "the data of claim '%s' are on node '%s'",
+			       c->metadata.name, local_disk_node(pv));
+	v->v.incoming_bytes = size_at_source(kobj_typed(p->vmi), v->spec->name);
+	if (!v->v.incoming_bytes)
+		return err_set(err, RC_CONFLICT,
+			       "claim '%s': its size at the source is not known: it shows there "
+			       "once the VM has been started by this version of Ferry",
+			       c->metadata.name);
+	v->v.pv = local_disk_folder(pv, vm->migration_uid);
+	return v->v.pv ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
+}
+
+static enum rc set_claim(struct vm_prep *p, struct vm_volume *v, struct err *err)
 {
 	const PersistentVolumeClaim *c = kobj_typed(v->claim);
 	const PersistentVolume *pv = kobj_typed(v->pv);
-
-	const char *folder;
+	const char *folder, *node = local_disk_node(pv);
 
 	TRY(pvdata_place(pv, &v->v.is_local, &folder, err));
 	v->v.kind = VOL_CLAIM;
@@ -377,6 +413,9 @@ static enum rc set_claim(struct vm_volume *v, struct err *err)
 	v->v.capacity = (uint64_t)MAX(capacity_of(c, pv), 0);
 	v->v.read_only = v->spec->persistentVolumeClaim &&
 			 API_GET(v->spec->persistentVolumeClaim, readOnly, false);
+	if (node && strcmp(node, p->vm->host->cfg.node_name) != 0)
+		return set_incoming(p, v, err);
+	v->v.must_exist = v->v.is_local && local_disk_has_moved(pv);
 	v->v.pv = mem_strdup(folder);
 	return v->v.pv ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
 }
@@ -425,16 +464,15 @@ static enum rc set_seed(struct vm_prep *p, struct vm_volume *v, struct err *err)
 	/* A guest that moves here brings the seed it was started with: only the size must be right.  A
 	 * read-only one is not copied: it is built again and must be as large as it was. */
 	o->read_only = vmspec_disk_is_read_only(vmspec_disk_of(vmi, v->spec->name));
-	for (size_t i = 0; p->vm->is_target && i < vmi->status.n_volumeStatus; i++)
-		if (str_eq(vmi->status.volumeStatus[i].name, v->spec->name))
-			o->seed_bytes = (uint64_t)API_GET(&vmi->status.volumeStatus[i], size, 0);
+	if (p->vm->is_target)
+		o->seed_bytes = size_at_source(vmi, v->spec->name);
 	return rc ? err_set(err, rc, "out of memory") : RC_OK;
 }
 
 static enum rc set_volume(struct vm_prep *p, struct vm_volume *v, struct err *err)
 {
 	if (v->claim)
-		return set_claim(v, err);
+		return set_claim(p, v, err);
 	if (v->spec->cloudInitNoCloud)
 		return set_seed(p, v, err);
 	if (v->spec->emptyDisk) {

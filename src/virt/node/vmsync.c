@@ -292,7 +292,8 @@ static enum rc set_volumes(VirtualMachineInstance *vmi, const struct vm_facts *f
 			return RC_NOMEM;
 		vmsync_disk_target(vmi, in->name, target);
 		TRY(api_set_str(&v->target, target));
-		if (in->bytes && !in->claim)
+		if (in->bytes &&
+		    (!in->claim || in->is_local)) /* where a move has to make it anew */
 			API_SET(v, size, in->bytes);
 		if (in->claim)
 			TRY(set_claim_info(v, in->claim));

@@ -37,6 +37,7 @@ struct vm_volume_fact {
 	char *name;
 	int64_t bytes; /* as the guest sees it */
 	bool is_container_disk;
+	bool is_local;			      /* a claim whose data lie on this node alone */
 	const PersistentVolumeClaim *claim;   /* borrowed; NULL: none or not known any more */
 	uint64_t small_expected, small_found; /* see volumes.h; event once */
 };

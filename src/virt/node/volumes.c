@@ -1,5 +1,6 @@
 #include "virt/node/volumes.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -152,38 +153,92 @@ static enum rc open_dir(const char *path, int *out, struct err *err)
 	return RC_OK;
 }
 
-/* The volume's folder below its class' root, made if missing. */
-static enum rc open_pv_dir(const struct vol_places *p, const char *pv, bool is_local, bool make,
-			   int *out, struct err *err)
-{
-	const char *root = is_local ? p->local : p->shared;
-	CLEANUP(fd_closep) int root_fd = -1;
+#define INCOMING ".incoming" /* no volume's folder begins with a dot */
 
-	if (!root)
+static char *incoming_path(const char *local, const char *pod_uid)
+{
+	return mem_printf("%s/" INCOMING "/%s", local, pod_uid);
+}
+
+static enum rc open_incoming(const struct vol_places *p, int *out, struct err *err)
+{
+	if (!p->pod_uid || !str_is_dns_subdomain(p->pod_uid))
+		return err_set(err, RC_INVALID, "no pod brings this volume");
+	CLEANUP(mem_freep) char *path = incoming_path(p->local, p->pod_uid);
+
+	if (!path)
+		return err_set(err, RC_NOMEM, "out of memory");
+	TRY(file_mkdir_p(path, 0711, err));
+	return open_dir(path, out, err);
+}
+
+static enum rc open_root(const struct volume *v, const struct vol_places *p, int *out,
+			 struct err *err)
+{
+	if (v->incoming_bytes)
+		return open_incoming(p, out, err);
+	if (!v->is_local && !p->shared)
 		return err_set(err, RC_UNSUPPORTED, "this node has no storage of class 'shared'");
+	return open_dir(v->is_local ? p->local : p->shared, out, err);
+}
+
+/* The volume's folder below its class' root, made if missing. */
+static enum rc open_pv_dir(const struct volume *v, const struct vol_places *p, int *out,
+			   struct err *err)
+{
+	CLEANUP(fd_closep) int root_fd = -1;
+	const char *pv = v->pv;
+
 	if (!str_is_dns_subdomain(pv))
 		return err_set(err, RC_INVALID, "'%s' is not a volume's name", pv);
-	TRY(open_dir(root, &root_fd, err));
-	if (make && mkdirat(root_fd, pv, 0755) < 0 && errno != EEXIST)
+	TRY(open_root(v, p, &root_fd, err));
+	if (mkdirat(root_fd, pv, 0755) < 0 && errno != EEXIST)
 		return err_set_sys(err, errno, "cannot make the folder of volume '%s'", pv);
 	return file_open_beneath(root_fd, pv, O_RDONLY | O_DIRECTORY, 0, out, err);
+}
+
+/* The disk of a running guest has its size already: there is room for all of it, or it does not come. */
+static enum rc make_incoming(struct volume *v, int dir, const char *name, struct err *err)
+{
+	struct statvfs vfs;
+
+	if (fstatvfs(dir, &vfs) < 0)
+		return err_set_sys(err, errno, "cannot ask for the free space");
+	uint64_t left = (uint64_t)vfs.f_bavail * vfs.f_frsize;
+
+	if (left < v->incoming_bytes)
+		return err_set(err, RC_TOO_BIG,
+			       "not enough space for a disk that moves here: it has %llu B, %llu B "
+			       "are left",
+			       (unsigned long long)v->incoming_bytes, (unsigned long long)left);
+	return make_file(dir, name, fill_raw, &v->incoming_bytes, err);
+}
+
+static enum rc make_disk(struct volume *v, int dir, const char *name, struct err *err)
+{
+	uint64_t bytes = v->is_block ? v->capacity / MIB * MIB : volume_file_bytes(v->capacity);
+
+	if (v->incoming_bytes)
+		return make_incoming(v, dir, name, err);
+	if (v->must_exist)
+		return err_set(err, RC_NOT_FOUND,
+			       "its data came with a move of the VM, and '%s/%s' is not there",
+			       v->pv, name);
+	if (!bytes)
+		return err_set(err, RC_INVALID, "a volume of %llu bytes is too small for a disk",
+			       (unsigned long long)v->capacity);
+	TRY(fit(dir, v, bytes, &bytes, err));
+	return make_file(dir, name, fill_raw, &bytes, err);
 }
 
 static enum rc open_claim(struct volume *v, const struct vol_places *p, struct err *err)
 {
 	CLEANUP(fd_closep) int dir = -1;
 	const char *name = v->is_block ? "block.img" : "disk.img";
-	uint64_t bytes = v->is_block ? v->capacity / MIB * MIB : volume_file_bytes(v->capacity);
 
-	TRY(open_pv_dir(p, v->pv, v->is_local, true, &dir, err));
-	if (faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0) {
-		if (!bytes)
-			return err_set(err, RC_INVALID,
-				       "a volume of %llu bytes is too small for a disk",
-				       (unsigned long long)v->capacity);
-		TRY(fit(dir, v, bytes, &bytes, err));
-		TRY(make_file(dir, name, fill_raw, &bytes, err));
-	}
+	TRY(open_pv_dir(v, p, &dir, err));
+	if (faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		TRY(make_disk(v, dir, name, err));
 	TRY(open_plain(dir, name, v->read_only, &v->top_fd, &v->virtual_bytes, err));
 	if (!v->virtual_bytes)
 		return err_set(err, RC_INVALID, "'%s' is empty", name);
@@ -291,6 +346,51 @@ enum rc volume_delete_data(const struct vol_places *p, const char *pv, bool is_l
 	if (!str_is_dns_subdomain(pv))
 		return err_set(err, RC_INVALID, "'%s' is not a volume's name", pv);
 	CLEANUP(mem_freep) char *path = mem_printf("%s/%s", root, pv);
+
+	return path ? file_remove_tree(path, err) : err_set(err, RC_NOMEM, "out of memory");
+}
+
+static enum rc keep_one(int from, int to, const char *name, struct err *err)
+{
+	if (!renameat2(from, name, to, name, RENAME_NOREPLACE))
+		return RC_OK;
+	if (errno == EEXIST)
+		return err_set(err, RC_CONFLICT,
+			       "a folder '%s' is there already: the volume that came with the move "
+			       "cannot be kept",
+			       name);
+	return err_set_sys(err, errno, "cannot keep the volume '%s'", name);
+}
+
+enum rc volume_keep_incoming(const char *local, const char *pod_uid, struct err *err)
+{
+	CLEANUP(mem_freep) char *path = incoming_path(local, pod_uid);
+	CLEANUP(fd_closep) int to = -1;
+	enum rc rc = RC_OK;
+
+	if (!path)
+		return err_set(err, RC_NOMEM, "out of memory");
+	DIR *d = opendir(path);
+
+	if (!d)
+		return errno == ENOENT ? RC_OK : err_set_sys(err, errno, "cannot open '%s'", path);
+	rc = open_dir(local, &to, err);
+	for (struct dirent *e; !rc && (e = readdir(d));)
+		if (*e->d_name != '.')
+			rc = keep_one(dirfd(d), to, e->d_name, err);
+	if (!rc && (fsync(to) < 0 || fsync(dirfd(d)) < 0))
+		rc = err_set_sys(err, errno, "cannot sync '%s'", local);
+	(void)closedir(d);
+	if (!rc)
+		(void)rmdir(path); /* the pod's end would do it as well */
+	return rc;
+}
+
+enum rc volume_drop_incoming(const char *local, const char *pod_uid, struct err *err)
+{
+	if (!str_is_dns_subdomain(pod_uid))
+		return err_set(err, RC_INVALID, "'%s' is not a pod's uid", pod_uid);
+	CLEANUP(mem_freep) char *path = incoming_path(local, pod_uid);
 
 	return path ? file_remove_tree(path, err) : err_set(err, RC_NOMEM, "out of memory");
 }

@@ -6,6 +6,7 @@
  *
  *   <shared>/<pv>/disk.img       class "shared": seen by every node
  *   <state>/local/<pv>/disk.img  class "local": this node only
+ *   <state>/local/.incoming/<uid>/<pv>/disk.img  on its way here with the VM of pod <uid>
  *   <state>/pods/<uid>/disks/    overlays, seeds, empty disks: they go with the pod
  *
  * A volume in Block mode is a file of exactly its capacity ("block.img"), handed to QEMU as it is.
@@ -33,6 +34,9 @@ struct volume {
 	bool is_block;
 	char *pv;	   /* PersistentVolume's name */
 	uint64_t capacity; /* min(capacity, request), bytes */
+	bool must_exist;   /* a move has brought it: it is here, or lost, and never made anew */
+	uint64_t
+		incoming_bytes; /* target of a move that brings it: the size at the source; 0: it is here */
 	/* VOL_CONTAINER_DISK: the unpacked base, read-only */
 	char *base_path;
 	/* VOL_EMPTY_DISK: capacity as well */
@@ -53,9 +57,10 @@ struct volume {
 };
 
 struct vol_places {
-	const char *shared; /* NULL: this node has no class "shared" */
-	const char *local;  /* "<state>/local" */
-	const char *disks;  /* the pod's own folder, made if missing */
+	const char *shared;  /* NULL: this node has no class "shared" */
+	const char *local;   /* "<state>/local" */
+	const char *disks;   /* the pod's own folder, made if missing */
+	const char *pod_uid; /* whose volumes come; NULL: none do */
 };
 
 void volume_init(struct volume *v);
@@ -71,5 +76,11 @@ uint64_t volume_file_bytes(uint64_t capacity);
 /* Removes a PersistentVolume's data; missing data is fine. */
 MUST_CHECK enum rc volume_delete_data(const struct vol_places *p, const char *pv, bool is_local,
 				      struct err *err);
+
+/* Local volumes that a move brings are kept apart until the guest may run on them: what is there then is this node's
+ * for good, what is not is dropped with the pod.  Nothing there is fine, so both may be repeated.
+ * RC_CONFLICT: a folder of that name is there already. */
+MUST_CHECK enum rc volume_keep_incoming(const char *local, const char *pod_uid, struct err *err);
+MUST_CHECK enum rc volume_drop_incoming(const char *local, const char *pod_uid, struct err *err);
 
 #endif

@@ -416,6 +416,122 @@ static void a_claim_gets_a_file_of_its_size_once(void **state)
 	volume_fini(&v);
 }
 
+static struct volume incoming(const char *pv, uint64_t bytes)
+{
+	struct volume v;
+
+	volume_init(&v);
+	v.name = mem_strdup("data");
+	v.pv = mem_strdup(pv);
+	v.is_local = true;
+	v.incoming_bytes = bytes;
+	return v;
+}
+
+static bool is_there(const char *name)
+{
+	char path[200];
+
+	(void)snprintf(path, sizeof(path), "%s/local/%s", dir, name);
+	return access(path, F_OK) == 0;
+}
+
+static void a_disk_on_its_way_is_kept_apart_until_it_is_kept(void **state)
+{
+	struct vol_places p = places();
+	struct volume v = incoming("pv-1.u", 3 * MIB), w = incoming("pv-2.u", MIB);
+	struct err err = {0};
+
+	(void)state;
+	p.pod_uid = "0b5a-pod";
+	w.is_block = true;
+	assert_int_equal(volume_open(&v, &p, &err), RC_OK);
+	assert_int_equal(volume_open(&w, &p, &err), RC_OK);
+	assert_int_equal(v.virtual_bytes,
+			 3 * MIB); /* as at the source, whatever the claim asks for */
+	assert_int_equal(w.virtual_bytes, MIB);
+	assert_true(is_there(".incoming/0b5a-pod/pv-1.u/disk.img"));
+	assert_false(is_there("pv-1.u"));
+	/* another pod's end is none of its business */
+	assert_int_equal(volume_drop_incoming(p.local, "other", &err), RC_OK);
+	assert_true(is_there(".incoming/0b5a-pod/pv-2.u/block.img"));
+	assert_int_equal(pwrite(v.top_fd, "x", 1, 0), 1);
+	for (int again = 0; again < 2; again++) /* the permission may come twice */
+		assert_int_equal(volume_keep_incoming(p.local, p.pod_uid, &err), RC_OK);
+	assert_true(is_there("pv-1.u/disk.img"));
+	assert_true(is_there("pv-2.u/block.img"));
+	assert_false(is_there(".incoming/0b5a-pod"));
+	/* and now the pod's end takes nothing */
+	assert_int_equal(volume_drop_incoming(p.local, p.pod_uid, &err), RC_OK);
+	assert_true(is_there("pv-1.u/disk.img"));
+	volume_fini(&v);
+	volume_fini(&w);
+}
+
+static void a_disk_that_is_not_kept_goes_with_its_pod(void **state)
+{
+	struct vol_places p = places();
+	struct volume v = incoming("pv-1.u", MIB);
+	struct err err = {0};
+
+	(void)state;
+	p.pod_uid = "pod";
+	assert_int_equal(volume_open(&v, &p, &err), RC_OK);
+	assert_int_equal(volume_drop_incoming(p.local, "pod", &err), RC_OK);
+	assert_int_equal(volume_drop_incoming(p.local, "pod", &err), RC_OK);
+	assert_false(is_there(".incoming/pod"));
+	assert_int_equal(volume_keep_incoming(p.local, "pod", &err), RC_OK);
+	assert_false(is_there("pv-1.u"));
+	assert_int_equal(volume_drop_incoming(p.local, "../shared", &err), RC_INVALID);
+	volume_fini(&v);
+}
+
+static void a_disk_that_moves_needs_room_for_all_of_it(void **state)
+{
+	struct vol_places p = places();
+	struct volume v = incoming("pv-1.u", (uint64_t)1 << 60);
+	struct err err = {0};
+
+	(void)state;
+	p.pod_uid = "pod";
+	assert_int_equal(volume_open(&v, &p, &err), RC_TOO_BIG);
+	assert_non_null(strstr(err.msg, "not enough space for a disk that moves here"));
+	assert_false(is_there(".incoming/pod/pv-1.u/disk.img"));
+	volume_fini(&v);
+}
+
+static void a_folder_that_is_there_is_not_replaced(void **state)
+{
+	struct vol_places p = places();
+	struct volume v = incoming("pv-1.u", MIB);
+	struct err err = {0};
+	char path[200];
+
+	(void)state;
+	p.pod_uid = "pod";
+	assert_int_equal(volume_open(&v, &p, &err), RC_OK);
+	(void)snprintf(path, sizeof(path), "%s/pv-1.u", p.local);
+	assert_int_equal(mkdir(path, 0755), 0);
+	assert_int_equal(volume_keep_incoming(p.local, "pod", &err), RC_CONFLICT);
+	assert_true(is_there(".incoming/pod/pv-1.u/disk.img"));
+	volume_fini(&v);
+}
+
+/* An empty disk in the place of one that a move has brought would be a silent loss. */
+static void a_disk_that_came_by_a_move_is_never_made_anew(void **state)
+{
+	struct vol_places p = places();
+	struct volume v = incoming("pv-1.u", 0);
+	struct err err = {0};
+
+	(void)state;
+	v.must_exist = true;
+	v.capacity = GIB;
+	assert_int_equal(volume_open(&v, &p, &err), RC_NOT_FOUND);
+	assert_false(is_there("pv-1.u/disk.img"));
+	volume_fini(&v);
+}
+
 static void what_a_tenant_plants_is_refused(void **state)
 {
 	struct vol_places p = places();
@@ -512,6 +628,16 @@ int main(void)
 						make_dir, drop_dir),
 		cmocka_unit_test_setup_teardown(a_claim_gets_a_file_of_its_size_once, make_dir,
 						drop_dir),
+		cmocka_unit_test_setup_teardown(a_disk_on_its_way_is_kept_apart_until_it_is_kept,
+						make_dir, drop_dir),
+		cmocka_unit_test_setup_teardown(a_disk_that_is_not_kept_goes_with_its_pod, make_dir,
+						drop_dir),
+		cmocka_unit_test_setup_teardown(a_disk_that_moves_needs_room_for_all_of_it,
+						make_dir, drop_dir),
+		cmocka_unit_test_setup_teardown(a_folder_that_is_there_is_not_replaced, make_dir,
+						drop_dir),
+		cmocka_unit_test_setup_teardown(a_disk_that_came_by_a_move_is_never_made_anew,
+						make_dir, drop_dir),
 		cmocka_unit_test_setup_teardown(what_a_tenant_plants_is_refused, make_dir,
 						drop_dir),
 		cmocka_unit_test_setup_teardown(too_small_a_disk_says_so, make_dir, drop_dir),

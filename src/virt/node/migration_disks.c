@@ -1,0 +1,157 @@
+/* Local disks in a move: may they go along, and where their volumes are afterwards. */
+#include "api/api.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "base/try.h"
+#include "ctl/plan.h"
+#include "kube/kcache.h"
+#include "kube/kobj.h"
+#include "virt/migration/local_disks.h"
+#include "virt/migration/migratable.h"
+#include "virt/migration/policy.h"
+#include "virt/node/migration_int.h"
+#include "virt/node/pvdata.h"
+
+/* --- may they? --- */
+
+static const MigrationPolicy *policy_of(const struct vm *vm, const VirtualMachineInstance *vmi)
+{
+	static const struct api_map no_labels;
+	const struct kcache *cache = vm->host->cfg.cache;
+	const Namespace *ns = kobj_typed(kcache_get(cache, &api_kind_Namespace, NULL, vm->ns));
+	struct mig_policy_pick pick = {
+		.vmi_labels = &vmi->metadata.labels,
+		.ns_labels = ns ? &ns->metadata.labels : &no_labels,
+	};
+	struct kiter it;
+
+	kcache_list(cache, &api_kind_MigrationPolicy, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));)
+		mig_policy_consider(&pick, kobj_typed(o));
+	return pick.best;
+}
+
+static bool may_move(const struct vm *vm, const VirtualMachineInstance *vmi)
+{
+	const FerryConfig *cfg =
+		kobj_typed(kcache_get(vm->host->cfg.cache, &api_kind_FerryConfig, NULL, "ferry"));
+
+	return local_disks_may_move(cfg ? &cfg->spec : NULL, policy_of(vm, vmi));
+}
+
+/* The volume behind it, when its data lie on this node; NULL: no. */
+static const PersistentVolume *local_volume(const struct vm *vm, const Volume *spec,
+					    const char *node)
+{
+	const char *claim = local_disk_claim(spec);
+	const PersistentVolume *pv =
+		claim ? pvdata_of_claim(vm->host->cfg.cache, vm->ns, claim) : NULL;
+
+	return pv && str_eq(local_disk_node(pv), node) ? pv : NULL;
+}
+
+void mig_disks_judge(const struct vm *vm, const VirtualMachineInstance *vmi,
+		     const char *names[VM_VOLUMES_MAX], struct migratable_in *in)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < vmi->spec.n_volumes && n < VM_VOLUMES_MAX; i++)
+		if (local_volume(vm, &vmi->spec.volumes[i], vm->host->cfg.node_name))
+			names[n++] = vmi->spec.volumes[i].name;
+	in->local_volumes = names;
+	in->n_local_volumes = n;
+	in->moves_local_disks = n && may_move(vm, vmi);
+}
+
+bool mig_disks_any(const struct vm *vm)
+{
+	const VirtualMachineInstance *vmi = vm_vmi(vm);
+
+	for (size_t i = 0; vmi && i < vmi->spec.n_volumes; i++)
+		if (local_volume(vm, &vmi->spec.volumes[i], vm->host->cfg.node_name))
+			return true;
+	return false;
+}
+
+/* --- what changes the answer --- */
+
+static void sync_all(struct vmhost *h, const char *ns)
+{
+	LIST_FOREACH(it, &h->vms) {
+		struct vm *vm = LIST_ENTRY(it, struct vm, link);
+
+		if (vm->pod && !vm->is_target && !vm->is_source_done && (!ns || str_eq(vm->ns, ns)))
+			vm_sync(vm);
+	}
+}
+
+static void on_setting(const struct kobj *old, const struct kobj *new, void *arg)
+{
+	(void)old;
+	(void)new;
+	sync_all(arg, NULL);
+}
+
+static void on_namespace(const struct kobj *old, const struct kobj *new, void *arg)
+{
+	const Namespace *was = old ? kobj_typed(old) : NULL, *is = new ? kobj_typed(new) : NULL;
+
+	if (was && is && !api_map_equal(&was->metadata.labels, &is->metadata.labels))
+		sync_all(arg, kobj_name(new));
+}
+
+static void on_volume(const struct kobj *old, const struct kobj *new, void *arg)
+{
+	const PersistentVolume *pv = kobj_typed(new ? new : old);
+
+	if (pv->spec.claimRef && local_disk_is_local(pv))
+		sync_all(arg, pv->spec.claimRef->namespace);
+}
+
+enum rc mig_disks_watch(struct vmhost *h, struct err *err)
+{
+	static const struct {
+		const struct api_kind *kind;
+		kcache_event_fn fn;
+	} kinds[] = {{&api_kind_FerryConfig, on_setting},
+		     {&api_kind_MigrationPolicy, on_setting},
+		     {&api_kind_Namespace, on_namespace},
+		     {&api_kind_PersistentVolume, on_volume}};
+
+	static_assert(ARRAY_SIZE(kinds) == ARRAY_SIZE(h->on_settings), "one handler for each");
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
+		TRY(kcache_on(h->cfg.cache, &h->on_settings[i], kinds[i].kind, kinds[i].fn, h,
+			      err));
+	return RC_OK;
+}
+
+/* --- where they are afterwards --- */
+
+enum rc mig_disks_take(const struct vm *vm, const char *from, const char *to, const char *uid,
+		       bool keeps_old, struct plan *plan)
+{
+	const VirtualMachineInstance *vmi = vm_vmi(vm);
+	struct err err = {0};
+
+	for (size_t i = 0; vmi && i < vmi->spec.n_volumes; i++) {
+		const Volume *spec = &vmi->spec.volumes[i];
+		const char *claim = local_disk_claim(spec);
+		const PersistentVolume *pv =
+			claim ? pvdata_of_claim(vm->host->cfg.cache, vm->ns, claim) : NULL;
+
+		if (claim &&
+		    !pv) /* not seen yet: the VMI must not say it runs there before the volume does */
+			return RC_BUSY;
+		if (!pv || !str_eq(local_disk_node(pv), from) || !local_disk_can_move(vmi, spec))
+			continue;
+		CLEANUP(PersistentVolume_freep)
+		PersistentVolume *next = PersistentVolume_clone(pv);
+
+		if (!next)
+			return RC_NOMEM;
+		TRY(local_disk_take(next, from, to, uid, keeps_old, &err));
+		TRY(plan_update(plan, &api_kind_PersistentVolume, pv, STEAL(next), NULL));
+	}
+	return RC_OK;
+}
