@@ -1,0 +1,206 @@
+"""Claims of the class "local" go along with their VM where a setting says so, and are whole on one node always."""
+import os
+import signal
+
+import ferrytest as ft
+import pytest
+from conftest import kernel_boot, node_of, other
+
+MIB = 1 << 20
+
+
+def claim(name, volume_mode="Filesystem"):
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+            "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "local", "volumeMode": volume_mode,
+                     "resources": {"requests": {"storage": "48Mi"}}}}
+
+
+def set_moves(api, value):
+    api.patch("FerryConfig", "ferry", {"spec": {"localDiskMoves": value}})
+
+
+@pytest.fixture
+def allowed(cluster):
+    set_moves(cluster.api, True)
+    yield
+    set_moves(cluster.api, None)
+
+
+@pytest.fixture
+def local_vm(cluster, images, make_vm):
+    """local_vm(name) makes a VM that writes and checks a disk on a local claim; the claim goes at the end."""
+    made = []
+
+    def create(name, volume_mode="Filesystem", labels=None, **kw):
+        cluster.api.create(claim(name, volume_mode))
+        made.append(name)
+        disks = [{"name": d, "disk": {"bus": "virtio"}} for d in ("empty", "data")]
+        volumes = [{"name": "empty", "emptyDisk": {"capacity": "8Mi"}},
+                   {"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+        address = make_vm(name, manifest=ft.vm(name, "128Mi", kernel=kernel_boot(images), disks=disks,
+                                               volumes=volumes, labels=labels, **kw))
+        g = ft.Guest(address)
+        assert g.status()["disk"] == "/dev/vdb"
+        g.command(f"disk {8 * MIB}")
+        ft.poll(lambda: g.status()["diskChecks"] > 20, 30, "the guest writes")
+        return g
+    yield create
+    for name in made:
+        if cluster.api.find("VirtualMachine", name):
+            cluster.api.delete("VirtualMachine", name)
+            cluster.api.wait("VirtualMachine", name, lambda v: v is None, 60)
+        pv = volume(cluster.api, name)["metadata"]["name"]
+        cluster.api.delete("PersistentVolumeClaim", name)
+        cluster.api.wait("PersistentVolume", pv, lambda v: v is None, 30)  # the class deletes what it made
+        assert not any(f.startswith(pv) for n in (1, 2) for f in folders(cluster, f"node-{n}"))
+
+
+def volume(api, name):
+    return api.get("PersistentVolume", api.get("PersistentVolumeClaim", name)["spec"]["volumeName"])
+
+
+def place(pv):
+    """(node, folder) of a volume's data."""
+    term, = pv["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    node, = term["matchExpressions"][0]["values"]
+    return node, pv["spec"]["csi"]["volumeAttributes"]["path"]
+
+
+def folders(cluster, node):
+    """Everything that the class holds on a node, also what is only on its way there."""
+    root = f"{cluster.state}/nodes/{node}/local"
+    out = [f for f in os.listdir(root) if not f.startswith(".")]
+    for _, dirs, _ in os.walk(f"{root}/.incoming"):
+        out += dirs
+    return out
+
+
+def wait_movable(api, name, status="True"):
+    return api.wait("VirtualMachineInstance", name,
+                    lambda v: (ft.condition(v, "LiveMigratable") or {}).get("status") == status, 20)
+
+
+def check_goes_on(g, boot):
+    n = g.wait(20)["diskChecks"]
+    ft.poll(lambda: g.status()["diskChecks"] > n + 20, 30, "the guest goes on writing")
+    s = g.status()
+    assert s["bootID"] == boot and s["diskBad"] == 0
+
+
+@pytest.mark.parametrize("volume_mode", ["Filesystem", "Block"])
+def test_a_local_claim_goes_along_and_back(cluster, local_vm, allowed, volume_mode):
+    api, name = cluster.api, f"local-{volume_mode.lower()}"
+    g = local_vm(name, volume_mode)
+    boot = g.status()["bootID"]
+    vmi = wait_movable(api, name)
+    assert vmi["status"]["migrationMethod"] == "BlockMigration"
+    first = place(volume(api, name))
+    at = first
+    for _ in range(2):
+        source = node_of(api, name)
+        assert at[0] == source
+        obj, _ = ft.move(api, name)
+        assert obj["status"]["phase"] == "Succeeded", obj["status"]
+        check_goes_on(g, boot)
+        assert node_of(api, name) == other(source)
+        pv = api.wait("PersistentVolume", volume(api, name)["metadata"]["name"],
+                      lambda v: not v["metadata"].get("annotations", {}).get("ferry.dev/left-behind"), 20)
+        old, at = at, place(pv)
+        assert at[0] == other(source) and at[1] != old[1]
+        assert at[1] in folders(cluster, at[0])
+        assert old[1] not in folders(cluster, old[0]), "the old copy goes"
+        assert not os.listdir(f"{cluster.state}/nodes/{at[0]}/local/.incoming")
+    assert at[0] == first[0]
+
+
+def test_after_a_move_the_vm_starts_where_its_disk_is(cluster, local_vm, allowed):
+    api = cluster.api
+    g = local_vm("local-again")
+    wait_movable(api, "local-again")
+    obj, _ = ft.move(api, "local-again")
+    assert obj["status"]["phase"] == "Succeeded", obj["status"]
+    vmi = api.get("VirtualMachineInstance", "local-again")
+    node, folder = place(volume(api, "local-again"))
+    g.command("disk 0")
+    assert api.sub("virtualmachines", "local-again", "restart")[0] == 202
+    new = api.wait("VirtualMachineInstance", "local-again",
+                   lambda v: v and v["metadata"]["uid"] != vmi["metadata"]["uid"] and ft.vmi_running(v), 90)
+    assert new["status"]["nodeName"] == node == vmi["status"]["nodeName"]
+    assert place(volume(api, "local-again")) == (node, folder)
+    with open(f"{cluster.state}/nodes/{node}/local/{folder}/disk.img", "rb") as f:
+        assert any(f.read(MIB)), "what the guest wrote before is there"
+
+
+def test_by_default_it_is_refused_and_the_setting_named(cluster, local_vm):
+    api = cluster.api
+    local_vm("local-no")
+    c = ft.condition(wait_movable(api, "local-no", "False"), "LiveMigratable")
+    assert c["reason"] == "DisksNotLiveMigratable"
+    assert c["message"].startswith("cannot migrate VMI: PVC local-no is not shared, live migration requires that all "
+                                   "PVCs must be shared (using ReadWriteMany access mode)")
+    assert "spec.localDiskMoves" in c["message"] and "MigrationPolicy" in c["message"]
+    with pytest.raises(ft.ApiError) as e:
+        api.create(ft.migration("m-local-no", "local-no"))
+    assert "spec.localDiskMoves" in e.value.message
+
+
+@pytest.fixture
+def slow_policy(cluster):
+    """Allows it for VMs with the label, and makes the copy of memory slow enough to be met in the middle."""
+    api = cluster.api
+    api.create({"apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy",
+                "metadata": {"name": "slow-disks"},
+                "spec": {"selectors": {"virtualMachineInstanceSelector": {"disks": "along"}},
+                         "bandwidthPerMigration": "8Mi", "ferry": {"localDiskMoves": True}}})
+    yield
+    api.delete("MigrationPolicy", "slow-disks")
+
+
+def begin_move(api, name):
+    api.create(ft.migration(f"{name}-1", name))
+    api.wait("VirtualMachineInstanceMigration", f"{name}-1", lambda v: ft.phase(v) in ("Running", *ft.FINAL), 60)
+
+
+def check_untouched(cluster, name, before, source):
+    assert place(volume(cluster.api, name)) == before
+    assert before[1] in folders(cluster, source)
+    pv = volume(cluster.api, name)["metadata"]["name"]
+    ft.poll(lambda: not any(f.startswith(pv) for f in folders(cluster, other(source))), 30,
+            "nothing of the volume is left at the target")
+
+
+def test_a_cancelled_move_leaves_the_volume_as_it_was(cluster, local_vm, slow_policy):
+    api = cluster.api
+    g = local_vm("local-cancel", labels={"disks": "along"})
+    boot = g.status()["bootID"]
+    wait_movable(api, "local-cancel")
+    g.command("dirty 64 400")
+    source, before = node_of(api, "local-cancel"), place(volume(api, "local-cancel"))
+    begin_move(api, "local-cancel")
+    ft.poll(lambda: len(folders(cluster, other(source))) > 0, 20, "the target makes room")
+    api.delete("VirtualMachineInstanceMigration", "local-cancel-1")
+    api.wait("VirtualMachineInstanceMigration", "local-cancel-1", lambda v: v is None, 60)
+    g.command("dirty 0")
+    check_goes_on(g, boot)
+    assert node_of(api, "local-cancel") == source
+    check_untouched(cluster, "local-cancel", before, source)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_the_death_of_an_agent_in_the_middle_is_safe(cluster, local_vm, slow_policy, side):
+    api, name = cluster.api, f"local-kill-{side}"
+    g = local_vm(name, labels={"disks": "along"})
+    boot = g.status()["bootID"]
+    wait_movable(api, name)
+    source, before = node_of(api, name), place(volume(api, name))
+    begin_move(api, name)
+    os.kill(cluster.pid(source if side == "source" else other(source)), signal.SIGKILL)
+    obj = api.wait("VirtualMachineInstanceMigration", f"{name}-1", lambda v: ft.phase(v) in ft.FINAL, 120)
+    check_goes_on(g, boot)
+    if obj["status"]["phase"] == "Succeeded":
+        pv = api.wait("PersistentVolume", volume(api, name)["metadata"]["name"],
+                      lambda v: not v["metadata"].get("annotations", {}).get("ferry.dev/left-behind"), 30)
+        assert place(pv)[0] == node_of(api, name) == other(source)
+        assert before[1] not in folders(cluster, source)
+    else:
+        check_untouched(cluster, name, before, source)
