@@ -65,6 +65,28 @@ MUST_CHECK enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *
  * when QEMU does not tell. */
 bool mig_cpu_lacks(const struct vm *vm, char *why, size_t size);
 
+/* migration_proof.c: are claims that nobody copies really the same on both nodes? */
+struct mig_proof;
+typedef void (*mig_proof_fn)(void *arg, enum rc rc, const char *why);
+/* Those of class "shared", [{claim, folder, token}]; *out is the caller's.  RC_BUSY: not all volumes are known. */
+MUST_CHECK enum rc mig_proof_claims(const struct vm *vm, bool has_tokens, struct json **out,
+				    struct err *err);
+/* fn runs once, from the loop; freeing the slot's proof drops it. */
+MUST_CHECK enum rc mig_proof_write(struct mig_proof **slot, const struct vm *vm, const char *uid,
+				   const struct json *claims, mig_proof_fn fn, void *arg,
+				   struct err *err);
+struct mig_proof_told {
+	const char *source;
+	const struct json *claims,
+		*theirs; /* this node's, and what the source says; NULL: nothing */
+};
+MUST_CHECK enum rc mig_proof_check(struct mig_proof **slot, const struct vm *vm, const char *uid,
+				   const struct mig_proof_told *told, mig_proof_fn fn, void *arg,
+				   struct err *err);
+/* The tokens have done their work. */
+void mig_proof_drop(const struct vm *vm, const char *uid, const struct json *claims);
+struct mig_proof *mig_proof_free(struct mig_proof *p);
+
 /* migration_devices.c: asks the launcher; then vm->devices is there (unless it cannot be known), asks_devices is false
  * again, and the VM is kicked. */
 void mig_devices_ask(struct vm *vm);

@@ -60,6 +60,7 @@ static void source_destroy(struct mig_source *m)
 	vmnet_handover_free(m->net.handover);
 	js_unref(m->last);
 	js_unref(m->disks);
+	js_unref(m->claims);
 	mem_free(m->uid);
 	mem_free(m->target_node);
 	mem_free(m->failure);
@@ -150,6 +151,7 @@ struct mig_source *mig_source_free(struct mig_source *m)
 	if (!m)
 		return NULL;
 	m->http = http_slot_free(m->http);
+	m->proof = mig_proof_free(m->proof);
 	m->timer = ev_src_free(m->timer);
 	m->watch = ev_src_free(m->watch);
 	m->end_timer = ev_src_free(m->end_timer);
@@ -280,14 +282,15 @@ static void on_key(const struct http_result *r, void *arg)
 		}
 	}
 	m->has_key = true;
+	mig_proof_drop(m->vm, m->uid, m->claims);
 	begin_if_ready(m);
 }
 
 static void ask_key(struct mig_source *m)
 {
 	struct err err;
-	struct json *body = js_pack("{s:s, s:s*, s:O*}", "migrationUid", m->uid, "flows", m->flows,
-				    "devices", m->vm->devices);
+	struct json *body = js_pack("{s:s, s:s*, s:O*, s:O*}", "migrationUid", m->uid, "flows",
+				    m->flows, "devices", m->vm->devices, "claims", m->claims);
 
 	failpoint("source-agent.asks-key");
 	if (mig_source_post(m, "key", body, MIG_CALL_DEADLINE, on_key, &err))
@@ -296,9 +299,31 @@ static void ask_key(struct mig_source *m)
 
 static void ask_key_if_ready(struct mig_source *m)
 {
-	if (m->state == SRC_PREPARING && m->net_ready && !m->has_key && !m->http &&
+	if (m->state == SRC_PREPARING && m->net_ready && m->is_proven && !m->has_key && !m->http &&
 	    !m->vm->asks_devices)
 		ask_key(m);
+}
+
+static void on_proof(void *arg, enum rc rc, const char *why)
+{
+	struct mig_source *m = arg;
+
+	if (rc) {
+		ended(m, why);
+		return;
+	}
+	m->is_proven = true;
+	ask_key_if_ready(m);
+}
+
+/* What nobody copies has to be the same on both nodes: the target is to find what is written here. */
+static enum rc prove(struct mig_source *m, struct err *err)
+{
+	TRY(mig_proof_claims(m->vm, true, &m->claims, err));
+	m->is_proven = js_len(m->claims) == 0;
+	return m->is_proven
+		       ? RC_OK
+		       : mig_proof_write(&m->proof, m->vm, m->uid, m->claims, on_proof, m, err);
 }
 
 static enum rc open_work(struct src_job *j)
@@ -381,6 +406,7 @@ static enum rc begin(struct mig_source *m, const VirtualMachineInstanceMigration
 	TRY(find_target(m, s, err));
 	mig_source_step(m, SRCEV_BEGIN);
 	mig_devices_ask(m->vm);
+	TRY(prove(m, err));
 	TRY(run(m, open_work, opened, err));
 	vm_sync(m->vm); /* writes startTimestamp: from then on the controller does not take the move back */
 	return RC_OK;
@@ -413,7 +439,10 @@ static void ended(struct mig_source *m, const char *why)
 	if (!mig_source_step(m, SRCEV_ENDED) && !mig_source_step(m, SRCEV_CANCEL))
 		return;
 	m->http = http_slot_free(m->http);
+	m->proof = mig_proof_free(m->proof);
 	m->watch = ev_src_free(m->watch);
+	if (!m->has_key)
+		mig_proof_drop(m->vm, m->uid, m->claims);
 	ignore_rc(api_set_str(&m->failure, why));
 	m->host->n_moves_failed++;
 	log_warn("move %s: '%s/%s' stays here: %s", m->uid, m->vm->ns, m->vm->name, why);

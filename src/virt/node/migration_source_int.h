@@ -16,8 +16,11 @@ struct mig_source {
 	char target_ip[NET_IP4_TEXT];
 	int64_t port, nbd_port;
 	char *user, *key;
-	struct json *disks; /* that the target waits for; NULL: it does not say */
-	bool may_have_run;  /* lost, but not by a clear no: the target may have run the guest */
+	struct json *disks;  /* that the target waits for; NULL: it does not say */
+	struct json *claims; /* that the target has to see as they are; NULL: not known yet */
+	struct mig_proof *proof;
+	bool is_proven;	   /* the tokens are written, or none is needed */
+	bool may_have_run; /* lost, but not by a clear no: the target may have run the guest */
 	int64_t epoch;
 	bool is_open; /* the way through the firewall */
 	bool has_key, net_ready, is_written, cancel_asked, cancel_sent, resume_asked;

@@ -56,6 +56,7 @@ static void target_destroy(struct mig_target *t)
 	vmnet_handover_free(t->net.handover);
 	js_unref(t->final);
 	js_unref(t->disks);
+	mem_free(t->flows);
 	mem_free(t->uid);
 	mem_free(t->source_node);
 	mem_free(t->failure);
@@ -151,6 +152,7 @@ struct mig_target *mig_target_free(struct mig_target *t)
 				  t->recover_arg);
 	t->answer = t->recover_answer = NULL;
 	t->look_timer = ev_src_free(t->look_timer);
+	t->proof = mig_proof_free(t->proof);
 	t->vm = NULL;
 	if ((t->net.handover || t->is_open) && !run(t, close_work, NULL, NULL, &err))
 		return NULL;
@@ -523,14 +525,60 @@ static enum rc flows_work(struct dst_job *j)
 	return j->text && *j->text ? vmnet_flows_load(j->t->net.ns_fd, j->text, &j->err) : RC_OK;
 }
 
-static void give_key(struct mig_target *t, const struct json *body, mig_answer_fn fn, void *arg)
+static void give_key(struct mig_target *t)
 {
-	const char *flows = js_get_str(body, "flows");
-	char why[400];
 	struct json *out;
 	struct err err;
 
-	if (t->state != DST_LISTENING) {
+	mig_target_step(t, DSTEV_KEY);
+	if (t->flows && t->net.has_ports_filter && run(t, flows_work, NULL, t->flows, &err))
+		log_warn("move %s: flows are not copied: %s", t->uid, err.msg);
+	out = js_pack("{s:I, s:I, s:b, s:O*}", "port", t->port, "nbdPort", t->nbd_port, "tls",
+		      (int)t->has_tls, "disks", t->disks);
+	if (out && t->has_tls &&
+	    (js_set(out, "user", js_new_str(MIG_USER)) || js_set(out, "key", js_new_str(t->key))))
+		out = js_unref(out);
+	memset(t->key, 0, sizeof(t->key)); /* once */
+	answer(t, out ? RC_OK : RC_NOMEM, out ? NULL : "out of memory", out);
+}
+
+static void on_proof(void *arg, enum rc rc, const char *why)
+{
+	struct mig_target *t = arg;
+
+	if (rc)
+		mig_target_failed(t, why);
+	else if (t->state == DST_LISTENING)
+		give_key(t);
+	else
+		answer(t, RC_CONFLICT, "the move has ended", NULL);
+}
+
+/* Claims that nobody copies have to be the same here as at the source. */
+static void check_proof(struct mig_target *t, const struct json *theirs)
+{
+	CLEANUP(js_unrefp) struct json *claims = NULL;
+	struct err err = {0};
+
+	if (mig_proof_claims(t->vm, false, &claims, &err)) {
+		mig_target_failed(t, err.msg);
+		return;
+	}
+	const struct mig_proof_told told = {
+		.source = t->source_node, .claims = claims, .theirs = theirs};
+
+	if (!js_len(claims))
+		give_key(t);
+	else if (mig_proof_check(&t->proof, t->vm, t->uid, &told, on_proof, t, &err))
+		mig_target_failed(t, err.msg);
+}
+
+static void take_key_request(struct mig_target *t, const struct json *body, mig_answer_fn fn,
+			     void *arg)
+{
+	char why[400];
+
+	if (t->state != DST_LISTENING || t->answer) {
 		fn(RC_CONFLICT, "the key of this move was handed out already, or is not made yet",
 		   NULL, arg);
 		return;
@@ -542,16 +590,11 @@ static void give_key(struct mig_target *t, const struct json *body, mig_answer_f
 		mig_target_failed(t, why);
 		return;
 	}
-	mig_target_step(t, DSTEV_KEY);
-	if (flows && t->net.has_ports_filter && run(t, flows_work, NULL, flows, &err))
-		log_warn("move %s: flows are not copied: %s", t->uid, err.msg);
-	out = js_pack("{s:I, s:I, s:b, s:O*}", "port", t->port, "nbdPort", t->nbd_port, "tls",
-		      (int)t->has_tls, "disks", t->disks);
-	if (out && t->has_tls &&
-	    (js_set(out, "user", js_new_str(MIG_USER)) || js_set(out, "key", js_new_str(t->key))))
-		out = js_unref(out);
-	memset(t->key, 0, sizeof(t->key)); /* once */
-	fn(out ? RC_OK : RC_NOMEM, out ? NULL : "out of memory", out, arg);
+	ignore_rc(
+		api_set_str(&t->flows, js_get_str(body, "flows"))); /* without them it is slower */
+	t->answer = fn;
+	t->arg = arg;
+	check_proof(t, js_get(body, "claims"));
 }
 
 static void on_resumed(const struct ipc_reply *r, void *arg)
@@ -680,7 +723,7 @@ void mig_target_request(struct vmhost *h, const char *vmi_uid, const char *what,
 	else if (strcmp(from, t->source_node) != 0)
 		fn(RC_FORBIDDEN, "only the source of the move may ask this", NULL, arg);
 	else if (strcmp(what, "key") == 0)
-		give_key(t, body, fn, arg);
+		take_key_request(t, body, fn, arg);
 	else if (strcmp(what, "permission") == 0)
 		take_permission(t, body, fn, arg);
 	else if (strcmp(what, "recover") == 0)

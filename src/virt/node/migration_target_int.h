@@ -28,6 +28,8 @@ struct mig_target {
 	bool is_half_asked;	   /* the launcher is asked whether they are */
 	struct ev_src *look_timer; /* …again, until they are or come */
 	unsigned n_recover;
+	struct mig_proof *proof; /* of shared claims; the key waits for it */
+	char *flows;		 /* that came with the request of the key */
 	mig_answer_fn answer, recover_answer;
 	void *arg, *recover_arg;
 	unsigned jobs;

@@ -24,6 +24,7 @@
 #include "virt/node/qcow2.h"
 #include "virt/node/seed.h"
 #include "virt/node/volumes.h"
+#include "virt/node/voltoken.h"
 
 static char dir[64];
 
@@ -532,6 +533,48 @@ static void a_disk_that_came_by_a_move_is_never_made_anew(void **state)
 	volume_fini(&v);
 }
 
+static void a_token_shows_whether_storage_is_the_same(void **state)
+{
+	struct vol_places p = places();
+	struct voltoken t = {.root = p.shared, .folder = "pv-1", .vmi_uid = "v", .move_uid = "m1"};
+	struct voltoken there = t, next = t;
+	struct err err = {0};
+	struct volume v;
+	char path[200];
+
+	(void)state;
+	assert_int_equal(open_pv("pv-1", GIB, false, &v, &err), RC_OK);
+	volume_fini(&v);
+	assert_int_equal(voltoken_check(&t, "abc", &err), RC_NOT_FOUND);
+	assert_int_equal(voltoken_write(&t, "abc", &err), RC_OK);
+	assert_int_equal(voltoken_check(&t, "abc", &err), RC_OK);
+	assert_int_equal(voltoken_check(&t, "abd", &err), RC_CONFLICT);
+	assert_int_equal(voltoken_check(&t, "abcd", &err), RC_CONFLICT);
+	assert_int_equal(voltoken_check(&t, "ab", &err), RC_CONFLICT);
+	/* another storage, with and without a folder of that name */
+	there.root = p.local;
+	assert_int_equal(voltoken_check(&there, "abc", &err), RC_NOT_FOUND);
+	(void)snprintf(path, sizeof(path), "%s/pv-1", p.local);
+	assert_int_equal(mkdir(path, 0755), 0);
+	assert_int_equal(voltoken_check(&there, "abc", &err), RC_NOT_FOUND);
+	/* what is planted there is not followed */
+	(void)snprintf(path, sizeof(path), "%s/pv-1/.ferry-seen.v.m1", p.local);
+	assert_int_equal(symlink("/etc/passwd", path), 0);
+	assert_int_not_equal(voltoken_check(&there, "abc", &err), RC_OK);
+	/* an agent died: the next move of the VM removes what it left, and nothing of others */
+	next.move_uid = "m2";
+	there = (struct voltoken){p.shared, "pv-1", "vv", "m1"};
+	assert_int_equal(voltoken_write(&there, "x", &err), RC_OK);
+	assert_int_equal(voltoken_write(&next, "abc", &err), RC_OK);
+	assert_int_equal(voltoken_check(&t, "abc", &err), RC_NOT_FOUND);
+	assert_int_equal(voltoken_check(&there, "x", &err), RC_OK);
+	for (int again = 0; again < 2; again++)
+		assert_int_equal(voltoken_drop(&next, &err), RC_OK);
+	assert_int_equal(voltoken_check(&next, "abc", &err), RC_NOT_FOUND);
+	next.folder = "../local";
+	assert_int_equal(voltoken_write(&next, "abc", &err), RC_INVALID);
+}
+
 static void what_a_tenant_plants_is_refused(void **state)
 {
 	struct vol_places p = places();
@@ -638,6 +681,8 @@ int main(void)
 						drop_dir),
 		cmocka_unit_test_setup_teardown(a_disk_that_came_by_a_move_is_never_made_anew,
 						make_dir, drop_dir),
+		cmocka_unit_test_setup_teardown(a_token_shows_whether_storage_is_the_same, make_dir,
+						drop_dir),
 		cmocka_unit_test_setup_teardown(what_a_tenant_plants_is_refused, make_dir,
 						drop_dir),
 		cmocka_unit_test_setup_teardown(too_small_a_disk_says_so, make_dir, drop_dir),
