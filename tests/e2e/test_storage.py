@@ -7,7 +7,7 @@ import subprocess
 import ferrytest as ft
 import ociimage
 import pytest
-from conftest import TINY, WORK, node_of, other
+from conftest import TINY, WORK, kernel_boot, node_of, other
 
 DISK = [{"name": "root", "bootOrder": 1, "disk": {"bus": "virtio"}}]
 
@@ -123,6 +123,46 @@ def test_a_claim_of_the_shared_class(cluster, make_vm, images):
     assert not left
 
 
+def in_box(cluster, node, *args):
+    """A program that sees the files as the node does."""
+    subprocess.run(["nsenter", "-t", str(cluster.node_pid1(node)), "-m", *args], check=True)
+
+
+def test_a_shared_claim_is_believed_only_when_both_nodes_see_the_same(cluster, make_vm, images):
+    """Its access mode says ReadWriteMany; a node whose folder is another one is found out before a byte moves."""
+    api, name = cluster.api, "proven"
+    api.create(claim(name))
+    hidden = target = None
+    try:
+        disks = [{"name": "data", "disk": {"bus": "virtio"}}]
+        vols = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+        address = make_vm(name, manifest=ft.vm(name, "128Mi", kernel=kernel_boot(images), disks=disks, volumes=vols))
+        boot = ft.Guest(address).status()["bootID"]
+        pvc = api.get("PersistentVolumeClaim", name)
+        folder = api.get("PersistentVolume", pvc["spec"]["volumeName"])["spec"]["csi"]["volumeAttributes"]["path"]
+        source = node_of(api, name)
+        shared = f"{cluster.state}/shared/{folder}"
+        target = other(source)
+        hidden = f"/run/ferry/shared/{folder}"
+        in_box(cluster, target, "mount", "-t", "tmpfs", "tmpfs", hidden)
+        obj, _ = ft.move(api, name)
+        why = obj["status"]["migrationState"]["failureReason"]
+        assert obj["status"]["phase"] == "Failed" and f"claim '{name}': its storage is not the same on both nodes" in why
+        assert node_of(api, name) == source and ft.Guest(address).wait(10)["bootID"] == boot
+        in_box(cluster, target, "umount", hidden)
+        hidden = None
+        obj, _ = ft.move(api, name)
+        assert obj["status"]["phase"] == "Succeeded", obj["status"]
+        assert ft.Guest(address).wait(10)["bootID"] == boot
+        ft.poll(lambda: os.listdir(shared) == ["disk.img"], 10, "no token is left")
+    finally:
+        if hidden:
+            in_box(cluster, target, "umount", "-l", hidden)
+        api.delete("VirtualMachine", name)
+        api.wait("VirtualMachine", name, lambda v: v is None, 60)
+        api.delete("PersistentVolumeClaim", name)
+
+
 @pytest.mark.parametrize("volume_mode", ["Filesystem", "Block"])
 def test_a_claim_of_the_local_class_binds_where_the_vm_runs_and_does_not_move(cluster, make_vm, images, volume_mode):
     api = cluster.api
@@ -142,6 +182,7 @@ def test_a_claim_of_the_local_class_binds_where_the_vm_runs_and_does_not_move(cl
         with pytest.raises(ft.ApiError) as e:
             api.create(ft.migration("m-" + name, name))
         assert "Cannot migrate VMI, Reason: DisksNotLiveMigratable" in e.value.message
+        assert "spec.localDiskMoves of the FerryConfig" in e.value.message
     finally:
         api.delete("VirtualMachine", name)
         api.wait("VirtualMachine", name, lambda v: v is None, 60)
