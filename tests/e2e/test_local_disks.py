@@ -1,10 +1,12 @@
 """Claims of the class "local" go along with their VM where a setting says so, and are whole on one node always."""
 import os
 import signal
+import socket
+import struct
 
 import ferrytest as ft
 import pytest
-from conftest import kernel_boot, node_of, other
+from conftest import WORK, keep_logs, kernel_boot, node_of, other
 
 MIB = 1 << 20
 
@@ -26,6 +28,21 @@ def allowed(cluster):
     set_moves(cluster.api, None)
 
 
+def local_disks_vm(images, name, **kw):
+    disks = [{"name": d, "disk": {"bus": "virtio"}} for d in ("empty", "data")]
+    volumes = [{"name": "empty", "emptyDisk": {"capacity": "8Mi"}},
+               {"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+    return ft.vm(name, "128Mi", kernel=kernel_boot(images), disks=disks, volumes=volumes, **kw)
+
+
+def start_writing(address):
+    g = ft.Guest(address)
+    assert g.status()["disk"] == "/dev/vdb"
+    g.command(f"disk {8 * MIB}")
+    ft.poll(lambda: g.status()["diskChecks"] > 20, 30, "the guest writes")
+    return g
+
+
 @pytest.fixture
 def local_vm(cluster, images, make_vm):
     """local_vm(name) makes a VM that writes and checks a disk on a local claim; the claim goes at the end."""
@@ -34,16 +51,7 @@ def local_vm(cluster, images, make_vm):
     def create(name, volume_mode="Filesystem", labels=None, **kw):
         cluster.api.create(claim(name, volume_mode))
         made.append(name)
-        disks = [{"name": d, "disk": {"bus": "virtio"}} for d in ("empty", "data")]
-        volumes = [{"name": "empty", "emptyDisk": {"capacity": "8Mi"}},
-                   {"name": "data", "persistentVolumeClaim": {"claimName": name}}]
-        address = make_vm(name, manifest=ft.vm(name, "128Mi", kernel=kernel_boot(images), disks=disks,
-                                               volumes=volumes, labels=labels, **kw))
-        g = ft.Guest(address)
-        assert g.status()["disk"] == "/dev/vdb"
-        g.command(f"disk {8 * MIB}")
-        ft.poll(lambda: g.status()["diskChecks"] > 20, 30, "the guest writes")
-        return g
+        return start_writing(make_vm(name, manifest=local_disks_vm(images, name, labels=labels, **kw)))
     yield create
     for name in made:
         if cluster.api.find("VirtualMachine", name):
@@ -204,3 +212,67 @@ def test_the_death_of_an_agent_in_the_middle_is_safe(cluster, local_vm, slow_pol
         assert before[1] not in folders(cluster, source)
     else:
         check_untouched(cluster, name, before, source)
+
+
+# ---- at the exact moments of the switch ----
+
+@pytest.fixture(scope="module")
+def pointed(images):
+    """A cluster whose processes can be held at failpoints."""
+    with ft.own_net():
+        c = ft.Cluster(f"{WORK}/disks", 2)
+        c.down()
+        for node in ("node-1", "node-2"):
+            os.makedirs(f"{c.state}/nodes/{node}/failpoints", mode=0o700)
+        os.environ["FERRY_FAILPOINTS"] = "/run/ferry/state/failpoints"
+        try:
+            c.up()
+            set_moves(c.api, True)
+            yield c
+            keep_logs(c, "disks")
+        finally:
+            del os.environ["FERRY_FAILPOINTS"]
+            c.down()
+
+
+def kill_at(cluster, node, point):
+    """Kills the process that gets to a failpoint on this node, once."""
+    folder = f"{cluster.state}/nodes/{node}/failpoints"
+    at = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        with socket.socket(socket.AF_UNIX) as s:
+            s.bind(f"/proc/self/fd/{at}/{point}")
+            s.listen(1)
+            s.settimeout(60)
+            with s.accept()[0] as c:
+                os.unlink(f"{folder}/{point}")
+                pid, _, _ = struct.unpack("3i", c.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+                os.kill(pid, signal.SIGKILL)
+    finally:
+        os.close(at)
+
+
+@pytest.mark.parametrize("point", ["target-agent.keeps", "target-agent.runs"])
+def test_an_agent_that_dies_in_the_switch_loses_no_disk(pointed, images, point):
+    """Once its volumes are kept and before the guest is let go; once it runs and before anybody was told."""
+    api, name = pointed.api, point.replace("target-agent.", "dies-")
+    api.create(claim(name))
+    api.create(local_disks_vm(images, name))
+    vmi = api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
+    ft.Guest(ft.vmi_address(vmi)).wait(90)
+    g = start_writing(ft.vmi_address(vmi))
+    boot = g.status()["bootID"]
+    wait_movable(api, name)
+    source, before = node_of(api, name), place(volume(api, name))
+    api.create(ft.migration(f"{name}-1", name))
+    kill_at(pointed, other(source), point)
+    obj = api.wait("VirtualMachineInstanceMigration", f"{name}-1", lambda v: ft.phase(v) in ft.FINAL, 60)
+    assert obj["status"]["phase"] == "Succeeded", obj["status"]
+    check_goes_on(g, boot)
+    pv = api.wait("PersistentVolume", volume(api, name)["metadata"]["name"],
+                  lambda v: not v["metadata"].get("annotations", {}).get("ferry.dev/left-behind"), 30)
+    assert place(pv)[0] == node_of(api, name) == other(source)
+    assert before[1] not in folders(pointed, source) and place(pv)[1] in folders(pointed, other(source))
+    api.delete("VirtualMachine", name)
+    api.wait("VirtualMachine", name, lambda v: v is None, 60)
+    api.delete("PersistentVolumeClaim", name)
