@@ -331,21 +331,19 @@ void vm_end_copy(struct vm *vm)
  * has left has nothing to run. */
 static void judge_place(struct vm *vm, const VirtualMachineInstance *vmi)
 {
-	const char *node = vmi->status.nodeName;
+	const struct vm_facts f = {.node = vm->host->cfg.node_name,
+				   .state = vm->state,
+				   .is_target = vm->is_target,
+				   .is_source_done = vm->is_source_done};
+	enum vm_place place = vm->target || vm->source ? VM_PLACE_STAYS : vmsync_place(vmi, &f);
 
-	if (str_is_empty(node) || vm->target || vm->source)
+	if (place == VM_PLACE_STAYS)
 		return;
-	if (str_eq(node, vm->host->cfg.node_name)) {
-		vm->is_target = false;
-		return;
-	}
-	/* It has come by a move and left by another one, which the agent before this one saw: no target any more. */
-	if (vm->state == VM_POSTMIGRATE)
-		vm->is_target = false;
-	if (vm->is_target || vm->is_source_done || vm->state == VM_NONE || vm->state == VM_GONE)
+	vm->is_target = false;
+	if (place == VM_PLACE_OWNS)
 		return;
 	log_info("VM '%s/%s': it runs on node '%s' now, the copy here is ended", vm->ns, vm->name,
-		 node);
+		 vmi->status.nodeName);
 	vm->is_source_done = true;
 	vm_end_copy(vm);
 }

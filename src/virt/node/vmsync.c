@@ -94,6 +94,24 @@ const char *vmsync_phase(const VirtualMachineInstance *vmi, const struct vm_fact
 	return "Failed";
 }
 
+enum vm_place vmsync_place(const VirtualMachineInstance *vmi, const struct vm_facts *f)
+{
+	const char *node = vmi->status.nodeName;
+
+	if (str_is_empty(node))
+		return VM_PLACE_STAYS;
+	/* Pods and VMIs are seen by two watches: the VMI may be older than this pod, and name the node for a stay
+	 * before this move.  A copy that still waits for its guest cannot be the one that is meant. */
+	if (str_eq(node, f->node))
+		return f->state == VM_STARTING || f->state == VM_INCOMING ? VM_PLACE_STAYS
+									  : VM_PLACE_OWNS;
+	/* It has come by a move and left by another one, which the agent before this one saw: no target any more. */
+	if (f->is_source_done || (f->is_target && f->state != VM_POSTMIGRATE) ||
+	    f->state == VM_NONE || f->state == VM_GONE)
+		return VM_PLACE_STAYS;
+	return VM_PLACE_LEFT;
+}
+
 static const char *bus_name(const Disk *d)
 {
 	const char *bus = d->disk    ? d->disk->bus

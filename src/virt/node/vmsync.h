@@ -79,6 +79,13 @@ MUST_CHECK enum rc vmsync_plan(const VirtualMachineInstance *vmi, const struct v
 bool vmsync_is_final(const VirtualMachineInstance *vmi); /* Succeeded or Failed */
 /* Running, Succeeded, Failed or NULL: as it is. */
 const char *vmsync_phase(const VirtualMachineInstance *vmi, const struct vm_facts *f);
+/* What the node that the VMI names makes of a copy.  Of f: node, state, is_target, is_source_done. */
+enum vm_place {
+	VM_PLACE_STAYS, /* nothing follows */
+	VM_PLACE_OWNS,	/* the guest is here: no target any more */
+	VM_PLACE_LEFT,	/* it runs elsewhere: this copy has nothing to run */
+};
+enum vm_place vmsync_place(const VirtualMachineInstance *vmi, const struct vm_facts *f);
 /* "vda", "sdb": the n-th disk of its bus. */
 void vmsync_disk_target(const VirtualMachineInstance *vmi, const char *volume, char out[16]);
 

@@ -480,6 +480,45 @@ static void targets_are_named_by_bus(void **state)
 	VirtualMachineInstance_free(vmi);
 }
 
+static void a_copy_that_waits_is_no_owner_by_the_word_of_an_older_vmi(void **state)
+{
+	static const struct {
+		const char *node;
+		enum vm_state state;
+		bool is_target, is_source_done;
+		enum vm_place place;
+	} rows[] = {
+		/* what a VMI says that is older than the pod: of a stay before this move */
+		{"node-1", VM_STARTING, true, false, VM_PLACE_STAYS},
+		{"node-1", VM_INCOMING, true, false, VM_PLACE_STAYS},
+		{"node-2", VM_INCOMING, true, false, VM_PLACE_STAYS},
+		/* an agent that comes after the move */
+		{"node-1", VM_RUNNING, true, false, VM_PLACE_OWNS},
+		{"node-1", VM_PAUSED, true, false, VM_PLACE_OWNS},
+		{"node-2", VM_POSTMIGRATE, true, false, VM_PLACE_LEFT},
+		/* one that started here */
+		{"node-1", VM_RUNNING, false, false, VM_PLACE_OWNS},
+		{"node-2", VM_RUNNING, false, false, VM_PLACE_LEFT},
+		{"node-2", VM_POSTMIGRATE, false, false, VM_PLACE_LEFT},
+		{"node-2", VM_POSTMIGRATE, false, true, VM_PLACE_STAYS},
+		{"node-2", VM_GONE, false, false, VM_PLACE_STAYS},
+		{NULL, VM_RUNNING, false, false, VM_PLACE_STAYS},
+	};
+	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct vm_facts f = {.node = "node-1",
+				     .state = rows[i].state,
+				     .is_target = rows[i].is_target,
+				     .is_source_done = rows[i].is_source_done};
+
+		assert_int_equal(api_set_str(&vmi->status.nodeName, rows[i].node), RC_OK);
+		assert_int_equal(vmsync_place(vmi, &f), rows[i].place);
+	}
+	VirtualMachineInstance_free(vmi);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -499,6 +538,7 @@ int main(void)
 		cmocka_unit_test(the_end_follows_kubevirts_phases),
 		cmocka_unit_test(a_vm_that_waits_for_the_go_is_not_running),
 		cmocka_unit_test(targets_are_named_by_bus),
+		cmocka_unit_test(a_copy_that_waits_is_no_owner_by_the_word_of_an_older_vmi),
 	};
 
 	js_use_mem();
