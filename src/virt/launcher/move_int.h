@@ -53,7 +53,8 @@ struct move {
 	struct mig_stats stats;
 	int64_t downtime_limit_ms; /* QEMU's, at this moment; source only */
 	int64_t judged_pass, remaining_before;
-	struct forecast forecast; /* at the end of the last pass; source only */
+	usec_t pass_began;	  /* the one that is under way */
+	struct forecast forecast; /* at the end of the last pass, its left_ms now; source only */
 	int64_t seen_bytes;	  /* of memory, and when they last grew (monotonic) */
 	usec_t grew_at;
 	struct move_disk disks[LAUNCH_MAX_DISKS];

@@ -22,6 +22,19 @@ static void send_migrate(struct move *m);
 
 /* --- progress --- */
 
+/* The verdict is of the last pass' end; how long it still takes is said anew each time. */
+static void count_down(struct move *m)
+{
+	usec_t pass = loop_now(m->l->loop) - m->pass_began;
+
+	if (m->post_copy_asked)
+		m->forecast.left_ms = forecast_post_copy(&m->stats);
+	else if (m->phase == MP_MEMORY && m->forecast.verdict == FORECAST_CONVERGES)
+		m->forecast.left_ms =
+			forecast_left(&m->stats, (int64_t)(pass / USEC_PER_MSEC),
+				      m->options.downtime_limit_ms, m->options.fixed_pause_ms);
+}
+
 /* At a pass' end: is the limit on the pause still the right one? */
 static void judge_pass(struct move *m)
 {
@@ -30,6 +43,7 @@ static void judge_pass(struct move *m)
 
 	if (m->phase != MP_MEMORY || m->stats.passes == m->judged_pass)
 		return;
+	m->pass_began = loop_now(m->l->loop);
 	m->forecast =
 		forecast_of(&m->stats, m->options.downtime_limit_ms, m->options.fixed_pause_ms);
 	/* what the first pass sent stands for what was left before it */
@@ -39,6 +53,7 @@ static void judge_pass(struct move *m)
 		pc_start(m);
 	next = mig_next_downtime(&m->options, m->downtime_limit_ms, m->stats.passes,
 				 m->stats.remaining, m->remaining_before);
+	count_down(m);
 	m->judged_pass = m->stats.passes;
 	m->remaining_before = m->stats.remaining;
 	if (next == m->downtime_limit_ms)
@@ -78,6 +93,7 @@ static void on_stats(const struct qmp_reply *r, void *arg)
 	if (r->rc || move_is_over(m))
 		return;
 	mig_stats_parse(r->value, &m->stats);
+	count_down(m);
 	if (pc_out_stats(m))
 		return;
 	if (is_stalled(m)) {

@@ -80,6 +80,7 @@ static enum rc start(struct move *m, struct err *err)
 	}
 	log_info("move '%s': post-copy after pass %lld, %lld MiB are left", m->uid,
 		 (long long)m->stats.passes, (long long)(m->stats.remaining >> 20));
+	m->forecast.left_ms = forecast_post_copy(&m->stats);
 	move_report(m);
 	return RC_OK;
 }

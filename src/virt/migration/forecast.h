@@ -1,7 +1,7 @@
 /* src/virt/migration/forecast.h - will this move end, when, and how long will the guest stand?
  *
- * Pure.  Fed at pass boundaries: within a pass QEMU's figures say how much of it is left, not what the guest
- * does meanwhile.
+ * Pure.  Judged at pass boundaries: within a pass QEMU's figures say how much of it is left, not what the guest
+ * does meanwhile.  Only the time that is left is counted down between them.
  */
 #ifndef VIRT_FORECAST_H
 #define VIRT_FORECAST_H
@@ -24,6 +24,11 @@ struct forecast {
 /* limit_ms: the pause that may be planned for; fixed_ms: what a pause costs beside the bytes.  The dirty rate
  * is known from the second pass on; before, the guest is taken to write nothing. */
 struct forecast forecast_of(const struct mig_stats *s, int64_t limit_ms, int64_t fixed_ms);
+/* The time until the end, in ms, pass_ms after the last pass began; -1: unknown. */
+int64_t forecast_left(const struct mig_stats *s, int64_t pass_ms, int64_t limit_ms,
+		      int64_t fixed_ms);
+/* The same once post-copy is chosen: each page goes over once more at most. */
+int64_t forecast_post_copy(const struct mig_stats *s);
 const char *forecast_name(enum forecast_verdict v);
 
 /* The part of a pause that no byte explains, in ms, smoothed over moves between two nodes: the loading of the

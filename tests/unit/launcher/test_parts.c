@@ -277,6 +277,53 @@ static void a_forecast_follows_from_rates(void **state)
 	assert_int_equal(forecast_of(&none, 300, 0).pause_ms, -1);
 }
 
+/* Figures of a 512 MiB guest on a link of 64 MiB/s, of which each second of writing touches 8 MiB. */
+static void the_time_that_is_left_is_counted_down_within_a_pass(void **state)
+{
+	const int64_t mib = 1 << 20;
+	struct mig_stats s = {
+		.total = 512 * mib, .passes = 1, .rate = 64 * mib, .remaining = 512 * mib};
+
+	(void)state;
+	assert_int_equal(forecast_left(&s, 0, 300, 50), 8050);
+	s.remaining = 256 * mib;
+	assert_int_equal(forecast_left(&s, 4000, 300, 50), 4050); /* it is taken to write nothing */
+	s.passes = 2;
+	s.dirty_rate = 8 * mib;
+	s.remaining = 64 * mib;
+	/* a second; the 8 MiB of it go over in the pause */
+	assert_int_equal(forecast_left(&s, 0, 300, 50), 1000 + 125 + 50);
+	/* two seconds in, the last 8 MiB of the pass: what was written since its beginning comes after it */
+	s.remaining = 8 * mib;
+	assert_int_equal(forecast_left(&s, 2000, 300, 50), 125 + 265 + 50);
+	/* post-copy: only what is left */
+	assert_int_equal(forecast_post_copy(&s), 125);
+	s.rate = 0;
+	assert_int_equal(forecast_left(&s, 0, 300, 50), -1);
+	assert_int_equal(forecast_post_copy(&s), -1);
+}
+
+/* QEMU's rate is of the last moments: a low one after a short pass is not the link's. */
+static void a_moment_of_a_slow_link_is_no_verdict(void **state)
+{
+	const int64_t mib = 1 << 20;
+	struct mig_stats s = {.total = 512 * mib,
+			      .passes = 5,
+			      .rate = 31 * mib,
+			      .dirty_rate = 34 * mib,
+			      .remaining = 24 * mib,
+			      .transferred = 640 * mib,
+			      .elapsed_ms = 10500,
+			      .setup_ms = 500};
+	struct forecast f = forecast_of(&s, 300, 50);
+
+	(void)state;
+	assert_int_equal(f.verdict, FORECAST_CONVERGES);
+	assert_int_equal(f.pause_ms, 425);
+	s.transferred = 320 * mib; /* the whole move was that slow */
+	assert_int_equal(forecast_of(&s, 300, 50).verdict, FORECAST_DIVERGES);
+}
+
 static void a_pause_is_planned_below_the_declared_limit(void **state)
 {
 	int64_t fixed = pause_fixed_cost(-1, 70, 1000000, 100000000); /* 10 ms of it were bytes */
@@ -471,6 +518,8 @@ int main(void)
 		cmocka_unit_test(post_copy_begins_when_passes_do_not_shrink),
 		cmocka_unit_test(a_page_sent_in_post_copy_is_beyond_return),
 		cmocka_unit_test(a_forecast_follows_from_rates),
+		cmocka_unit_test(the_time_that_is_left_is_counted_down_within_a_pass),
+		cmocka_unit_test(a_moment_of_a_slow_link_is_no_verdict),
 		cmocka_unit_test(a_pause_is_planned_below_the_declared_limit),
 		cmocka_unit_test(the_pause_limit_follows_the_passes),
 		cmocka_unit_test(statistics_are_read),
