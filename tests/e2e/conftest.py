@@ -1,4 +1,5 @@
 """One two-node cluster for most tests; each test uses object names of its own and removes them."""
+import contextlib
 import glob
 import os
 import resource
@@ -99,6 +100,18 @@ def make_vm(cluster, images):
             cluster.api.delete("VirtualMachine", name)
     for name in made:
         cluster.api.wait("VirtualMachine", name, lambda v: v is None, 60)
+
+
+@contextlib.contextmanager
+def migrations(api, **settings):
+    """KubeVirt's settings of moves, for a while."""
+    def patch(values):
+        api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"migrations": values}}}, ns="kubevirt")
+    patch(settings)
+    try:
+        yield
+    finally:
+        patch({k: None for k in settings})
 
 
 def node_of(api, name):

@@ -1,11 +1,13 @@
-"""Any process of Ferry may be killed while VMs run and while one moves: the guests go on."""
+"""Any process of Ferry may be killed while VMs run and while one moves: the guests go on.  So may a disk fill up."""
+import contextlib
 import os
 import signal
+import subprocess
 import time
 
 import ferrytest as ft
 import pytest
-from conftest import node_of, other, qemu_pids
+from conftest import migrations, node_of, other, qemu_pids
 
 LONG = bool(os.environ.get("FERRY_TEST_LONG"))
 
@@ -99,3 +101,55 @@ def test_qemu_killed_means_failed_and_the_run_strategy_decides(cluster, make_vm)
     vmi = api.wait("VirtualMachineInstance", "qdies",
                    lambda v: v and v["metadata"]["uid"] != uid and ft.vmi_running(v), 60)
     ft.Guest(ft.vmi_address(vmi)).wait(90)
+
+
+@contextlib.contextmanager
+def little_room(cluster, node, size):
+    """Where a node keeps the disks of its pods there is hardly any room."""
+    inside = ["nsenter", "-t", str(cluster.node_pid1(node)), "-m", "-p"]
+    where = "/run/ferry/state/pods"
+    subprocess.run([*inside, "mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", where], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*inside, "umount", "-l", where], check=True)
+
+
+@pytest.mark.parametrize("when", ["copied", "written"])
+def test_a_disk_that_does_not_fit_at_the_target_ends_the_move_and_not_the_guest(cluster, make_vm, when):
+    """Its copy fills the target's file system: at once, or by what the guest writes when both are in step."""
+    api, name = cluster.api, f"full-{when}"
+    # it takes its first disk for the one it starts from, and writes to the last
+    address = make_vm(name, disks=[{"name": n, "disk": {"bus": "virtio"}} for n in "de"],
+                      volumes=[{"name": n, "emptyDisk": {"capacity": "32Mi"}} for n in "de"])
+    g = ft.Guest(address, timeout=20)
+    before = g.status()
+    size = {"copied": 8, "written": 1}[when] << 20
+
+    def writes(size, rounds):
+        n = g.status()["diskChecks"]
+        g.command(f"disk {size}")
+        ft.poll(lambda: g.status()["diskChecks"] - n > rounds * size / 4096, 90, "the guest has written its disk")
+    writes(size, 1)
+    source = node_of(api, name)
+    with migrations(api, bandwidthPerMigration="8Mi"), little_room(cluster, other(source), "3m"):
+        api.create(ft.migration(name, name))
+        if when == "written":
+            def copies(m):
+                return ft.phase(m) in ft.FINAL or m["status"].get("ferry", {}).get("stage") == "memory"
+            m = api.wait("VirtualMachineInstanceMigration", name, copies, 30)
+            assert ft.phase(m) not in ft.FINAL, m["status"]
+            g.command(f"disk {8 << 20}")
+        m = api.wait("VirtualMachineInstanceMigration", name, lambda m: ft.phase(m) in ft.FINAL, 60)
+        f = m["status"]["ferry"]
+        assert ft.phase(m) == "Failed" and f["reason"] == "DiskCopyFailed", m["status"]
+        assert "disk 'e'" in f["message"] and "No space left on device" in f["message"], f
+        ft.poll(lambda: list(qemu_pids(cluster, name)) == [source], 20, "the copy is gone")
+    vmi = api.get("VirtualMachineInstance", name)
+    assert vmi["status"]["phase"] == "Running" and vmi["status"]["nodeName"] == source
+    writes(1 << 20, 2)
+    obj, _ = ft.move(api, name, name=f"{name}-again")
+    assert obj["status"]["phase"] == "Succeeded", obj["status"]
+    writes(1 << 20, 2)
+    after = g.status()
+    assert after["bootID"] == before["bootID"] and after["diskBad"] == 0 and after["memBad"] == 0, after

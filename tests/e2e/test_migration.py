@@ -8,7 +8,7 @@ import time
 
 import ferrytest as ft
 import pytest
-from conftest import kernel_boot, new_cluster, node_of, other, qemu_pids
+from conftest import kernel_boot, migrations, new_cluster, node_of, other, qemu_pids
 
 PHASES = ["Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running", "Succeeded"]
 
@@ -257,18 +257,6 @@ def test_cancel_in_every_phase_leaves_the_guest_where_it_was(cluster, make_vm):
         if vmi["status"]["nodeName"] != source:
             assert phase == "Running", f"cancelled in {phase!r}, yet it moved"
     g.command("dirty 0")
-
-
-@contextlib.contextmanager
-def migrations(api, **settings):
-    """KubeVirt's settings of moves, for a while."""
-    def patch(values):
-        api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"migrations": values}}}, ns="kubevirt")
-    patch(settings)
-    try:
-        yield
-    finally:
-        patch({k: None for k in settings})
 
 
 def busy_guest(make_vm, name):
