@@ -1,10 +1,7 @@
 """What a scrape tells, and that it asks nobody: not the guest, not QEMU, not the API server."""
 import http.client
-import json
 import os
 import re
-import socket
-import struct
 import time
 
 import ferrytest as ft
@@ -120,36 +117,6 @@ def test_figures_follow_a_vm_and_its_move(cluster, make_vm):
     assert 0 < value(c, "ferry_vmi_migration_pause_seconds", vmim="m-figures") < 60
 
 
-def query(path):
-    """A launcher's answer to "query" (docs/internals/ipc.md): frames of JSON behind four bytes of length."""
-    with socket.socket(socket.AF_UNIX) as s:
-        s.settimeout(10)
-        s.connect(path)
-        f = s.makefile("rb")
-
-        def call(n, method, **params):
-            body = json.dumps({"id": n, "method": method, "params": params}).encode()
-            s.sendall(struct.pack(">I", len(body)) + body)
-            while True:
-                m = json.loads(f.read(struct.unpack(">I", f.read(4))[0]))
-                if m.get("id") == n and "event" not in m:
-                    return m["result"]
-        call(1, "hello", name="scraped", versions={"min": 1, "max": 1})
-        return call(2, "query")
-
-
-def qmp_commands(cluster, where, name):
-    """What the launcher has asked its QEMU so far (asking the launcher asks no QEMU)."""
-    root = f"/proc/{cluster.node_pid1(where)}/root/run/ferry/run/pods"
-    for pod in os.listdir(root):
-        if not os.path.exists(f"{root}/{pod}/launcher.sock"):
-            continue
-        q = query(f"{root}/{pod}/launcher.sock")
-        if q.get("name", "").endswith("/" + name):
-            return q["qmpCommands"]
-    raise LookupError(name)
-
-
 def test_twenty_scrapes_a_second_ask_nobody(cluster, make_vm):
     make_vm("asked", guest=False)
     where = node_of(cluster.api, "asked")
@@ -164,13 +131,13 @@ def test_twenty_scrapes_a_second_ask_nobody(cluster, make_vm):
                     'verb="get"' in labels))
 
     def window(scrapes):
-        qmp, api, end = qmp_commands(cluster, where, "asked"), requests(), time.monotonic() + 3
+        qmp, api, end = ft.qmp_commands(cluster, where, "asked"), requests(), time.monotonic() + 3
         for _ in range(60):
             if scrapes:
                 node(cluster, where)
                 controller(cluster)
             time.sleep(max(0.0, (end - time.monotonic()) / 60))
-        return qmp_commands(cluster, where, "asked") - qmp, requests() - api
+        return ft.qmp_commands(cluster, where, "asked") - qmp, requests() - api
     idle, busy = window(False), window(True)
     assert idle[0] == 0 and busy[0] == 0, (idle, busy)
     assert busy[1] <= idle[1] + 2, (idle, busy)

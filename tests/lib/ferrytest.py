@@ -11,6 +11,7 @@ import os
 import shutil
 import socket
 import ssl
+import struct
 import subprocess
 import tempfile
 import threading
@@ -495,6 +496,36 @@ class Guest:
             except (OSError, ValueError):
                 return None
         return poll(answers, timeout, f"the guest at {self.address} answers")
+
+
+def launcher_query(path):
+    """A launcher's answer to "query" (docs/internals/ipc.md): frames of JSON behind four bytes of length."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(10)
+        s.connect(path)
+        f = s.makefile("rb")
+
+        def call(n, method, **params):
+            body = json.dumps({"id": n, "method": method, "params": params}).encode()
+            s.sendall(struct.pack(">I", len(body)) + body)
+            while True:
+                m = json.loads(f.read(struct.unpack(">I", f.read(4))[0]))
+                if m.get("id") == n and "event" not in m:
+                    return m["result"]
+        call(1, "hello", name="scraped", versions={"min": 1, "max": 1})
+        return call(2, "query")
+
+
+def qmp_commands(cluster, where, name):
+    """What the launcher has asked its QEMU so far (asking the launcher asks no QEMU)."""
+    root = f"/proc/{cluster.node_pid1(where)}/root/run/ferry/run/pods"
+    for pod in os.listdir(root):
+        if not os.path.exists(f"{root}/{pod}/launcher.sock"):
+            continue
+        q = launcher_query(f"{root}/{pod}/launcher.sock")
+        if q.get("name", "").endswith("/" + name):
+            return q["qmpCommands"]
+    raise LookupError(name)
 
 
 def median(values):
