@@ -61,6 +61,7 @@ FAULTS = (
     [Fault(f"stop-{w}", "stop", w, 3) for w in DAEMONS + QEMUS] +
     [Fault(f"away-{w}", "away", w, 4) for w in DAEMONS[:4]] +
     [Fault(f"hang-{w}", "stop", w, 13) for w in QEMUS] +  # longer than the switch may take
+    [Fault("gone-apiserver", "gone", "apiserver", 20)] +  # longer than the whole move
     [Fault("cut-data", "cut", ["data"], 2),
      Fault("cut-data-from-source", "cut", ["data-from-source"], 2),
      Fault("cut-data-from-target", "cut", ["data-from-target"], 2),
@@ -104,6 +105,8 @@ def exists(m, f):
         return m.phase in ("Pc", "So", "Ab")
     if f.kind == "abort":
         return m.phase != "Ab"
+    if f.kind == "gone":  # from here on the two agents need nobody else
+        return m.phase in ("Tr", "Pc", "So", "Cl", "Ab")
     if f.kind == "reboot":  # a guest that stands hears nothing
         return m.phase in EARLY + ("Pc",)
     return True

@@ -132,6 +132,10 @@ class Run:
         self.undo.append(lambda: self.w.signal_all([top], signal.SIGCONT))
         self.w.signal_all(pids, signal.SIGKILL)
 
+    def do_gone(self, f):
+        """Away for longer than all that is left of the move."""
+        self.do_away(f)
+
     def do_cut(self, f):
         s, t = self.source, other(self.source)
 
@@ -329,6 +333,9 @@ class Run:
 
     def wait_out(self):
         """As long as the fault lasts."""
+        if self.fault.kind == "gone":
+            self.ends_by_itself()
+            return
         if self.fault.seconds is not None:
             time.sleep(self.fault.seconds)
             return
@@ -338,6 +345,21 @@ class Run:
             if obj is None or ft.phase(obj) in ft.FINAL:
                 return
             time.sleep(0.1)
+
+    def ends_by_itself(self):
+        """While nobody can be told: the guest runs where it shall, alone, and answers until the fault is over."""
+        over = time.monotonic() + self.fault.seconds
+        want = self.source if self.moment.phase == "Ab" else other(self.source)
+        try:
+            ft.poll(lambda: self.monitors.running() == [want], self.fault.seconds, "the move ends by itself")
+        except TimeoutError:
+            raise Violation(f"without the API server the guest runs on {self.monitors.running()}, not on {want}") from None
+        while time.monotonic() < over:
+            try:
+                self.w.guest.wait(8)
+            except TimeoutError:
+                raise Violation(f"without the API server nobody reaches the guest, which runs on {want}") from None
+            time.sleep(0.5)
 
     def heal(self):
         for p in self.points:

@@ -173,6 +173,10 @@ class Monitors(threading.Thread):
         for m in self.by_pod.values():
             m.close()
 
+    def running(self):
+        """The nodes of those that run now."""
+        return [m.label.split()[0] for m in list(self.by_pod.values()) if m.is_running]
+
     def check(self):
         """At most one of them ran at any time."""
         spans = [(a, b or time.time(), m.label) for m in self.by_pod.values() for a, b in m.intervals]
@@ -248,6 +252,7 @@ class World:
         self.cluster = ft.Cluster(self.state, len(NODES))
         self.api = None
         self.n = 0
+        self.watches = 0  # of all daemons, when nothing is wrong
         self.pictures = {}
         self.read_to = {}
 
@@ -273,6 +278,7 @@ class World:
                 raise Violation(f"the move before any fault: {obj['status']}")
             self.forget("warm-up")
         self.settle()
+        self.watches = self.count_watches()
         return self
 
     def down(self):
@@ -518,10 +524,17 @@ class World:
             for who in ("apiserver", "controller", *NODES):
                 self.cluster.pid(who)
             nodes = self.api.list("Node")
+            # Whoever was cut off looks again within ten seconds, and until then acts on what was.
+            if self.count_watches() < self.watches:
+                return False
         except (*AWAY, ProcessLookupError, ValueError):
             return False
         return all(n["metadata"]["labels"].get("kubevirt.io/schedulable") == "true" and
                    (ft.condition(n, "Ready") or {}).get("status") == "True" for n in nodes)
+
+    def count_watches(self):
+        m = re.search(rb"^apiserver_registered_watchers (\S+)$", self.api.raw("GET", "/metrics")[1], re.M)
+        return int(float(m[1])) if m else 0
 
     @staticmethod
     def signal_all(pids, signo):
