@@ -22,6 +22,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
+import bars  # noqa: E402
 import ferrytest as ft  # noqa: E402
 import handmove  # noqa: E402
 import migration  # noqa: E402
@@ -132,31 +133,11 @@ def bench_start(b):
 
 def bench_move(b):
     """Idle 1 GiB guest: created to Succeeded, beyond the same move by hand over QMP with TLS."""
-    b.up()
-    b.start_guest("idle")
-    nodes = handmove.HandNodes(os.path.join(b.work, "hand"), "fbb").up()
-    ours, raw, pause, qpause, hpause = [], [], [], [], []
-    hv = handmove.HandVm(nodes, 1024, kernel=f"{b.args.tiny}/vmlinuz", initrd=f"{b.args.tiny}/initrd.gz",
-                         append=f"console=ttyS0 quiet tiny.heartbeat=1 tiny.ip={handmove.ADDRESS}/24")
-    try:
-        hv.start("a")
-        time.sleep(8)
-        for _ in range(b.args.runs):
-            r = hv.move()
-            raw.append(r["total"])
-            hpause.append(r["pauseMs"])
-            time.sleep(0.5)
-            obj, phases = ft.move(b.cluster.api, "idle")
-            if obj["status"]["phase"] != "Succeeded":
-                raise RuntimeError(f"a move failed: {obj['status']}")
-            ours.append(phases["Succeeded"])
-            f = obj["status"].get("ferry", {})
-            pause.append(f.get("pauseMs"))
-            qpause.append(f.get("qemuDowntimeMs"))
-            time.sleep(0.5)
-    finally:
-        hv.stop()
-        nodes.down()
+    moves, hand = bars.side_by_side(b)
+    ours, raw = [took for _, took in moves], [r["total"] for r in hand]
+    pause = [st["ferry"].get("pauseMs") for st, _ in moves]
+    qpause = [st["ferry"].get("qemuDowntimeMs") for st, _ in moves]
+    hpause = [r["pauseMs"] for r in hand]
     over = (statistics.median(ours) - statistics.median(raw)) * 1000
     b.add("move of an idle 1 GiB guest, beyond the same by hand", over, "ms", "<= 150", over <= 150,
           statistics.median(raw) * 1000, ms(ours))
@@ -506,45 +487,18 @@ def bench_together(b):
 
     ours_t = [ours() for _ in range(3)]
     b.down()
-    nodes = handmove.HandNodes(os.path.join(b.work, "hand"), "fbb").up()
-    vms = []
-    try:
-        for i in range(10):
-            v = handmove.HandVm(nodes, 256, kernel=f"{b.args.tiny}/vmlinuz", initrd=f"{b.args.tiny}/initrd.gz",
-                                append=f"console=ttyS0 quiet tiny.heartbeat=1 tiny.ip=10.9.0.{20 + i}/24", name=f"t{i:03}",
-                                mac=f"52:54:00:fe:01:{i:02x}")
-            v.port = 4444 + i
-            v.start("a")
-            vms.append(v)
+    with bars.Hand(b, 10, 256) as hand:
         time.sleep(20)
-
-        def raw():
-            t = time.time()
-            sem = threading.Semaphore(5)
-
-            def one(v):
-                with sem:
-                    v.move(port=v.port)
-            threads = [threading.Thread(target=one, args=(v,)) for v in vms]
-            for th in threads:
-                th.start()
-            for th in threads:
-                th.join()
-            return time.time() - t
-        raw_t = [raw() for _ in range(3)]
-    finally:
-        for v in vms:
-            v.stop()
-        nodes.down()
+        raw_t = [hand.move_all() for _ in range(3)]
     ratio = statistics.median(ours_t) / statistics.median(raw_t)
     b.add("ten guests, five moves at once, against by hand", ratio, "x", "<= 1.15", ratio <= 1.15)
     b.add("ten guests, five moves at once", statistics.median(ours_t), "s", baseline=statistics.median(raw_t),
           samples=ours_t)
 
 
-ALL = {n[6:]: f for m in (globals(), vars(migration)) for n, f in list(m.items()) if n.startswith("bench_")}
+ALL = {n[6:]: f for m in (globals(), vars(migration), vars(bars)) for n, f in list(m.items()) if n.startswith("bench_")}
 # Beside the figures' own names: all those of a chapter.
-CHAPTERS = {"migration": [n[6:] for n in vars(migration) if n.startswith("bench_")]}
+CHAPTERS = {"migration": [n[6:] for m in (migration, bars) for n in vars(m) if n.startswith("bench_")]}
 
 
 def main():

@@ -11,11 +11,11 @@ import ferrytest as ft
 import handmove
 
 
-def ask_in(pid, line):
+def ask_in(pid, line, address=handmove.ADDRESS):
     """A command for the guest's agent, from another network namespace."""
     out = subprocess.run(["nsenter", "-t", str(pid), "-n", sys.executable, "-c",
                           "import socket,sys\n"
-                          f"s = socket.create_connection(('{handmove.ADDRESS}', 7778), 30)\n"
+                          f"s = socket.create_connection(('{address}', 7778), 30)\n"
                           "s.sendall(sys.argv[1].encode() + b'\\n')\nprint(s.makefile().readline())", line],
                          capture_output=True, text=True, check=True).stdout
     return json.loads(out)
