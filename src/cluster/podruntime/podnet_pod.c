@@ -85,6 +85,12 @@ static enum rc pod_sysctls(int pod_ns, struct err *err)
 		/* QEMU's own connections only, and it cannot cancel one that it is making: 7 s, which
 		 * is below the launcher's deadline, instead of two minutes. */
 		{"ipv4/tcp_syn_retries", "2"},
+		/* And none whose peer is silent: about 25 s, with something on its way or without, instead of
+		 * a quarter of an hour or for ever. */
+		{"ipv4/tcp_retries2", "6"},
+		{"ipv4/tcp_keepalive_time", "10"},
+		{"ipv4/tcp_keepalive_intvl", "5"},
+		{"ipv4/tcp_keepalive_probes", "3"},
 	};
 	enum rc rc = RC_OK;
 

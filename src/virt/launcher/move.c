@@ -143,6 +143,18 @@ static enum rc set_hand_over(struct json *j, const struct move *m)
 	return rc;
 }
 
+static enum rc set_limits(struct json *j, const struct move *m)
+{
+	enum rc rc = RC_OK;
+
+	if (m->downtime_limit_ms)
+		rc = js_set(j, "downtimeLimitMs", js_new_int(m->downtime_limit_ms));
+	if (!rc && m->parameters) /* as QEMU shows it */
+		rc = js_set(j, "maxBandwidthBytes",
+			    js_new_int(js_get_int(m->parameters, "max-bandwidth", 0)));
+	return rc;
+}
+
 struct json *move_json(const struct move *m)
 {
 	struct json *j =
@@ -163,8 +175,8 @@ struct json *move_json(const struct move *m)
 		rc = js_set(j, "downtimeMs", js_new_int(m->stats.downtime_ms));
 	if (!rc && m->was_paused)
 		rc = js_set(j, "guestPaused", js_new_bool(true));
-	if (!rc && m->downtime_limit_ms)
-		rc = js_set(j, "downtimeLimitMs", js_new_int(m->downtime_limit_ms));
+	if (!rc)
+		rc = set_limits(j, m);
 	if (!rc && m->forecast.verdict != FORECAST_UNKNOWN)
 		rc = js_set(j, "forecast",
 			    js_pack("{s:s, s:I, s:I}", "verdict",

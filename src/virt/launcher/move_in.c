@@ -71,7 +71,7 @@ static void send_incoming(struct move *m, bool stay)
 			     .timeout = QMP_TIMEOUT,
 			     .fn = on_listening,
 			     .arg = m,
-			     .args = mig_channels(m->address, m->port)};
+			     .args = mig_channels(m->role, m->address, m->port)};
 	struct err err = {0};
 
 	m->tried_stay = !stay;

@@ -191,7 +191,7 @@ static void send_migrate(struct move *m)
 			     .timeout = QMP_TIMEOUT,
 			     .fn = on_migrate,
 			     .arg = m,
-			     .args = mig_channels(m->address, m->port)};
+			     .args = mig_channels(m->role, m->address, m->port)};
 	struct err err = {0};
 
 	out_arm(m, SETUP_TIMEOUT);

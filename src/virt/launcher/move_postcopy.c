@@ -475,7 +475,7 @@ void move_recover_outgoing(struct launcher *l, struct ipc_call *call, const stru
 			     .timeout = RECOVER_TIMEOUT,
 			     .fn = on_reconnecting,
 			     .arg = m,
-			     .args = mig_channels(m->address, port)};
+			     .args = mig_channels(m->role, m->address, port)};
 
 	if (c.args && js_set(c.args, "resume", js_new_bool(true)))
 		c.args = js_unref(c.args);

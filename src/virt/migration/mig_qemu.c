@@ -23,6 +23,7 @@ static const struct {
 	{"maxPauseMs", offsetof(struct mig_options, max_pause_ms), 0, 2000000},
 	{"fixedPauseMs", offsetof(struct mig_options, fixed_pause_ms), 0, 2000000},
 	{"multifdChannels", offsetof(struct mig_options, multifd_channels), 0, 64},
+	{"xbzrleCacheBytes", offsetof(struct mig_options, xbzrle_cache), 0, (int64_t)1 << 30},
 };
 
 static enum rc decode_option(const char *key, const struct json *v, struct mig_options *o,
@@ -47,7 +48,29 @@ static enum rc decode_option(const char *key, const struct json *v, struct mig_o
 		o->post_copy = js_bool(v, false);
 		return RC_OK;
 	}
+	if (str_eq(key, "compression") &&
+	    (str_eq(js_str(v), "none") || str_eq(js_str(v), "zstd"))) {
+		o->zstd = str_eq(js_str(v), "zstd");
+		return RC_OK;
+	}
 	return err_set(err, RC_INVALID, "options.%s: unknown, or of a wrong type", key);
+}
+
+/* As QEMU 10.0 refuses it, in one place and before it is asked; of zstd without multifd it would say nothing. */
+static enum rc check_combination(const struct mig_options *o, struct err *err)
+{
+	if (o->post_copy && o->multifd_channels)
+		return err_set(err, RC_INVALID,
+			       "options.postCopy: QEMU does not combine it with multifdChannels");
+	if (o->xbzrle_cache && o->multifd_channels)
+		return err_set(
+			err, RC_INVALID,
+			"options.xbzrleCacheBytes: QEMU does not combine it with multifdChannels");
+	if (o->zstd && !o->multifd_channels)
+		return err_set(err, RC_INVALID, "options.compression: needs multifdChannels");
+	if (o->xbzrle_cache & (o->xbzrle_cache - 1))
+		return err_set(err, RC_INVALID, "options.xbzrleCacheBytes: not a power of two");
+	return RC_OK;
 }
 
 enum rc mig_options_decode(const struct json *j, struct mig_options *out, struct err *err)
@@ -63,11 +86,11 @@ enum rc mig_options_decode(const struct json *j, struct mig_options *out, struct
 		if (rc)
 			return rc;
 	}
-	if (o.post_copy && o.multifd_channels)
-		return err_set(err, RC_INVALID,
-			       "options.postCopy: QEMU does not combine it with multifdChannels");
-	*out = o;
-	return RC_OK;
+	enum rc rc = check_combination(&o, err);
+
+	if (!rc)
+		*out = o;
+	return rc;
 }
 
 enum rc mig_tls_decode(const struct json *j, struct mig_tls *out, struct err *err)
@@ -117,7 +140,6 @@ static const struct {
 	{"pause-before-switchover", true, true},
 	{"late-block-activate", true, true},
 	{"validate-uuid", true, true},
-	{"xbzrle", false, false},
 	{"rdma-pin-all", false, false},
 	{"release-ram", false, false},
 };
@@ -125,6 +147,31 @@ static const struct {
 static enum rc add_capability(struct json *list, const char *name, bool on)
 {
 	return js_append(list, js_pack("{s:s, s:b}", "capability", name, "state", (int)on));
+}
+
+/* What QEMU does not combine: all that is off is said before what is on, as it checks each step against the ones
+ * before it.  preempt (pages that the guest waits for have a connection of their own) needs post-copy, so it goes
+ * off first and on last. */
+static enum rc add_ways(struct json *list, const struct mig_options *o)
+{
+	const struct {
+		const char *name;
+		bool on;
+	} ways[] = {
+		{"postcopy-ram", o->post_copy},
+		{"postcopy-preempt", o->post_copy},
+		{"xbzrle", o->xbzrle_cache > 0},
+		{"multifd", o->multifd_channels > 0},
+	};
+	enum rc rc = RC_OK;
+
+	for (size_t i = ARRAY_SIZE(ways); !rc && i-- > 0;)
+		if (!ways[i].on)
+			rc = add_capability(list, ways[i].name, false);
+	for (size_t i = 0; !rc && i < ARRAY_SIZE(ways); i++)
+		if (ways[i].on)
+			rc = add_capability(list, ways[i].name, true);
+	return rc;
 }
 
 struct json *mig_capabilities(const struct mig_options *o, enum mig_role role)
@@ -136,18 +183,8 @@ struct json *mig_capabilities(const struct mig_options *o, enum mig_role role)
 		rc = add_capability(list, fixed_capabilities[i].name,
 				    role == MIG_SOURCE ? fixed_capabilities[i].source
 						       : fixed_capabilities[i].target);
-	/* Off before multifd is on and the reverse: QEMU checks each step against the ones before it. */
-	if (!rc && !o->post_copy)
-		rc = add_capability(list, "postcopy-preempt", false);
-	if (!rc && !o->post_copy)
-		rc = add_capability(list, "postcopy-ram", false);
 	if (!rc)
-		rc = add_capability(list, "multifd", o->multifd_channels > 0);
-	/* preempt: pages that the guest waits for have a connection of their own */
-	if (!rc && o->post_copy)
-		rc = add_capability(list, "postcopy-ram", true);
-	if (!rc && o->post_copy)
-		rc = add_capability(list, "postcopy-preempt", true);
+		rc = add_ways(list, o);
 	if (!rc)
 		rc = add_capability(list, "auto-converge", role == MIG_SOURCE && o->auto_converge);
 	if (rc) {
@@ -157,6 +194,27 @@ struct json *mig_capabilities(const struct mig_options *o, enum mig_role role)
 	return js_pack("{s:o}", "capabilities", list);
 }
 
+static enum rc set_channels(struct json *j, const struct mig_options *o)
+{
+	enum rc rc = js_set(j, "multifd-channels", js_new_int(o->multifd_channels));
+
+	return rc ? rc : js_set(j, "multifd-compression", js_new_str(o->zstd ? "zstd" : "none"));
+}
+
+static enum rc set_source(struct json *j, const struct mig_options *o)
+{
+	enum rc rc = js_set(j, "downtime-limit",
+			    js_new_int(MIN(o->initial_downtime_ms, o->downtime_limit_ms)));
+
+	if (!rc)
+		rc = js_set(j, "max-bandwidth", js_new_int(o->max_bandwidth));
+	if (!rc && o->post_copy)
+		rc = js_set(j, "max-postcopy-bandwidth", js_new_int(o->max_bandwidth));
+	if (!rc && o->xbzrle_cache)
+		rc = js_set(j, "xbzrle-cache-size", js_new_int(o->xbzrle_cache));
+	return rc;
+}
+
 struct json *mig_parameters(const struct mig_options *o, enum mig_role role, bool tls)
 {
 	struct json *j =
@@ -164,14 +222,9 @@ struct json *mig_parameters(const struct mig_options *o, enum mig_role role, boo
 	enum rc rc = j ? RC_OK : RC_NOMEM;
 
 	if (!rc && o->multifd_channels)
-		rc = js_set(j, "multifd-channels", js_new_int(o->multifd_channels));
+		rc = set_channels(j, o);
 	if (!rc && role == MIG_SOURCE)
-		rc = js_set(j, "downtime-limit",
-			    js_new_int(MIN(o->initial_downtime_ms, o->downtime_limit_ms)));
-	if (!rc && role == MIG_SOURCE)
-		rc = js_set(j, "max-bandwidth", js_new_int(o->max_bandwidth));
-	if (!rc && role == MIG_SOURCE && o->post_copy)
-		rc = js_set(j, "max-postcopy-bandwidth", js_new_int(o->max_bandwidth));
+		rc = set_source(j, o);
 	/* The launcher announces after `cont`, so QEMU's five rounds are too many.  None would be too few: its
 	 * virtio-net then drops the timer that the device's next reset stops, and a guest that has moved takes
 	 * QEMU down when it reboots (QEMU 10.0, hw/net/virtio-net.c).  The one frame that leaves with the
@@ -212,14 +265,18 @@ int64_t mig_next_downtime(const struct mig_options *o, int64_t limit_now, int64_
 	return shrinks ? MIN(limit_now * 2, o->downtime_limit_ms) : o->downtime_limit_ms;
 }
 
-struct json *mig_channels(const char *address, int port)
+struct json *mig_channels(enum mig_role role, const char *address, int port)
 {
+	CLEANUP(js_unrefp) struct json *alive = role == MIG_SOURCE ? js_new_bool(true) : NULL;
 	char text[8];
 
 	snprintf(text, sizeof(text), "%d", port);
-	return js_pack("{s:[{s:s, s:{s:s, s:s, s:s, s:s}}]}", "channels", "channel-type", "main",
-		       "addr", "transport", "socket", "type", "inet", "host", address, "port",
-		       text);
+	/* The source's alone: QEMU has it for none that listens.  A peer that is silent for good is noticed by the kernel also where QEMU only waits for its answer (the
+	 * handshake of a connection that is not the first, which neither a cancel nor a yank ends in QEMU 10.0);
+	 * after what time is the pod's network namespace's to say. */
+	return js_pack("{s:[{s:s, s:{s:s, s:s, s:s, s:s, s:O*}}]}", "channels", "channel-type",
+		       "main", "addr", "transport", "socket", "type", "inet", "host", address,
+		       "port", text, "keep-alive", alive);
 }
 
 struct json *mig_recover_uri(const char *address, int port)

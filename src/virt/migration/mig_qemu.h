@@ -22,6 +22,8 @@ struct mig_options {
 	int64_t max_pause_ms;	       /* the declared limit; 0 = none was declared */
 	int64_t fixed_pause_ms;	       /* what a pause to this target costs beside the bytes; 0 */
 	int64_t multifd_channels;      /* 0 = off */
+	int64_t xbzrle_cache;	       /* bytes, a power of two; 0 = off; not with multifd */
+	bool zstd;		       /* with multifd only */
 	bool auto_converge;
 	bool post_copy; /* allowed; begun when the passes do not shrink, or when it is asked for */
 };
@@ -50,7 +52,7 @@ bool mig_wants_post_copy(const struct mig_options *o, bool outruns, int64_t pass
 /* What QEMU's downtime-limit should be after a pass, given what was left after the one before it. */
 int64_t mig_next_downtime(const struct mig_options *o, int64_t limit_now, int64_t passes,
 			  int64_t remaining, int64_t remaining_before);
-struct json *mig_channels(const char *address, int port);
+struct json *mig_channels(enum mig_role role, const char *address, int port);
 /* Where a target in post-copy listens anew (migrate-recover). */
 struct json *mig_recover_uri(const char *address, int port);
 /* fast_aes: this host computes AES in hardware (has_fast_aes()). */

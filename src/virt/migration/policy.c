@@ -50,6 +50,12 @@ enum rc mig_policy_apply(const MigrationPolicySpec *p, bool may_stall, VMIMConfi
 {
 	if (p->bandwidthPerMigration)
 		TRY(api_set_str(&o->bandwidthPerMigration, p->bandwidthPerMigration));
+	if (p->experimental && p->experimental->compression) {
+		ExperimentalMigrationOptions *x =
+			api_ensure(&api_type_ExperimentalMigrationOptions, &o->experimental);
+
+		TRY(x ? api_set_str(&x->compression, p->experimental->compression) : RC_NOMEM);
+	}
 	if (p->has_allowAutoConverge)
 		API_SET(o, allowAutoConverge, p->allowAutoConverge);
 	if (p->has_completionTimeoutPerGiB)

@@ -307,6 +307,21 @@ static enum rc add_qemu(const struct json *probe, struct api_map *labels)
 	return api_map_setf(labels, LABEL_QEMU_LEVEL, "%lld", (long long)level);
 }
 
+static enum rc add_ways(const struct json *probe, struct api_map *labels)
+{
+	static const struct {
+		const char *capability, *label;
+	} ways[] = {{"multifd", LABEL_QEMU_MULTIFD}, {"xbzrle", LABEL_QEMU_XBZRLE}};
+	const struct json *list = js_get(probe, "capabilities");
+
+	for (size_t i = 0; i < js_len(list); i++)
+		for (size_t k = 0; k < ARRAY_SIZE(ways); k++)
+			if (str_eq(js_get_str(js_item(list, i), "capability"), ways[k].capability))
+				TRY(api_map_set(labels, ways[k].label, "true"));
+	return js_get_bool(probe, "zstd", false) ? api_map_set(labels, LABEL_QEMU_ZSTD, "true")
+						 : RC_OK;
+}
+
 enum rc cpu_labels(const struct json *probe, struct api_map *labels, struct err *err)
 {
 	const struct json *host = js_get(probe, "host");
@@ -324,5 +339,7 @@ enum rc cpu_labels(const struct json *probe, struct api_map *labels, struct err 
 		rc = add_machines(probe, labels);
 	if (!rc)
 		rc = add_qemu(probe, labels);
+	if (!rc)
+		rc = add_ways(probe, labels);
 	return rc ? err_set(err, rc, "cannot list the node's labels") : RC_OK;
 }

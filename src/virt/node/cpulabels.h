@@ -3,7 +3,8 @@
  * Pure.  The probe is one JSON document (made by cpuprobe.c, kept in the state folder):
  *   {"accel": "kvm"|"tcg", "version": "10.0.2", "without": [names of features],
  *    "machines": [query-machines], "definitions": [query-cpu-definitions],
- *    "host": {props}, "models": {"<name>": {props}}}
+ *    "host": {props}, "models": {"<name>": {props}},
+ *    "capabilities": [query-migrate-capabilities], "zstd": QEMU compresses moves with it}
  * where props are those of query-cpu-model-expansion, type static: of "host" (KVM) or "max" (TCG), and of
  * the usable named models that may stand for host-model.  "without" are the features that this node keeps
  * from its guests: host has them off, and a model that has one lists it among its unavailable features.

@@ -43,6 +43,7 @@ struct cpuprobe {
 	struct json *probe;
 	size_t next_def;    /* index of the definition that is expanded next */
 	bool also_obsolete; /* no other model is usable */
+	bool asks_zstd;	    /* the answer that comes next is about it: QEMU may refuse */
 	struct err err;
 	enum rc rc;
 };
@@ -227,7 +228,11 @@ static enum rc take(struct cpuprobe *p, const struct json *value)
 	struct json *probe = p->probe;
 	const struct json *props = js_at(value, "model", "props", NULL);
 
-	if (!js_get(probe, "machines")) {
+	if (!js_get(probe, "capabilities")) {
+		TRY(js_set(probe, "capabilities", js_copy(value)));
+		p->asks_zstd = true;
+		call(p, "migrate-set-parameters", js_pack("{s:s}", "multifd-compression", "zstd"));
+	} else if (!js_get(probe, "machines")) {
 		TRY(js_set(probe, "machines", js_ref(value)));
 		call(p, "query-cpu-definitions", NULL);
 	} else if (!js_get(probe, "definitions")) {
@@ -259,7 +264,13 @@ static void on_reply(const struct qmp_reply *r, void *arg)
 	struct cpuprobe *p = arg;
 
 	p->slot = qmp_slot_free(p->slot);
-	if (r->rc)
+	if (p->asks_zstd && r->rc != RC_CLOSED && r->rc != RC_TIMEOUT) {
+		p->asks_zstd = false;
+		if (js_set(p->probe, "zstd", js_new_bool(!r->rc)))
+			done(p, err_set(&p->err, RC_NOMEM, "out of memory"));
+		else
+			call(p, "query-machines", NULL);
+	} else if (r->rc)
 		done(p, err_set(&p->err, r->rc, "QEMU does not tell its CPUs: %s", r->desc));
 	else if (take(p, r->value))
 		done(p, p->err.rc ? p->err.rc : err_set(&p->err, RC_NOMEM, "out of memory"));
@@ -277,7 +288,7 @@ static void on_ready(const struct json *greeting, void *arg)
 	if (js_set(p->probe, "version", js_new_str(text)))
 		done(p, err_set(&p->err, RC_NOMEM, "out of memory"));
 	else
-		call(p, "query-machines", NULL);
+		call(p, "query-migrate-capabilities", NULL);
 }
 
 static void on_closed(enum rc rc, const char *why, void *arg)
@@ -393,7 +404,7 @@ static enum rc make_key(struct cpuprobe *p, struct err *err)
 	if (stat(p->qemu, &st) < 0)
 		return err_set_sys(err, errno, "cannot find QEMU at '%s'", p->qemu);
 	(void)uname(&u);
-	p->key = mem_printf("2 %s %s %lld %lld %s %s", p->accel, p->qemu, (long long)st.st_size,
+	p->key = mem_printf("3 %s %s %lld %lld %s %s", p->accel, p->qemu, (long long)st.st_size,
 			    (long long)st.st_mtim.tv_sec, u.release, p->without);
 	return p->key ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
 }

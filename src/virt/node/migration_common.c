@@ -75,8 +75,29 @@ enum rc mig_node_address(const struct vmhost *h, const char *node, struct in_add
 	return net_ip4_parse(text, ip, err);
 }
 
-struct json *mig_options(const VirtualMachineInstanceMigrationState *s, int64_t fixed_ms)
+/* What the controller chose for this move; NULL: nothing, it was handed off by one that chooses nothing. */
+static const FerryMigrationMethod *method_of(const VirtualMachineInstance *vmi)
 {
+	const VirtualMachineInstanceMigrationState *s = vmi->status.migrationState;
+	const FerryVMIStatus *f = vmi->status.ferry;
+	const FerryMigrationMethod *m = f && f->migration ? f->migration->method : NULL;
+
+	return m && s && str_eq(m->migrationUID, s->migrationUid) ? m : NULL;
+}
+
+static enum rc add_method(struct json *options, const FerryMigrationMethod *m)
+{
+	TRY(js_set(options, "multifdChannels", js_new_int(API_GET(m, channels, 0))));
+	TRY(js_set(options, "maxBandwidthBytes", js_new_int(API_GET(m, bandwidthBytes, 0))));
+	TRY(js_set(options, "xbzrleCacheBytes", js_new_int(API_GET(m, xbzrleCacheBytes, 0))));
+	return js_set(options, "compression",
+		      js_new_str(str_eq(m->compression, "zstd") ? "zstd" : "none"));
+}
+
+struct json *mig_options(const VirtualMachineInstance *vmi, int64_t fixed_ms)
+{
+	const VirtualMachineInstanceMigrationState *s = vmi ? vmi->status.migrationState : NULL;
+	const FerryMigrationMethod *method = vmi ? method_of(vmi) : NULL;
 	const VMIMConfigurationOptions *c = s ? s->migrationConfiguration : NULL;
 	int64_t declared = mig_pause_declared(s);
 	int64_t downtime = declared ? pause_budget(declared, fixed_ms) : 300;
@@ -87,10 +108,12 @@ struct json *mig_options(const VirtualMachineInstanceMigrationState *s, int64_t 
 	bool post_copy =
 		c && API_GET(c, allowPostCopy, false) && API_GET(c, allowWorkloadDisruption, true);
 
-	return js_pack("{s:I, s:I, s:b, s:b, s:I, s:I}", "downtimeLimitMs", downtime,
-		       "maxBandwidthBytes", bandwidth, "autoConverge", (int)converge, "postCopy",
-		       (int)post_copy, "maxPauseMs", mig_pause_enforced(declared, fixed_ms),
-		       "fixedPauseMs", MAX(fixed_ms, 0));
+	struct json *j = js_pack(
+		"{s:I, s:I, s:b, s:b, s:I, s:I}", "downtimeLimitMs", downtime, "maxBandwidthBytes",
+		bandwidth, "autoConverge", (int)converge, "postCopy", (int)post_copy, "maxPauseMs",
+		mig_pause_enforced(declared, fixed_ms), "fixedPauseMs", MAX(fixed_ms, 0));
+
+	return j && method && add_method(j, method) ? js_unref(j) : j;
 }
 
 enum rc mig_net_init(const struct vm *vm, struct in_addr peer, struct mig_net *out, struct err *err)
@@ -247,6 +270,8 @@ enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data)
 		API_SET(out, linkBytesPerSecond, js_get_int(m, "bytesPerSecond", 0));
 		API_SET(out, passes, js_get_int(m, "passes", 0));
 	}
+	if (out->method && js_get(data, "maxBandwidthBytes"))
+		API_SET(out->method, maxBandwidthBytes, js_get_int(data, "maxBandwidthBytes", 0));
 	TRY(fill_forecast(out, data));
 	if (js_get(data, "downtimeMs"))
 		API_SET(out, qemuDowntimeMs, js_get_int(data, "downtimeMs", 0));

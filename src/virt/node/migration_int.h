@@ -37,7 +37,7 @@ MUST_CHECK enum rc mig_node_address(const struct vmhost *h, const char *node, st
 				    uint16_t *agent_port, struct err *err);
 /* The options that both launchers get; NULL: out of memory.  fixed_ms: what a pause between the two nodes costs
  * beside the bytes, -1 where that is not known (and at the target, which plans nothing). */
-struct json *mig_options(const VirtualMachineInstanceMigrationState *s, int64_t fixed_ms);
+struct json *mig_options(const VirtualMachineInstance *vmi, int64_t fixed_ms);
 /* migration_pause.c: the declared limit in ms, 0 for none; the fixed cost towards a node, -1 while unknown. */
 int64_t mig_pause_declared(const VirtualMachineInstanceMigrationState *s);
 /* The limit that ends a move rather than being passed: the declared one, where these nodes can keep it at all.  0:

@@ -220,7 +220,7 @@ static enum rc start_outgoing(struct mig_source *m, struct err *err)
 	struct json *params =
 		js_pack("{s:s, s:s, s:I, s:I, s:o}", "migrationUid", m->uid, "address",
 			m->target_ip, "port", m->port, "nbdPort", m->nbd_port, "options",
-			mig_options(mig_state(m->vm), mig_pause_fixed(m->host, m->target_node)));
+			mig_options(vm_vmi(m->vm), mig_pause_fixed(m->host, m->target_node)));
 
 	if (params && m->key &&
 	    js_set(params, "tls", js_pack("{s:s, s:s}", "user", m->user, "key", m->key)))

@@ -45,6 +45,25 @@ static enum rc publish_progress(struct mig_source *m, VirtualMachineInstance *vm
 	return fm ? mig_fill_stats(fm, m->last) : RC_NOMEM;
 }
 
+/* How this one goes over was written with the hand-off, and stays. */
+static enum rc forget_last(FerryMigrationStatus **fm)
+{
+	FerryMigrationStatus *old = *fm;
+	FerryMigrationMethod *method = STEAL(old->method);
+
+	*fm = api_free(&api_type_FerryMigrationStatus, old);
+	if (!method)
+		return RC_OK;
+	FerryMigrationStatus *next = api_ensure(&api_type_FerryMigrationStatus, fm);
+
+	if (!next) {
+		FerryMigrationMethod_free(method);
+		return RC_NOMEM;
+	}
+	next->method = method;
+	return RC_OK;
+}
+
 /* A new move forgets what the last one showed. */
 static enum rc publish_begin(struct mig_source *m, VirtualMachineInstance *vmi)
 {
@@ -53,8 +72,7 @@ static enum rc publish_begin(struct mig_source *m, VirtualMachineInstance *vmi)
 	if (s->startTimestamp || API_GET(s, failed, false))
 		return RC_OK;
 	if (vmi->status.ferry && vmi->status.ferry->migration)
-		vmi->status.ferry->migration =
-			api_free(&api_type_FerryMigrationStatus, vmi->status.ferry->migration);
+		TRY(forget_last(&vmi->status.ferry->migration));
 	TRY(api_set_str(&s->mode, MigrationMode_PreCopy));
 	return mig_set_time(&s->startTimestamp, m->begun_at);
 }

@@ -250,7 +250,7 @@ static void opened(struct mig_target *t, enum rc rc, const char *why)
 	struct json *params =
 		js_pack("{s:s, s:s, s:I, s:I, s:o}", "migrationUid", t->uid, "address",
 			net_ip4_format(pn.mig_address, ip), "port", t->port, "nbdPort", t->nbd_port,
-			"options", mig_options(mig_state(vm), -1));
+			"options", mig_options(vm_vmi(vm), -1));
 
 	if (params && t->has_tls &&
 	    js_set(params, "tls", js_pack("{s:s, s:s}", "user", MIG_USER, "key", t->key)))

@@ -103,6 +103,15 @@ static void options_have_defaults_and_limits(void **state)
 		{"{\"postCopy\": 1}", RC_INVALID},
 		{"{\"postCopy\": true, \"multifdChannels\": 2}", RC_INVALID},
 		{"{\"postCopy\": false}", RC_OK},
+		{"{\"multifdChannels\": 2, \"compression\": \"zstd\"}", RC_OK},
+		{"{\"multifdChannels\": 0, \"compression\": \"none\"}", RC_OK},
+		{"{\"multifdChannels\": 2, \"compression\": \"zlib\"}", RC_INVALID},
+		{"{\"compression\": \"zstd\"}", RC_INVALID},
+		{"{\"compression\": 1}", RC_INVALID},
+		{"{\"xbzrleCacheBytes\": 67108864}", RC_OK},
+		{"{\"xbzrleCacheBytes\": 67108864, \"postCopy\": true}", RC_OK},
+		{"{\"xbzrleCacheBytes\": 67108865}", RC_INVALID},
+		{"{\"xbzrleCacheBytes\": 67108864, \"multifdChannels\": 2}", RC_INVALID},
 		{"[]", RC_INVALID},
 	};
 	struct mig_options o;
@@ -137,23 +146,26 @@ static void arguments_are_as_recorded(void **state)
 		    "{\"capability\":\"return-path\",\"state\":true},"
 		    "{\"capability\":\"pause-before-switchover\",\"state\":true},"
 		    "{\"capability\":\"late-block-activate\",\"state\":true},"
-		    "{\"capability\":\"validate-uuid\",\"state\":true},{\"capability\":\"xbzrle\","
-		    "\"state\":false},"
+		    "{\"capability\":\"validate-uuid\",\"state\":true},"
 		    "{\"capability\":\"rdma-pin-all\",\"state\":false},{\"capability\":\"release-"
 		    "ram\",\"state\":false},"
+		    "{\"capability\":\"multifd\",\"state\":false},"
+		    "{\"capability\":\"xbzrle\",\"state\":false},"
 		    "{\"capability\":\"postcopy-preempt\",\"state\":false},"
-		    "{\"capability\":\"postcopy-ram\",\"state\":false},{\"capability\":\"multifd\","
-		    "\"state\":false},"
+		    "{\"capability\":\"postcopy-ram\",\"state\":false},"
 		    "{\"capability\":\"auto-converge\",\"state\":false}]}");
 	expect_json(mig_parameters(&o, MIG_SOURCE, true),
 		    "{\"tls-creds\":\"ferry-tls\",\"tls-hostname\":\"\",\"downtime-limit\":8,"
 		    "\"max-bandwidth\":0}");
 	expect_json(mig_parameters(&o, MIG_TARGET, false),
 		    "{\"tls-creds\":\"\",\"tls-hostname\":\"\",\"announce-rounds\":1}");
-	expect_json(mig_channels("fd00::1", 49152),
+	expect_json(mig_channels(MIG_SOURCE, "fd00::1", 49152),
 		    "{\"channels\":[{\"channel-type\":\"main\",\"addr\":{\"transport\":\"socket\","
 		    "\"type\":\"inet\","
-		    "\"host\":\"fd00::1\",\"port\":\"49152\"}}]}");
+		    "\"host\":\"fd00::1\",\"port\":\"49152\",\"keep-alive\":true}}]}");
+	expect_json(mig_channels(MIG_TARGET, "10.0.0.2", 49152),
+		    "{\"channels\":[{\"channel-type\":\"main\",\"addr\":{\"transport\":\"socket\","
+		    "\"type\":\"inet\",\"host\":\"10.0.0.2\",\"port\":\"49152\"}}]}");
 	expect_json(mig_recover_uri("10.0.0.2", 49153), "{\"uri\":\"tcp:10.0.0.2:49153\"}");
 	expect_json(mig_recover_uri("fd00::1", 49153), "{\"uri\":\"tcp:[fd00::1]:49153\"}");
 	expect_json(mig_tls_object("/creds/u", &tls, MIG_SOURCE, true),
@@ -188,6 +200,45 @@ static void post_copy_has_its_capabilities(void **state)
 	expect_json(mig_parameters(&o, MIG_SOURCE, false),
 		    "{\"tls-creds\":\"\",\"tls-hostname\":\"\",\"downtime-limit\":8,"
 		    "\"max-bandwidth\":1000,\"max-postcopy-bandwidth\":1000}");
+}
+
+/* Of a pair that QEMU does not combine the one is off before the other is on. */
+static void several_connections_and_xbzrle_have_theirs(void **state)
+{
+	struct mig_options o;
+
+	assert_int_equal(mig_options_decode(NULL, &o, NULL), RC_OK);
+	o.multifd_channels = 4;
+	o.zstd = true;
+	for (int x = 0; x < 2; x++) {
+		struct json *j = mig_capabilities(&o, MIG_SOURCE);
+		CLEANUP(mem_freep) char *text = js_to_text(j);
+		const char *off = strstr(text, x ? "\"multifd\",\"state\":false"
+						 : "\"xbzrle\",\"state\":false");
+		const char *on = strstr(text, x ? "\"xbzrle\",\"state\":true"
+						: "\"multifd\",\"state\":true");
+
+		assert_true(off && on && off < on);
+		js_unref(j);
+		if (x)
+			break;
+		expect_json(mig_parameters(&o, MIG_TARGET, false),
+			    "{\"tls-creds\":\"\",\"tls-hostname\":\"\",\"multifd-channels\":4,"
+			    "\"multifd-compression\":\"zstd\",\"announce-rounds\":1}");
+		o = (struct mig_options){.downtime_limit_ms = 300,
+					 .initial_downtime_ms = 8,
+					 .xbzrle_cache = 67108864};
+	}
+	expect_json(mig_parameters(&o, MIG_SOURCE, false),
+		    "{\"tls-creds\":\"\",\"tls-hostname\":\"\",\"downtime-limit\":8,"
+		    "\"max-bandwidth\":0,\"xbzrle-cache-size\":67108864}");
+	/* What an earlier move left is said, too. */
+	o.xbzrle_cache = 0;
+	o.multifd_channels = 2;
+	struct json *j = mig_parameters(&o, MIG_SOURCE, false);
+
+	assert_string_equal(js_get_str(j, "multifd-compression"), "none");
+	js_unref(j);
 }
 
 static void post_copy_begins_when_passes_do_not_shrink(void **state)
@@ -515,6 +566,7 @@ int main(void)
 		cmocka_unit_test(options_have_defaults_and_limits),
 		cmocka_unit_test(arguments_are_as_recorded),
 		cmocka_unit_test(post_copy_has_its_capabilities),
+		cmocka_unit_test(several_connections_and_xbzrle_have_theirs),
 		cmocka_unit_test(post_copy_begins_when_passes_do_not_shrink),
 		cmocka_unit_test(a_page_sent_in_post_copy_is_beyond_return),
 		cmocka_unit_test(a_forecast_follows_from_rates),

@@ -160,6 +160,20 @@ static enum rc fill_state(const struct mig *m, MigState *s)
 	return fill_sides(m, s);
 }
 
+/* What the VMI shows of the move before this one goes. */
+static enum rc set_method(const struct mig *m, const VMIMConfigurationOptions *c,
+			  VirtualMachineInstanceStatus *st)
+{
+	FerryVMIStatus *f = api_ensure(&api_type_FerryVMIStatus, &st->ferry);
+
+	if (!f)
+		return RC_NOMEM;
+	FerryMigrationStatus_free(STEAL(f->migration));
+	FerryMigrationStatus *fm = api_ensure(&api_type_FerryMigrationStatus, &f->migration);
+
+	return fm ? mig_choose_method(m, c, &fm->method) : RC_NOMEM;
+}
+
 static enum rc apply_hand_off(const struct mig *m, VirtualMachineInstance *vmi)
 {
 	VirtualMachineInstanceStatus *st = &vmi->status;
@@ -171,6 +185,7 @@ static enum rc apply_hand_off(const struct mig *m, VirtualMachineInstance *vmi)
 	if (!s)
 		return RC_NOMEM;
 	TRY(fill_state(m, s));
+	TRY(set_method(m, s->migrationConfiguration, st));
 	TRY(api_map_set(&st->activePods, m->target->metadata.uid, m->target->spec.nodeName));
 	return api_map_set(&vmi->metadata.labels, LABEL_MIGRATION_TARGET, m->target->spec.nodeName);
 }

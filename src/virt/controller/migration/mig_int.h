@@ -87,6 +87,9 @@ const MigrationPolicy *mig_policy_of(const struct view *v, const VirtualMachineI
  * Owned by the caller. */
 MUST_CHECK enum rc mig_effective_config(const struct view *v, const MigrationPolicy *policy,
 					VMIMConfigurationOptions **out);
+/* choose.c: how the memory of this move goes over (method.h), for both agents. */
+MUST_CHECK enum rc mig_choose_method(const struct mig *m, const VMIMConfigurationOptions *c,
+				     FerryMigrationMethod **out);
 int64_t mig_limit_cluster(const struct view *v);
 int64_t mig_limit_node(const struct view *v);
 /* Longest this move of this VMI may take by the settings that it was handed off with and KubeVirt's rule
