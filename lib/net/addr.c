@@ -1,6 +1,8 @@
 #include "net/addr.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
 #include <stdio.h>
 
 #include "base/str.h"
@@ -108,4 +110,32 @@ struct in_addr net_ip4_nth(struct in_addr network, unsigned prefix, uint32_t n)
 bool net_ip4_in(struct in_addr a, struct in_addr network, unsigned prefix)
 {
 	return ((a.s_addr ^ network.s_addr) & net_ip4_mask(prefix).s_addr) == 0;
+}
+
+enum rc net_ip4_local_in(struct in_addr network, unsigned prefix, struct in_addr *out,
+			 struct err *err)
+{
+	char text[NET_IP4_TEXT];
+	struct ifaddrs *list;
+
+	if (getifaddrs(&list) < 0)
+		return err_set_sys(err, errno, "cannot list this host's addresses");
+	const struct ifaddrs *i = list;
+	struct sockaddr_in a = {0};
+
+	for (; i; i = i->ifa_next) {
+		if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET)
+			continue;
+		memcpy(&a, i->ifa_addr, sizeof(a));
+		if (net_ip4_in(a.sin_addr, network, prefix))
+			break;
+	}
+	bool found = i != NULL;
+
+	freeifaddrs(list);
+	if (!found)
+		return err_set(err, RC_NOT_FOUND, "this host has no address in %s/%u",
+			       net_ip4_format(network, text), prefix);
+	*out = a.sin_addr;
+	return RC_OK;
 }

@@ -56,7 +56,7 @@ static const char *opt_name, *opt_server, *opt_pki, *opt_state = "/var/lib/ferry
 static const char *opt_shared, *opt_address, *opt_qemu = "/usr/bin/qemu-system-x86_64",
 					     *opt_launcher;
 static const char *opt_agent_port = "8186", *opt_accel = "auto", *opt_oci_root = "/";
-static const char *opt_cpu_without;
+static const char *opt_cpu_without, *opt_migration_network;
 static const char *opt_insecure, *opt_registries, *opt_service_cidr = "10.96.0.0/16";
 
 struct node {
@@ -70,6 +70,8 @@ struct node {
 	const char *accel;
 	struct image_store images;
 	struct in_addr underlay, services, dns;
+	char *migration_name;	  /* of the migration network; NULL: it has none */
+	struct in_addr migration; /* its address in it */
 	unsigned service_prefix;
 	struct in_addr network, gateway; /* of the cluster network: FerryConfig.spec.networks */
 	unsigned prefix;
@@ -457,6 +459,7 @@ static void on_registered(struct in_addr segment, void *arg)
 	n->net_cfg = (struct podnet_config){.ns_fd = -1,
 					    .pod_ns_dir = n->netns_dir,
 					    .underlay = n->underlay,
+					    .migration = n->migration,
 					    .segment = segment,
 					    .network = n->network,
 					    .prefix = n->prefix,
@@ -479,6 +482,23 @@ static enum rc list_resources(const struct node *n, struct api_map *out)
 	return RC_OK;
 }
 
+static bool label_is_ours(const char *key)
+{
+	return cpu_label_is_ours(key) || str_has_prefix(key, LABEL_MIGRATION_NETWORK);
+}
+
+static enum rc add_migration_network(const struct node *n, struct api_map *labels)
+{
+	char ip[NET_IP4_TEXT];
+
+	if (net_ip4_is_none(n->migration))
+		return RC_OK;
+	CLEANUP(mem_freep)
+	char *key = mem_printf(LABEL_MIGRATION_NETWORK "%s", n->migration_name);
+
+	return key ? api_map_set(labels, key, net_ip4_format(n->migration, ip)) : RC_NOMEM;
+}
+
 static enum rc register_node(struct node *n, struct err *err)
 {
 	CLEANUP(api_map_fini) struct api_map labels = {0};
@@ -489,13 +509,13 @@ static enum rc register_node(struct node *n, struct err *err)
 				    .address = opt_address,
 				    .agent_port = n->agent_port,
 				    .labels = &labels,
-				    .owns_label = cpu_label_is_ours,
+				    .owns_label = label_is_ours,
 				    .resources = &resources,
 				    .segment_net = n->network,
 				    .segment_prefix = n->prefix};
 
 	TRY(cpu_labels(n->probe, &labels, err));
-	if (list_resources(n, &resources))
+	if (list_resources(n, &resources) || add_migration_network(n, &labels))
 		return err_set(err, RC_NOMEM, "out of memory");
 	TRY(nodereg_new(&n->reg, &rc, on_registered, n, err));
 	nodereg_set_lease(n->reg, n->lease_seconds);
@@ -694,6 +714,29 @@ static enum rc make_paths(struct node *n, struct err *err)
 	return find_programs(n, err);
 }
 
+/* Of "NAME=CIDR".  A node that has no address there is a node like others, only no target of moves over that
+ * network, so that is no reason to end. */
+static enum rc find_migration_network(struct node *n, struct err *err)
+{
+	const char *cidr = strchr(opt_migration_network, '=');
+	struct in_addr network;
+	struct err why;
+	unsigned prefix;
+
+	n->migration_name =
+		cidr ? mem_strndup(opt_migration_network, (size_t)(cidr - opt_migration_network))
+		     : NULL;
+	if (!n->migration_name || !str_is_dns_label(n->migration_name))
+		return err_set(err, RC_INVALID,
+			       "--migration-network '%s' must be NAME=CIDR, as in fast=10.9.0.0/24",
+			       opt_migration_network);
+	TRY(net_cidr_parse(cidr + 1, &network, &prefix, err));
+	if (net_ip4_local_in(network, prefix, &n->migration, &why))
+		log_warn("no move over the migration network '%s' reaches this node: %s",
+			 n->migration_name, why.msg);
+	return RC_OK;
+}
+
 static enum rc make_addresses(struct node *n, struct err *err)
 {
 	int64_t port;
@@ -707,7 +750,7 @@ static enum rc make_addresses(struct node *n, struct err *err)
 			       "--service-cidr '%s' must be a network of /8 to /28",
 			       opt_service_cidr);
 	n->dns = net_ip4_nth(n->services, n->service_prefix, SERVICE_DNS);
-	return RC_OK;
+	return opt_migration_network ? find_migration_network(n, err) : RC_OK;
 }
 
 static enum rc start(struct node *n, struct err *err)
@@ -799,6 +842,7 @@ static void fini(struct node *n)
 			  &n->dns_dir,
 			  &n->local_dir,
 			  &n->insecure_text,
+			  &n->migration_name,
 			  &n->registries_text};
 
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
@@ -826,6 +870,10 @@ static const struct daemon_option options[] = {
 	 "CPU features that no guest of this node gets, comma-separated, by QEMU's names: makes "
 	 "nodes of one site alike",
 	 .text = &opt_cpu_without},
+	{"migration-network", "NAME=CIDR",
+	 "memory and disks of moves reach this node at its address in that network, where the KubeVirt "
+	 "object's migrations.network names it",
+	 .text = &opt_migration_network},
 	{"qemu", "FILE", "QEMU's system emulator (default /usr/bin/qemu-system-x86_64)",
 	 .text = &opt_qemu},
 	{"launcher", "FILE", "ferry-launcher (default: beside this program)",

@@ -29,6 +29,8 @@
 #define LABEL_QEMU	   "ferry.dev/qemu-"
 #define LABEL_QEMU_VERSION LABEL_QEMU "version"
 #define LABEL_QEMU_LEVEL   LABEL_QEMU "level"
+/* Its address in the migration network of that name. */
+#define LABEL_MIGRATION_NETWORK "migration-network.ferry.dev/"
 /* What QEMU here can do with the memory of a move; an agent that sets them knows how to ask for it. */
 #define LABEL_QEMU_MULTIFD LABEL_QEMU "multifd"
 #define LABEL_QEMU_ZSTD	   LABEL_QEMU "zstd"

@@ -31,11 +31,12 @@ struct podnet_config {
 	int ns_fd; /* the node's namespace; -1: the process' own. Borrowed for the call */
 	const char *pod_ns_dir; /* where pods' namespaces are named: <run>/netns */
 	struct in_addr
-		underlay;	/* this node's address that other nodes send VXLAN to; must be up */
-	struct in_addr segment; /* this node's address on the segment (10.244.0.10 and up) */
-	struct in_addr network; /* 10.244.0.0 */
-	unsigned prefix;	/* 16 */
-	struct in_addr gateway; /* 10.244.0.1 */
+		underlay; /* this node's address that other nodes send VXLAN to; must be up */
+	struct in_addr migration; /* its address that moves go to beside that one; 0.0.0.0: none */
+	struct in_addr segment;	  /* this node's address on the segment (10.244.0.10 and up) */
+	struct in_addr network;	  /* 10.244.0.0 */
+	unsigned prefix;	  /* 16 */
+	struct in_addr gateway;	  /* 10.244.0.1 */
 	struct net_mac gateway_mac;	/* 0a:58:0a:f4:00:01; zero: net_mac_of_ip4(gateway) */
 	struct in_addr service_network; /* 10.96.0.0 */
 	unsigned service_prefix;	/* 16 */

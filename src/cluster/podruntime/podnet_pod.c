@@ -229,10 +229,13 @@ struct in_addr podnet_mig_address(struct in_addr pod_address)
 
 enum rc podnet_mig_render(const struct podnet_config *c, struct sbuf *out, struct err *err)
 {
-	char net[NET_IP4_TEXT], under[NET_IP4_TEXT];
+	char net[NET_IP4_TEXT], under[NET_IP4_TEXT], own[NET_IP4_TEXT], here[2 * NET_IP4_TEXT + 8];
+	bool has_own = !net_ip4_is_none(c->migration);
 
 	net_ip4_format(podnet_mig_network(), net);
 	net_ip4_format(c->underlay, under);
+	net_ip4_format(c->migration, own);
+	(void)snprintf(here, sizeof(here), has_own ? "{ %s, %s }" : "%s", under, own);
 	/* A reset, not silence, for a target that has gone between its word and the first packet: QEMU does
 	 * not give up a connection that it is still making, and cannot begin the next move before.
 	 * No "delete": a move that runs while the agent restarts keeps its openings. */
@@ -272,7 +275,7 @@ enum rc podnet_mig_render(const struct podnet_config *c, struct sbuf *out, struc
 		  "\t\tip saddr %s/%u drop\n"
 		  "\t}\n"
 		  "}\n",
-		  PODNET_MIG_TABLE, under, net, PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net,
+		  PODNET_MIG_TABLE, here, net, PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net,
 		  PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net,
 		  PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net, PODNET_MIG_PREFIX, net,
 		  PODNET_MIG_PREFIX);

@@ -44,6 +44,16 @@ static void check_downtime(const KubeVirt *kv, const KubeVirt *old, struct field
 			       max_downtime(old), fe);
 }
 
+static void check_migration_network(const MigrationConfiguration *mc, struct field_errs *fe)
+{
+	if (mc && !str_is_empty(mc->network) && !str_is_dns_label(mc->network))
+		fe_cause(
+			fe, INVALID, "spec.configuration.migrations.network",
+			"'%.64s' is not a name that a node can have an address for: at most 63 of a-z, "
+			"0-9 and '-'",
+			mc->network);
+}
+
 static void check_ratio(const KubeVirtConfiguration *k, struct field_errs *fe)
 {
 	struct api_quantity q, one = api_quantity_of(1, API_Q_DECIMAL);
@@ -91,6 +101,7 @@ enum rc kubevirt_validate(struct hook_ctx *ctx, const void *obj, const void *old
 		return RC_OK;
 	check_gates(kv->spec.configuration->developerConfiguration, fe);
 	check_downtime(kv, old, fe);
+	check_migration_network(migrations(kv), fe);
 	check_ratio(kv->spec.configuration, fe);
 	return RC_OK;
 }

@@ -61,8 +61,8 @@ static bool zstd_is_unknown(const struct method_facts *f)
 
 static bool slow_with_processors(const struct method_facts *f)
 {
-	return is_slow(f) && may_compress(f) && !f->has_cpu_limit && f->cpus >= CPUS_FOR_PARALLEL && zstd_keeps_limit(f) &&
-	       f->knows_multifd && f->knows_zstd;
+	return is_slow(f) && may_compress(f) && !f->has_cpu_limit && f->cpus >= CPUS_FOR_PARALLEL &&
+	       zstd_keeps_limit(f) && f->knows_multifd && f->knows_zstd;
 }
 
 static bool slow(const struct method_facts *f)
@@ -116,16 +116,17 @@ static const struct {
 	 "Post-copy is allowed, and QEMU does not combine it with the several connections that zstd needs.",
 	 CH_ONE, false, false},
 	{post_copy, "PostCopy", "post-copy allowed",
-	 "Post-copy is allowed, and QEMU does not combine it with several connections.", CH_ONE, false,
-	 false},
-	{zstd_over_limit, "LimitOverCompression", "zstd asked for, bandwidthPerMigration below 20Mi",
+	 "Post-copy is allowed, and QEMU does not combine it with several connections.", CH_ONE,
+	 false, false},
+	{zstd_over_limit, "LimitOverCompression",
+	 "zstd asked for, bandwidthPerMigration below 20Mi",
 	 "bandwidthPerMigration is so low that the several connections of zstd would not keep to it.",
 	 CH_ONE, false, false},
 	{zstd_is_asked, "CompressionAsked", "zstd asked for, both sides know it",
 	 "The migration policy asks for zstd.", CH_TWO, true, false},
 	{zstd_is_unknown, "CompressionUnknown", "zstd asked for",
-	 "The migration policy asks for zstd, and a node does not tell that its QEMU knows it.", CH_ONE,
-	 false, false},
+	 "The migration policy asks for zstd, and a node does not tell that its QEMU knows it.",
+	 CH_ONE, false, false},
 	{slow_with_processors, "SlowLinkZstd",
 	 "a pass takes 30 s by bandwidthPerMigration of 20Mi or more, 2 processors or more, no CPU limit, both sides know zstd",
 	 "bandwidthPerMigration makes a pass over the memory long, and there are processors to compress it.",
@@ -137,14 +138,17 @@ static const struct {
 	{limited, "Limited", "bandwidthPerMigration below 256Mi",
 	 "One thread fills bandwidthPerMigration.", CH_ONE, false, false},
 	{cpu_limit, "CPULimit", "the VM has a CPU limit",
-	 "The VM has a CPU limit, which more threads would share with the guest.", CH_ONE, false, false},
+	 "The VM has a CPU limit, which more threads would share with the guest.", CH_ONE, false,
+	 false},
 	{few_processors, "FewProcessors", "a node has fewer than 2 processors",
 	 "A node has a single processor, or does not tell how many it has.", CH_ONE, false, false},
 	{small, "Small", "less than 1 GiB of memory",
-	 "The guest has less than 1 GiB, which one connection carries as soon as several are there.", CH_ONE, false, false},
+	 "The guest has less than 1 GiB, which one connection carries as soon as several are there.",
+	 CH_ONE, false, false},
 	{multifd_is_unknown, "MultifdUnknown", "a node does not tell that it knows multifd",
 	 "A node does not tell that its QEMU knows several connections.", CH_ONE, false, false},
-	{always, "Parallel", "else", "Several threads encrypt and send.", CH_BY_PROCESSORS, false, false},
+	{always, "Parallel", "else", "Several threads encrypt and send.", CH_BY_PROCESSORS, false,
+	 false},
 };
 
 static int64_t channels_of(enum channels c, const struct method_facts *f)
@@ -171,14 +175,16 @@ struct method method_choose(const struct method_facts *f)
 	return (struct method){.reason = rows[i].reason,
 			       .message = rows[i].message,
 			       .channels = channels,
-			       .bandwidth = f->bandwidth ? f->bandwidth - channels * CHANNEL_EXCESS : 0,
+			       .bandwidth =
+				       f->bandwidth ? f->bandwidth - channels * CHANNEL_EXCESS : 0,
 			       .xbzrle = rows[i].xbzrle ? METHOD_XBZRLE_BYTES : 0,
 			       .zstd = rows[i].zstd};
 }
 
 bool method_row(size_t i, struct method_row *out)
 {
-	static const char *const channels[] = {[CH_ONE] = "0", [CH_TWO] = "2", [CH_BY_PROCESSORS] = "n"};
+	static const char *const channels[] = {
+		[CH_ONE] = "0", [CH_TWO] = "2", [CH_BY_PROCESSORS] = "n"};
 
 	if (i >= ARRAY_SIZE(rows))
 		return false;

@@ -12,17 +12,22 @@
 #include <stdint.h>
 
 #define METHOD_CHANNELS_MAX 8
-#define METHOD_XBZRLE_BYTES (64 * (int64_t)1024 * 1024) /* QEMU's default; the pod's overhead has room for it */
+#define METHOD_XBZRLE_BYTES \
+	(64 * (int64_t)1024 * 1024) /* QEMU's default; the pod's overhead has room for it */
 
-enum method_wish { METHOD_WISH_NONE, METHOD_WISH_PLAIN, METHOD_WISH_ZSTD }; /* experimental.compression */
+enum method_wish {
+	METHOD_WISH_NONE,
+	METHOD_WISH_PLAIN,
+	METHOD_WISH_ZSTD
+}; /* experimental.compression */
 
 struct method_facts {
 	bool post_copy;	    /* allowed, and so is the disruption */
 	bool has_cpu_limit; /* QEMU's threads share it with the guest */
 	enum method_wish compression;
-	int64_t bandwidth; /* bytes a second; 0: line rate */
-	int64_t memory;	   /* of the guest, bytes */
-	int64_t cpus;	   /* of the node that has fewer; 0: not known */
+	int64_t bandwidth;			      /* bytes a second; 0: line rate */
+	int64_t memory;				      /* of the guest, bytes */
+	int64_t cpus;				      /* of the node that has fewer; 0: not known */
 	bool knows_multifd, knows_zstd, knows_xbzrle; /* both nodes do */
 };
 
@@ -30,8 +35,8 @@ struct method {
 	const char *reason;  /* one word; constant */
 	const char *message; /* a sentence; constant */
 	int64_t channels;    /* 0: one connection for everything */
-	int64_t bandwidth;   /* what QEMU is given, so that no more than what was asked for leaves; 0: line rate */
-	int64_t xbzrle;	     /* bytes of its cache; 0: off */
+	int64_t bandwidth; /* what QEMU is given, so that no more than what was asked for leaves; 0: line rate */
+	int64_t xbzrle; /* bytes of its cache; 0: off */
 	bool zstd;
 };
 

@@ -19,6 +19,7 @@
 #include "kube/kobj.h"
 #include "kube/kube.h"
 #include "virt/migration/compat.h"
+#include "virt/names.h"
 #include "virt/migration/forecast.h"
 #include "virt/node/vmspec.h"
 
@@ -116,14 +117,36 @@ struct json *mig_options(const VirtualMachineInstance *vmi, int64_t fixed_ms)
 	return j && method && add_method(j, method) ? js_unref(j) : j;
 }
 
-enum rc mig_net_init(const struct vm *vm, struct in_addr peer, struct mig_net *out, struct err *err)
+enum rc mig_data_address(const struct vmhost *h, const VirtualMachineInstanceMigrationState *s,
+			 const char *node, struct in_addr *ip, struct err *err)
+{
+	const VMIMConfigurationOptions *c = s ? s->migrationConfiguration : NULL;
+	const Node *n = kobj_typed(kcache_get(h->cfg.cache, &api_kind_Node, NULL, node));
+	uint16_t port;
+
+	if (!c || str_is_empty(c->network))
+		return mig_node_address(h, node, ip, &port, err);
+	CLEANUP(mem_freep) char *key = mem_printf(LABEL_MIGRATION_NETWORK "%s", c->network);
+	const char *text = n && key ? api_label(&n->metadata, key) : NULL;
+
+	if (!key)
+		return err_set(err, RC_NOMEM, "out of memory");
+	if (!text)
+		return err_set(err, RC_NOT_FOUND,
+			       "node '%s' has no address in the migration network '%s'", node,
+			       c->network);
+	return net_ip4_parse(text, ip, err);
+}
+
+enum rc mig_net_init(const struct vm *vm, struct in_addr peer, struct in_addr data,
+		     struct mig_net *out, struct err *err)
 {
 	const VirtualMachineInstance *vmi = vm_vmi(vm);
 	const Interface *iface = NULL;
 	const Network *net = NULL;
 	struct vm_pod_net pn;
 
-	*out = (struct mig_net){.peer = peer, .ns_fd = -1};
+	*out = (struct mig_net){.peer = data, .ns_fd = -1};
 	if (vmi)
 		vmspec_pod_interface(vmi, &iface, &net);
 	if (vm->address)

@@ -20,7 +20,7 @@ struct mig_net {
 	bool has_net;
 	struct vmnet_handover_config cfg;
 	char host_if[64];
-	struct in_addr pod, peer;
+	struct in_addr pod, peer; /* peer: where its side of the memory's way is */
 	uint16_t ports[2];
 	int ns_fd;	       /* of the pod; -1 */
 	bool has_ports_filter; /* masquerade with ports: flows are copied */
@@ -44,9 +44,14 @@ int64_t mig_pause_declared(const VirtualMachineInstanceMigrationState *s);
  * none. */
 int64_t mig_pause_enforced(int64_t declared, int64_t fixed_ms);
 int64_t mig_pause_fixed(const struct vmhost *h, const char *node);
-/* Fills names and addresses; opens nothing. */
-MUST_CHECK enum rc mig_net_init(const struct vm *vm, struct in_addr peer, struct mig_net *out,
-				struct err *err);
+/* Where memory and disks of this move reach a node: its address in the migration network that the move's settings
+ * name, else its InternalIP.  RC_NOT_FOUND. */
+MUST_CHECK enum rc mig_data_address(const struct vmhost *h,
+				    const VirtualMachineInstanceMigrationState *s, const char *node,
+				    struct in_addr *ip, struct err *err);
+/* Fills names and addresses; opens nothing.  peer: the other node, to which frames go; data: see above. */
+MUST_CHECK enum rc mig_net_init(const struct vm *vm, struct in_addr peer, struct in_addr data,
+				struct mig_net *out, struct err *err);
 void mig_event(struct vm *vm, const char *type, const char *reason, const char *fmt, ...)
 	PRINTF_LIKE(4, 5);
 /* Best effort: the record's status, off the fast path. */

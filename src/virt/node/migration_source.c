@@ -376,15 +376,17 @@ static struct mig_source *source_new(struct vm *vm, const VirtualMachineInstance
 static enum rc find_target(struct mig_source *m, const VirtualMachineInstanceMigrationState *s,
 			   struct err *err)
 {
-	struct in_addr peer;
+	struct in_addr peer, data;
+	char ip[NET_IP4_TEXT];
 	uint16_t agent_port;
 	size_t n = 0;
 
 	TRY(mig_node_address(m->host, s->targetNode, &peer, &agent_port, err));
-	net_ip4_format(peer, m->target_ip);
-	(void)snprintf(m->agent_url, sizeof(m->agent_url), "https://%s:%u", m->target_ip,
-		       agent_port);
-	TRY(mig_net_init(m->vm, peer, &m->net, err));
+	TRY(mig_data_address(m->host, s, s->targetNode, &data, err));
+	net_ip4_format(data, m->target_ip);
+	(void)snprintf(m->agent_url, sizeof(m->agent_url), "https://%s:%u",
+		       net_ip4_format(peer, ip), agent_port);
+	TRY(mig_net_init(m->vm, peer, data, &m->net, err));
 	m->net.ports[0] = MIG_PORT;
 	m->net.ports[1] = MIG_PORT + 1;
 	JS_FOREACH(it, s->targetDirectMigrationNodePorts) {
@@ -863,7 +865,7 @@ static void end_orphan(struct vm *vm, const VirtualMachineInstanceMigrationState
 	if (!vm->source)
 		return;
 	/* The way may stand open from before. */
-	vm->source->is_open = mig_net_init(vm, none, &vm->source->net, NULL) == RC_OK;
+	vm->source->is_open = mig_net_init(vm, none, none, &vm->source->net, NULL) == RC_OK;
 	ended(vm->source, "the source's agent was restarted before the move had begun");
 }
 

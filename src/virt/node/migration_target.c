@@ -199,7 +199,7 @@ static void listens(struct mig_target *t)
 		  "VirtualMachineInstance Migration Target Prepared.");
 	mig_event(vm, "Normal", "PreparingTarget",
 		  "Migration Target is listening at %s, on ports: %lld",
-		  net_ip4_format(vm->host->cfg.underlay, ip), (long long)t->port);
+		  net_ip4_format(t->address, ip), (long long)t->port);
 	mig_write_handover(vm, t->uid, HandoverState_Prepared, NULL, NULL);
 	vm_sync(vm);
 }
@@ -272,15 +272,24 @@ static bool port_is_used(const struct mig_target *self)
 	return false;
 }
 
+static enum rc find_addresses(struct mig_target *t, const VirtualMachineInstanceMigrationState *s,
+			      struct err *err)
+{
+	struct in_addr peer, data;
+	uint16_t agent_port;
+
+	TRY(mig_node_address(t->host, s->sourceNode, &peer, &agent_port, err));
+	TRY(mig_data_address(t->host, s, s->sourceNode, &data, err));
+	TRY(mig_data_address(t->host, s, t->host->cfg.node_name, &t->address, err));
+	return mig_net_init(t->vm, peer, data, &t->net, err);
+}
+
 static enum rc begin(struct mig_target *t, const VirtualMachineInstanceMigrationState *s,
 		     struct err *err)
 {
-	struct in_addr peer;
-	uint16_t agent_port;
 	uint8_t raw[32];
 
-	TRY(mig_node_address(t->host, s->sourceNode, &peer, &agent_port, err));
-	TRY(mig_net_init(t->vm, peer, &t->net, err));
+	TRY(find_addresses(t, s, err));
 	for (t->port = MIG_PORT; port_is_used(t); t->port += 2)
 		if (t->port > MIG_PORT + 2000)
 			return err_set(err, RC_BUSY, "too many moves to this node at once");
@@ -431,8 +440,6 @@ static void take_up_again(struct vm *vm, const struct json *data)
 	const char *phase = js_get_str(data, "phase");
 	const Handover *h;
 	struct mig_target *t;
-	struct in_addr peer;
-	uint16_t port;
 	struct err err;
 
 	if (!vm->is_target || !s || !str_eq(s->migrationUid, vm->migration_uid) ||
@@ -443,8 +450,7 @@ static void take_up_again(struct vm *vm, const struct json *data)
 	t = target_new(vm, s);
 	if (!t)
 		return;
-	if (mig_node_address(vm->host, s->sourceNode, &peer, &port, NULL) ||
-	    mig_net_init(vm, peer, &t->net, NULL)) {
+	if (find_addresses(t, s, NULL)) {
 		target_destroy(t);
 		return;
 	}
@@ -750,8 +756,12 @@ static enum rc publish(const struct mig_target *t, VirtualMachineInstanceMigrati
 	}
 	js_unref(s->targetDirectMigrationNodePorts);
 	s->targetDirectMigrationNodePorts = ports;
-	TRY(api_set_str(&s->targetNodeAddress, net_ip4_format(t->host->cfg.underlay, ip)));
-	return api_set_str(&s->migrationNetworkType, MigrationNetworkType_Migration);
+	bool is_own =
+		s->migrationConfiguration && !str_is_empty(s->migrationConfiguration->network);
+
+	TRY(api_set_str(&s->targetNodeAddress, net_ip4_format(t->address, ip)));
+	return api_set_str(&s->migrationNetworkType,
+			   is_own ? MigrationNetworkType_Migration : MigrationNetworkType_Pod);
 }
 
 static enum rc publish_failure(const struct mig_target *t, VirtualMachineInstanceMigrationState *s,

@@ -12,7 +12,8 @@ struct mig_target {
 	bool has_tls;
 	char key[MIG_KEY_HEX];
 	struct mig_net net;
-	bool is_open;	       /* the way through the firewall */
+	struct in_addr address; /* that QEMU is reached at */
+	bool is_open;		/* the way through the firewall */
 	bool is_alone;	       /* the source's pod is over: nobody is left to give the permission */
 	bool is_found_running; /* the agent before this one used the permission */
 	int64_t port, nbd_port;

@@ -90,11 +90,27 @@ static void a_fence_agent_is_named_and_is_no_path(void **state)
 	check(CONFIGS, &api_type_FerryConfig, "ferry", rows, ARRAY_SIZE(rows));
 }
 
+static void a_migration_network_has_a_name_that_labels_can_have(void **state)
+{
+	static const struct row rows[] = {
+		{"{'configuration': {'migrations': {'network': 'fast-1'}}}", NULL, NULL},
+		{"{'configuration': {'migrations': {'network': ''}}}", NULL, NULL},
+		{"{'configuration': {'migrations': {'network': 'ns/fast'}}}",
+		 "spec.configuration.migrations.network", "'ns/fast' is not a name"},
+		{"{'configuration': {'migrations': {'network': 'Fast'}}}",
+		 "spec.configuration.migrations.network", "is not a name"},
+	};
+
+	(void)state;
+	check("kubevirts.kubevirt.io", &api_type_KubeVirt, "kubevirt", rows, ARRAY_SIZE(rows));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(budgets_have_one_limit_and_a_sound_one),
 		cmocka_unit_test(a_fence_agent_is_named_and_is_no_path),
+		cmocka_unit_test(a_migration_network_has_a_name_that_labels_can_have),
 	};
 
 	js_use_mem();

@@ -13,6 +13,7 @@
 #include "json/json.h"
 #include "lib/torture.h"
 #include "virt/controller/migration/explain.h"
+#include "virt/controller/migration/mig_int.h"
 
 #define KNODE (&api_kind_Node)
 #define INTEL ",'cpu-vendor.node.kubevirt.io/Intel':'true'"
@@ -215,6 +216,50 @@ static void what_no_waiting_can_help_has_a_reason(void **state)
 	}
 }
 
+#define WITH_NETWORK                                                                      \
+	"{'metadata':{'name':'kubevirt','namespace':'kubevirt'},'spec':{'configuration':" \
+	"{'migrations':{'network':'fast'}}}}"
+#define FAST "'migration-network.ferry.dev/fast':"
+
+/* Both sides need an address in it, and each node that has none says so. */
+static void a_node_without_the_migration_network_says_so(void **state)
+{
+	static const struct {
+		const char *patch, *node, *message; /* message NULL: it can go there */
+	} cases[] = {
+		{NULL, "good", "has no address in the migration network 'fast'"},
+		{"good", "good",
+		 "cannot be reached: the node that the guest runs on has no address in the migration "
+		 "network 'fast'"},
+		{"source", "good", NULL},
+	};
+
+	(void)state;
+	cast_node(&w, "good", INTEL MODEL AVX2, NULL);
+	world_add(&w, &api_kind_KubeVirt, WITH_NETWORK);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		if (cases[i].patch)
+			world_patch(&w, KNODE, "", cases[i].patch,
+				    "{'metadata':{'labels':{" FAST "'10.99.0.1'}}}");
+		CLEANUP(VirtualMachineInstanceMigration_freep)
+		VirtualMachineInstanceMigration *m = explained(NULL, NULL);
+		const FerryPlacement *p = &m->status.ferry->placement[1];
+
+		assert_string_equal(p->node, cases[i].node);
+		assert_int_equal(p->allowed, !cases[i].message);
+		assert_true(str_eq(p->message, cases[i].message));
+		assert_true(str_eq(p->reason, cases[i].message ? "MigrationNetwork" : NULL));
+		assert_int_equal(p->lasting, cases[i].message != NULL);
+	}
+	/* and whoever places the pod keeps to it */
+	struct view v = {.cache = w.cache, .now = w.now};
+	CLEANUP(mem_freep)
+	char *label = NULL;
+
+	assert_int_equal(mig_network_label(&v, &label), RC_OK);
+	assert_string_equal(label, "migration-network.ferry.dev/fast");
+}
+
 static void a_vm_that_does_not_run_has_no_places_yet(void **state)
 {
 	(void)state;
@@ -244,6 +289,7 @@ static void running_out_of_memory_is_said(void **state)
 {
 	(void)state;
 	add_tricky_nodes();
+	world_add(&w, &api_kind_KubeVirt, WITH_NETWORK);
 	torture(explain_once);
 }
 
@@ -254,6 +300,7 @@ int main(void)
 		T(every_node_gets_its_verdict),
 		T(the_controller_finds_the_same),
 		T(what_no_waiting_can_help_has_a_reason),
+		T(a_node_without_the_migration_network_says_so),
 		T(a_vm_that_does_not_run_has_no_places_yet),
 		T(running_out_of_memory_is_said),
 	};

@@ -14,14 +14,15 @@
 #include "virt/migration/method.h"
 
 /* A guest and two nodes for which nothing is against several connections. */
-#define ABLE(memory_, cpus_, ...)                                                                  \
-	{.memory = (memory_),                                                                      \
-	 .cpus = (cpus_),                                                                          \
-	 .knows_multifd = true,                                                                    \
-	 .knows_zstd = true,                                                                       \
-	 .knows_xbzrle = true,                                                                     \
-	 __VA_ARGS__}
-#define WITHOUT(...) {.memory = 4 * GIB, .cpus = 8, __VA_ARGS__}
+#define ABLE(memory_, cpus_, ...)                                                                \
+	{                                                                                        \
+		.memory = (memory_), .cpus = (cpus_), .knows_multifd = true, .knows_zstd = true, \
+		.knows_xbzrle = true, __VA_ARGS__                                                \
+	}
+#define WITHOUT(...)                                      \
+	{                                                 \
+		.memory = 4 * GIB, .cpus = 8, __VA_ARGS__ \
+	}
 
 static const struct {
 	struct method_facts facts;
@@ -29,23 +30,30 @@ static const struct {
 	int64_t channels, xbzrle, bandwidth;
 	bool zstd;
 } cases[] = {
-	{ABLE(4 * GIB, 8, .post_copy = true, .compression = METHOD_WISH_ZSTD), "PostCopyOverCompression", 0, 0, 0, false},
+	{ABLE(4 * GIB, 8, .post_copy = true, .compression = METHOD_WISH_ZSTD),
+	 "PostCopyOverCompression", 0, 0, 0, false},
 	{ABLE(4 * GIB, 8, .post_copy = true), "PostCopy", 0, 0, 0, false},
-	{ABLE(4 * GIB, 8, .post_copy = true, .bandwidth = 32 * MIB), "PostCopy", 0, 0, 32 * MIB, false},
-	{ABLE(4 * GIB, 8, .compression = METHOD_WISH_ZSTD, .bandwidth = 20 * MIB - 1), "LimitOverCompression", 0, 0,
-	 20 * MIB - 1, false},
-	{ABLE(4 * GIB, 8, .compression = METHOD_WISH_ZSTD, .bandwidth = 20 * MIB), "CompressionAsked", 2, 0, 10 * MIB, true},
+	{ABLE(4 * GIB, 8, .post_copy = true, .bandwidth = 32 * MIB), "PostCopy", 0, 0, 32 * MIB,
+	 false},
+	{ABLE(4 * GIB, 8, .compression = METHOD_WISH_ZSTD, .bandwidth = 20 * MIB - 1),
+	 "LimitOverCompression", 0, 0, 20 * MIB - 1, false},
+	{ABLE(4 * GIB, 8, .compression = METHOD_WISH_ZSTD, .bandwidth = 20 * MIB),
+	 "CompressionAsked", 2, 0, 10 * MIB, true},
 	{ABLE(4 * GIB, 8, .compression = METHOD_WISH_ZSTD), "CompressionAsked", 2, 0, 0, true},
-	{ABLE(4 * GIB, 1, .compression = METHOD_WISH_ZSTD, .has_cpu_limit = true), "CompressionAsked", 2, 0, 0,
-	 true},
-	{WITHOUT(.compression = METHOD_WISH_ZSTD, .knows_multifd = true), "CompressionUnknown", 0, 0, 0, false},
-	{WITHOUT(.compression = METHOD_WISH_ZSTD, .knows_zstd = true), "CompressionUnknown", 0, 0, 0, false},
+	{ABLE(4 * GIB, 1, .compression = METHOD_WISH_ZSTD, .has_cpu_limit = true),
+	 "CompressionAsked", 2, 0, 0, true},
+	{WITHOUT(.compression = METHOD_WISH_ZSTD, .knows_multifd = true), "CompressionUnknown", 0,
+	 0, 0, false},
+	{WITHOUT(.compression = METHOD_WISH_ZSTD, .knows_zstd = true), "CompressionUnknown", 0, 0,
+	 0, false},
 	/* 4 GiB at 128 MiB/s: 32 s */
 	{ABLE(4 * GIB, 8, .bandwidth = 128 * MIB), "SlowLinkZstd", 2, 0, 118 * MIB, true},
-	{ABLE(4 * GIB, 8, .bandwidth = 128 * MIB, .compression = METHOD_WISH_PLAIN), "Limited", 0, 0, 128 * MIB, false},
-	{ABLE(4 * GIB, 8, .bandwidth = 128 * MIB, .has_cpu_limit = true), "SlowLink", 0, METHOD_XBZRLE_BYTES, 128 * MIB,
+	{ABLE(4 * GIB, 8, .bandwidth = 128 * MIB, .compression = METHOD_WISH_PLAIN), "Limited", 0,
+	 0, 128 * MIB, false},
+	{ABLE(4 * GIB, 8, .bandwidth = 128 * MIB, .has_cpu_limit = true), "SlowLink", 0,
+	 METHOD_XBZRLE_BYTES, 128 * MIB, false},
+	{ABLE(4 * GIB, 8, .bandwidth = 10 * MIB), "SlowLink", 0, METHOD_XBZRLE_BYTES, 10 * MIB,
 	 false},
-	{ABLE(4 * GIB, 8, .bandwidth = 10 * MIB), "SlowLink", 0, METHOD_XBZRLE_BYTES, 10 * MIB, false},
 	{WITHOUT(.bandwidth = 64 * MIB, .knows_multifd = true, .knows_xbzrle = true), "SlowLink", 0,
 	 METHOD_XBZRLE_BYTES, 64 * MIB, false},
 	{WITHOUT(.bandwidth = 64 * MIB), "Limited", 0, 0, 64 * MIB, false},
@@ -110,7 +118,8 @@ static void nothing_is_chosen_that_qemu_does_not_combine(void **state)
 								 .knows_multifd = bits & 4,
 								 .knows_zstd = bits & 8,
 								 .knows_xbzrle = bits & 16,
-								 .compression = (enum method_wish)wish,
+								 .compression =
+									 (enum method_wish)wish,
 								 .cpus = 4,
 								 .bandwidth = rates[r],
 								 .memory = sizes[s]};
@@ -140,12 +149,14 @@ static void the_page_has_this_table(void **state)
 
 	for (size_t i = 0; method_row(i, &row); i++) {
 		CLEANUP(mem_freep)
-		char *line = mem_printf("| %s | `%s` | %s | %s | %s |\n", row.when, row.reason, row.channels,
-					row.zstd ? "zstd" : "-", row.xbzrle ? "64 MiB" : "-");
+		char *line = mem_printf("| %s | `%s` | %s | %s | %s |\n", row.when, row.reason,
+					row.channels, row.zstd ? "zstd" : "-",
+					row.xbzrle ? "64 MiB" : "-");
 
 		at = strstr(at, line);
 		if (!at)
-			fail_msg("docs/internals/migration.md lacks, in this place, the row\n%s", line);
+			fail_msg("docs/internals/migration.md lacks, in this place, the row\n%s",
+				 line);
 	}
 }
 

@@ -72,6 +72,12 @@ static void networks_are_read_and_counted(void **state)
 	assert_string_equal(net_ip4_format(net_ip4_mask(16), text), "255.255.0.0");
 	for (size_t i = 0; bad[i]; i++)
 		assert_int_equal(net_cidr_parse(bad[i], &net, &prefix, &err), RC_INVALID);
+	/* of this host's addresses: the loopback's, and none of what nobody has */
+	assert_int_equal(net_cidr_parse("127.0.0.0/8", &net, &prefix, NULL), RC_OK);
+	assert_int_equal(net_ip4_local_in(net, prefix, &net, NULL), RC_OK);
+	assert_string_equal(net_ip4_format(net, text), "127.0.0.1");
+	assert_int_equal(net_cidr_parse("203.0.113.0/24", &net, &prefix, NULL), RC_OK);
+	assert_int_equal(net_ip4_local_in(net, prefix, &net, NULL), RC_NOT_FOUND);
 }
 
 static struct net_dhcp good_dhcp(void)

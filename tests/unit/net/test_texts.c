@@ -141,6 +141,9 @@ static void node_texts_are_as_recorded(void **state)
 	golden("node-gateway", &out);
 	assert_int_equal(podnet_mig_render(&c, &out, NULL), RC_OK);
 	golden("node-migration", &out);
+	c.migration = ip("10.99.0.1");
+	assert_int_equal(podnet_mig_render(&c, &out, NULL), RC_OK);
+	golden("node-migration-network", &out);
 }
 
 static struct svc_endpoint three[3];

@@ -43,11 +43,11 @@ static struct method_facts facts_of(const struct mig *m, const VMIMConfiguration
 		.bandwidth = api_quantity_bytes(c->bandwidthPerMigration, 0),
 		.memory = vmi_guest_memory(spec),
 		.cpus = MIN(cpus_of(from), cpus_of(to)),
-		.knows_multifd = has_label(from, LABEL_QEMU_MULTIFD) &&
-				 has_label(to, LABEL_QEMU_MULTIFD),
+		.knows_multifd =
+			has_label(from, LABEL_QEMU_MULTIFD) && has_label(to, LABEL_QEMU_MULTIFD),
 		.knows_zstd = has_label(from, LABEL_QEMU_ZSTD) && has_label(to, LABEL_QEMU_ZSTD),
-		.knows_xbzrle = has_label(from, LABEL_QEMU_XBZRLE) &&
-				has_label(to, LABEL_QEMU_XBZRLE),
+		.knows_xbzrle =
+			has_label(from, LABEL_QEMU_XBZRLE) && has_label(to, LABEL_QEMU_XBZRLE),
 	};
 }
 

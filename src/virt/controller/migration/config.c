@@ -1,11 +1,13 @@
 #include "api/api.h"
 #include "api/quantity.h"
+#include "base/mem.h"
 #include "base/str.h"
 #include "base/try.h"
 #include "virt/controller/kit.h"
 #include "virt/controller/migration/mig_int.h"
 #include "virt/migration/policy.h"
 #include "virt/controller/vmi/resources.h"
+#include "virt/names.h"
 
 #define PER_CLUSTER	   5
 #define PER_NODE	   2
@@ -20,6 +22,17 @@ static const MigrationConfiguration *configured(const struct view *v)
 	const KubeVirtConfiguration *cfg = kit_config(v);
 
 	return cfg ? cfg->migrations : NULL;
+}
+
+enum rc mig_network_label(const struct view *v, char **out)
+{
+	const MigrationConfiguration *mc = configured(v);
+
+	*out = NULL;
+	if (!mc || str_is_empty(mc->network))
+		return RC_OK;
+	*out = mem_printf(LABEL_MIGRATION_NETWORK "%s", mc->network);
+	return *out ? RC_OK : RC_NOMEM;
 }
 
 int64_t mig_limit_cluster(const struct view *v)

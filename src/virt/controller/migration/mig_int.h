@@ -90,6 +90,8 @@ MUST_CHECK enum rc mig_effective_config(const struct view *v, const MigrationPol
 /* choose.c: how the memory of this move goes over (method.h), for both agents. */
 MUST_CHECK enum rc mig_choose_method(const struct mig *m, const VMIMConfigurationOptions *c,
 				     FerryMigrationMethod **out);
+/* The label that has a node's address in the migration network of the settings; NULL in *out: they name none.  Owned. */
+MUST_CHECK enum rc mig_network_label(const struct view *v, char **out);
 int64_t mig_limit_cluster(const struct view *v);
 int64_t mig_limit_node(const struct view *v);
 /* Longest this move of this VMI may take by the settings that it was handed off with and KubeVirt's rule

@@ -9,6 +9,7 @@
 #include "sched/snapshot.h"
 #include "virt/controller/migration/mig_int.h"
 #include "virt/migration/compat.h"
+#include "virt/names.h"
 
 struct asked {
 	size_t n_others;   /* nodes that are not the source */
@@ -16,6 +17,8 @@ struct asked {
 	size_t n_added;	   /* of them: match addedNodeSelector */
 	bool source_is_added;
 	struct sbuf text;
+	char *network; /* the label of the migration network; NULL: the settings name none.  Owned */
+	bool source_has_network;
 };
 
 static FerryMigrationStatus *ferry(struct mig *m)
@@ -59,6 +62,33 @@ static const struct sched_reason *pick(const struct sched_verdict *v)
 	return v->n ? &v->reasons[0] : NULL;
 }
 
+/* Like compat_check(): what no waiting helps.  The network is that of both sides. */
+static void check_network(const struct asked *a, const Node *node, struct compat *c)
+{
+	const char *name = a->network ? a->network + strlen(LABEL_MIGRATION_NETWORK) : NULL;
+	bool has = !a->network || api_map_has(&node->metadata.labels, a->network);
+
+	if (c->reason || (has && a->source_has_network))
+		return;
+	c->reason = "MigrationNetwork";
+	(void)snprintf(
+		c->message, sizeof(c->message),
+		has ? "cannot be reached: the node that the guest runs on has no address in the "
+		      "migration network '%s'"
+		    : "has no address in the migration network '%s'",
+		name);
+}
+
+static enum rc find_network(struct mig *m, struct asked *a)
+{
+	const Node *from = view_get(m->v, &api_kind_Node, NULL, m->vmi->status.nodeName);
+
+	TRY(mig_network_label(m->v, &a->network));
+	a->source_has_network =
+		!a->network || !from || api_map_has(&from->metadata.labels, a->network);
+	return RC_OK;
+}
+
 static enum rc ask_node(struct mig *m, const struct sched_cluster *c, const struct sched_node *n,
 			const Pod *pod, const struct sched_volume *vols, size_t n_vols,
 			struct asked *a)
@@ -73,6 +103,7 @@ static enum rc ask_node(struct mig *m, const struct sched_cluster *c, const stru
 		return note(m, name, true, "Source", "the virtual machine runs there");
 	}
 	compat_check(m->vmi, n->node, &compat);
+	check_network(a, n->node, &compat);
 	a->n_others++;
 	a->n_added += matches_added(m, n->node);
 	if (compat.reason) { /* the pod asks for the same by labels, but one at a time */
@@ -96,6 +127,7 @@ static enum rc ask_all(struct mig *m, const Pod *pod, struct sched_cluster *c, s
 	struct sched_volume *vols = NULL;
 	size_t n_vols;
 
+	TRY(find_network(m, a));
 	TRY(sched_snapshot(m->v, c));
 	TRY(sched_pod_volumes(m->v, pod, &vols, &n_vols));
 	for (size_t i = 0; i < c->n_nodes; i++)
@@ -127,7 +159,7 @@ enum rc mig_place(struct mig *m, const Pod *pod, struct mig_placement *out)
 {
 	FerryMigrationStatus *f = ferry(m);
 	struct asked a = {.text = SBUF_INIT(4096)};
-	struct sched_cluster c;
+	struct sched_cluster c = {0};
 
 	if (!f)
 		return RC_NOMEM;
@@ -141,5 +173,6 @@ enum rc mig_place(struct mig *m, const Pod *pod, struct mig_placement *out)
 		judge(&a, out);
 	sched_cluster_fini(&c);
 	sbuf_fini(&a.text);
+	mem_free(a.network);
 	return rc;
 }

@@ -164,6 +164,15 @@ static enum rc bring_claims(struct mig *m, const PersistentVolumeClaim *const *c
 		   : RC_OK;
 }
 
+static enum rc require_network(const struct mig *m, Pod *pod)
+{
+	CLEANUP(mem_freep)
+	char *label = NULL;
+
+	TRY(mig_network_label(m->v, &label));
+	return label ? launcher_pod_require(pod, label, "Exists", NULL) : RC_OK;
+}
+
 static enum rc adapt(struct mig *m, Pod *pod, const Pod *source)
 {
 	const struct api_map *added = &m->old->spec.addedNodeSelector;
@@ -173,6 +182,7 @@ static enum rc adapt(struct mig *m, Pod *pod, const Pod *source)
 	TRY(keep_apart(pod, m->vmi->metadata.uid));
 	TRY(select_cpu(m, pod, source));
 	TRY(select_seen(m->vmi, pod));
+	TRY(require_network(m, pod));
 	for (size_t i = 0; i < added->n; i++) /* it can only narrow: the VM's own value wins */
 		if (!api_map_has(&pod->spec.nodeSelector, added->items[i].key))
 			TRY(api_map_set(&pod->spec.nodeSelector, added->items[i].key,
