@@ -321,7 +321,7 @@ static bool check_support(struct check *c, const struct api_field *f, const stru
 		fe_warn(c->fe, "%s: has no effect here: %s", check_path(c, path), f->rule->why);
 		return true;
 	}
-	fe_rejected(c->fe, check_path(c, path));
+	fe_rejected(c->fe, check_path(c, path), f->rule->why);
 	return false;
 }
 

@@ -185,9 +185,11 @@ void fe_not_supported(struct field_errs *fe, const char *field, const char *valu
 	put(fe, FE_NOT_SUPPORTED, field, NULL, message);
 }
 
-void fe_rejected(struct field_errs *fe, const char *field)
+void fe_rejected(struct field_errs *fe, const char *field, const char *why)
 {
-	put(fe, FE_FORBIDDEN, field, NULL, mem_strdup("not supported by Ferry yet"));
+	put(fe, FE_FORBIDDEN, field, NULL,
+	    why ? mem_printf("not supported by Ferry: %s", why)
+		: mem_strdup("not supported by Ferry yet"));
 }
 
 void fe_unknown(struct field_errs *fe, const char *field)

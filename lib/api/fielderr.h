@@ -64,8 +64,8 @@ void fe_duplicate(struct field_errs *fe, const char *field, const char *value);
 /* values: NULL-terminated. */
 void fe_not_supported(struct field_errs *fe, const char *field, const char *value,
 		      const char *const *values);
-/* "spec.x: not supported by Ferry yet". */
-void fe_rejected(struct field_errs *fe, const char *field);
+/* "spec.x: not supported by Ferry yet"; with a reason: "spec.x: not supported by Ferry: <why>". */
+void fe_rejected(struct field_errs *fe, const char *field, const char *why);
 void fe_unknown(struct field_errs *fe, const char *field);
 /* KubeVirt's own shape: reason ("FieldValueInvalid"...) and message as they are. */
 void fe_cause(struct field_errs *fe, const char *reason, const char *field, const char *fmt, ...)

@@ -55,7 +55,7 @@ enum api_list { API_LIST_ATOMIC, API_LIST_SET, API_LIST_MAP };
 enum api_merge { API_MERGE_DEFAULT, API_MERGE_MERGE, API_MERGE_REPLACE, API_MERGE_RETAIN_KEYS };
 
 struct api_rule {
-	const char *why;	      /* API_NOOP: the reason in the warning */
+	const char *why; /* API_NOOP: the reason in the warning; API_REJECTED: NULL is "not yet" */
 	const char *const *values;    /* enum, NULL-terminated; NULL: any */
 	const char *default_;	      /* text of the default, JSON; NULL: none */
 	const char *merge_key;	      /* strategic merge: key of a list of objects */

@@ -42,6 +42,8 @@ def field_row(f, in_status):
         doc += f" ({extra})"
     if f.support == "noop":
         doc += f" No effect: {f.why}."
+    elif f.why:
+        doc += f" Refused: {f.why}."
     need = "" if f.optional else " *"
     support = "" if in_status else MARK[f.support]
     return f"| `{f.name}`{need} | {cell(type_text(f))} | {support} | {cell(doc)} |\n"
@@ -132,7 +134,7 @@ def refused(model, k):
 def index(model):
     out = HEAD + "# API reference\n\n"
     out += "Every field of every kind has a support level.  *works*: it does what it says.  *refused*: an "
-    out += "object that sets it is answered with 422, the field's path and \"not supported by Ferry yet\".  "
+    out += "object that sets it is answered with 422, the field's path and \"not supported by Ferry yet\", or the reason.  "
     out += "*no effect*: accepted with a warning that says why it changes nothing here.  No field is "
     out += "accepted and then ignored.\n\n"
     out += "| kind | group and version | works | refused | no effect |\n|---|---|---|---|---|\n"
@@ -149,7 +151,7 @@ def index(model):
                 continue
             out += f"### {k.name}\n\n"
             for at, f in rows:
-                out += f"- `{at}`" + (f" (no effect: {f.why})" if f.support == "noop" else "") + "\n"
+                out += f"- `{at}`" + (f" (no effect: {f.why})" if f.support == "noop" else f" ({f.why})" if f.why else "") + "\n"
             out += "\n"
     return out
 

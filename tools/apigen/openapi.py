@@ -46,7 +46,7 @@ def describe(f):
     if f.values:
         doc += " One of: " + ", ".join(v or '""' for v in f.values) + "."
     if f.support == "rejected":
-        doc += " Not supported by Ferry yet: refused."
+        doc += f" Refused: {f.why}." if f.why else " Not supported by Ferry yet: refused."
     elif f.support == "noop":
         doc += f" No effect here: {f.why}."
     return doc

@@ -47,7 +47,7 @@ MERGE = {"merge": "MERGE", "replace": "REPLACE", "retainKeys": "RETAIN_KEYS"}
 COLUMN_TYPES = {"string", "integer", "boolean", "date", "number"}
 # Flags and options a field may carry after its type.
 FLAGS = {"works", "rejected", "inline", "immutable", "integral", "resources", "soft", "nullable"}
-OPTIONS = {"noop", "min", "max", "maxItems", "minItems", "maxLen", "minLen", "default", "merge",
+OPTIONS = {"noop", "refused", "min", "max", "maxItems", "minItems", "maxLen", "minLen", "default", "merge",
            "mergeKey", "list", "format", "values"}
 C_RESERVED = {
     "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else",
@@ -406,6 +406,8 @@ class Reader:
                 setattr(f, ints[key], n)
         elif key == "noop":
             f.support, f.why = "noop", value
+        elif key == "refused":  # rejected, for a reason that stays
+            f.support, f.why = "rejected", value
         elif key == "default":
             f.default = value
         elif key == "merge":

@@ -21,9 +21,10 @@ static const struct api_rule rule_13 = {.format = API_FMT_INT_OR_STRING};
 static const struct api_rule rule_14 = {.format = API_FMT_TIME};
 static const struct api_rule rule_15 = {.format = API_FMT_DURATION};
 static const struct api_rule rule_16 = {.support = API_REJECTED, .format = API_FMT_ANY};
-static const struct api_rule rule_17 = {.why = "it is gone", .support = API_NOOP};
+static const struct api_rule rule_17 = {.why = "nothing could have it", .support = API_REJECTED};
+static const struct api_rule rule_18 = {.why = "it is gone", .support = API_NOOP};
 static const char *const words_3[] = {"A", "B", NULL};
-static const struct api_rule rule_18 = {.values = words_3};
+static const struct api_rule rule_19 = {.values = words_3};
 static const char *const words_4[] = {NULL};
 static const char *const words_5[] = {"th", NULL};
 static const char *const words_6[] = {"all", NULL};
@@ -107,17 +108,18 @@ static const struct api_field fields_ThingSpec[] = {
 	{.name = "wait", .rule = &rule_15, .offset = offsetof(ThingSpec, wait), .base = API_STRING},
 	{.name = "ratio", .rule = &rule_0, .offset = offsetof(ThingSpec, ratio), .base = API_REAL, .aux = offsetof(ThingSpec, has_ratio)},
 	{.name = "raw", .rule = &rule_16, .offset = offsetof(ThingSpec, raw), .base = API_JSON},
-	{.name = "old", .rule = &rule_17, .offset = offsetof(ThingSpec, old), .base = API_BOOL, .aux = offsetof(ThingSpec, has_old)},
+	{.name = "never", .rule = &rule_17, .offset = offsetof(ThingSpec, never), .base = API_BOOL, .aux = offsetof(ThingSpec, has_never)},
+	{.name = "old", .rule = &rule_18, .offset = offsetof(ThingSpec, old), .base = API_BOOL, .aux = offsetof(ThingSpec, has_old)},
 };
-static const uint16_t names_ThingSpec[] = {6, 1, 0, 3, 2, 9, 14, 7, 8, 12, 13, 5, 4, 11, 10};
+static const uint16_t names_ThingSpec[] = {6, 1, 0, 3, 2, 14, 9, 15, 7, 8, 12, 13, 5, 4, 11, 10};
 const struct api_type api_type_ThingSpec = {
 	.name = "ThingSpec", .openapi = "dev.x.v1.ThingSpec",
-	.n_fields = 15, .size = sizeof(ThingSpec),
+	.n_fields = 16, .size = sizeof(ThingSpec),
 	.fields = fields_ThingSpec, .by_name = names_ThingSpec,
 };
 
 static const struct api_field fields_ThingStatus[] = {
-	{.name = "phase", .rule = &rule_18, .offset = offsetof(ThingStatus, phase), .base = API_STRING},
+	{.name = "phase", .rule = &rule_19, .offset = offsetof(ThingStatus, phase), .base = API_STRING},
 };
 static const uint16_t names_ThingStatus[] = {0};
 const struct api_type api_type_ThingStatus = {

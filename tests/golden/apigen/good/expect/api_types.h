@@ -86,6 +86,8 @@ struct ThingSpec {
 	bool has_ratio;
 	double ratio;
 	struct json *raw;
+	bool has_never;
+	bool never;
 	bool has_old;
 	bool old;
 };

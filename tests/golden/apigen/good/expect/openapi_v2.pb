@@ -300,7 +300,7 @@ GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
  #/definitions/dev.x.v1.ThingListj
 x-kubernetes-action"list"jT
 x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}J7
-531query"true": indented output."pretty2stringJ½(
+531query"true": indented output."pretty2stringJþ(
 4
 dev.x.v1.Empty""Its presence says it.²
 object
@@ -415,9 +415,9 @@ D
 
 #/definitions/dev.x.v1.ThingúZ
 x-kubernetes-group-version-kind75[{"group":"x.dev","kind":"ThingList","version":"v1"}]
-ƒ	
-dev.x.v1.ThingSpecì"	The wish.šinner²
-objectÊÊ
+Ä	
+dev.x.v1.ThingSpec­	"	The wish.šinner²
+objectÊ‹	
 ã
 itemsÙ"Items.²
 arrayº
@@ -474,6 +474,9 @@ H
 number
 7
 raw0".Anything. Not supported by Ferry yet: refused.
+?
+never6"(Nothing. Refused: nothing could have it.²	
+boolean
 :
 old3"%Historic. No effect here: it is gone.²	
 boolean
