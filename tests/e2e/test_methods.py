@@ -129,8 +129,7 @@ def test_a_lost_link_ends_the_move_and_the_guest_runs_on(cluster, squeezed):
     check_here(cluster, "zs-cut", g, first, other(source))
 
 
-@pytest.mark.skipif(os.cpu_count() < 2, reason="the table wants two processors")
-def test_a_large_guest_goes_over_several_connections(cluster, make_vm):
+def test_a_large_guest_goes_over_several_connections_where_processors_are_many(cluster, make_vm):
     make_vm("wide", memory="1Gi")
     source = node_of(cluster.api, "wide")
     seen, stop = set(), threading.Event()
@@ -148,10 +147,11 @@ def test_a_large_guest_goes_over_several_connections(cluster, make_vm):
         t.join()
     assert ft.phase(obj) == "Succeeded", obj["status"]
     how = obj["status"]["ferry"]["method"]
-    n = min(max(os.cpu_count() // 2, 2), 8)
-    assert (how["reason"], how["channels"], how["compression"]) == ("Parallel", n, "none"), how
+    n = min(max(os.cpu_count() // 2, 2), 8) if os.cpu_count() >= 4 else 0
+    assert (how["reason"], how["channels"], how["compression"]) == (
+        "Parallel" if n else "FewProcessors", n, "none"), how
     assert how["maxBandwidthBytes"] == 0, how  # line rate
-    assert seen, "QEMU had no thread of such a connection"
+    assert bool(seen) == bool(n), seen
 
 
 def test_a_slow_link_sends_differences(cluster, make_vm):

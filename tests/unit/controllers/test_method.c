@@ -61,12 +61,16 @@ static const struct {
 	/* more than one thread sends, and less than the limit is QEMU's */
 	{ABLE(4 * GIB, 8, .bandwidth = 256 * MIB), "Parallel", 4, 0, 236 * MIB, false},
 	{ABLE(4 * GIB, 8, .has_cpu_limit = true), "CPULimit", 0, 0, 0, false},
+	/* two are enough for zstd on a slow link */
+	{ABLE(4 * GIB, 2, .bandwidth = 128 * MIB), "SlowLinkZstd", 2, 0, 118 * MIB, true},
+	{ABLE(4 * GIB, 1, .bandwidth = 128 * MIB), "SlowLink", 0, METHOD_XBZRLE_BYTES, 128 * MIB,
+	 false},
 	{ABLE(4 * GIB, 1, .post_copy = false), "FewProcessors", 0, 0, 0, false},
 	{ABLE(4 * GIB, 0, .post_copy = false), "FewProcessors", 0, 0, 0, false},
 	{ABLE(GIB - 1, 8, .post_copy = false), "Small", 0, 0, 0, false},
 	{WITHOUT(.knows_zstd = true, .knows_xbzrle = true), "MultifdUnknown", 0, 0, 0, false},
-	{ABLE(GIB, 2, .post_copy = false), "Parallel", 2, 0, 0, false},
-	{ABLE(4 * GIB, 3, .post_copy = false), "Parallel", 2, 0, 0, false},
+	{ABLE(GIB, 4, .post_copy = false), "Parallel", 2, 0, 0, false},
+	{ABLE(4 * GIB, 3, .post_copy = false), "FewProcessors", 0, 0, 0, false},
 	{ABLE(4 * GIB, 8, .post_copy = false), "Parallel", 4, 0, 0, false},
 	{ABLE(4 * GIB, 128, .post_copy = false), "Parallel", METHOD_CHANNELS_MAX, 0, 0, false},
 	{ABLE(4 * GIB, 8, .compression = METHOD_WISH_PLAIN), "Parallel", 4, 0, 0, false},
