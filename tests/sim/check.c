@@ -156,8 +156,8 @@ static bool stop_was_asked(struct checker *c, const char *ns, const char *name, 
 		kobj_typed(kcache_get(c->truth, &api_kind_VirtualMachine, ns, name));
 	usec_t since = 0;
 
-	/* Controllers with an older view start a VM anew whose deletion they do not see yet. */
-	if (vm && vm->metadata.deletionTimestamp)
+	/* Controllers with an older view start a VM anew whose end they do not see yet. */
+	if (vm && (vm->metadata.deletionTimestamp || str_eq(vm->spec.runStrategy, "Halted")))
 		return true;
 	if (vmi && str_eq(vmi->metadata.uid, uid) && vmi->metadata.creationTimestamp &&
 	    time_parse(vmi->metadata.creationTimestamp, &since, NULL))
