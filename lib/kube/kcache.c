@@ -55,7 +55,7 @@ enum rc kcache_new(struct kcache **out, struct loop *loop, struct kube *kube,
 	if (!c->opts.backoff_min)
 		c->opts.backoff_min = 50 * USEC_PER_MSEC;
 	if (!c->opts.backoff_max)
-		c->opts.backoff_max = 10 * USEC_PER_SEC;
+		c->opts.backoff_max = 3 * USEC_PER_SEC;
 	if (!c->opts.page)
 		c->opts.page = 500;
 	c->rand = c->opts.seed ? c->opts.seed : rand_u64() | 1;

@@ -28,10 +28,10 @@ struct kcache_source {
 };
 
 struct kcache_opts {
-	uint64_t seed;		/* of the jitter; 0: random */
-	usec_t backoff_min;	/* first reconnect delay; 0: 50 ms */
-	usec_t backoff_max;	/* 0: 10 s */
-	unsigned page;		/* objects per list page; 0: 500 */
+	uint64_t seed;	    /* of the jitter; 0: random */
+	usec_t backoff_min; /* first reconnect delay; 0: 50 ms */
+	usec_t backoff_max; /* 0: 3 s: what is asked for in an outage is seen so soon after it */
+	unsigned page;	    /* objects per list page; 0: 500 */
 	unsigned watch_seconds; /* 0: KUBE_WATCH_SECONDS */
 };
 

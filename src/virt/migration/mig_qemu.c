@@ -165,9 +165,9 @@ static enum rc add_ways(struct json *list, const struct mig_options *o)
 	};
 	enum rc rc = RC_OK;
 
-	for (size_t i = ARRAY_SIZE(ways); !rc && i-- > 0;)
-		if (!ways[i].on)
-			rc = add_capability(list, ways[i].name, false);
+	for (size_t i = ARRAY_SIZE(ways); !rc && i > 0; i--)
+		if (!ways[i - 1].on)
+			rc = add_capability(list, ways[i - 1].name, false);
 	for (size_t i = 0; !rc && i < ARRAY_SIZE(ways); i++)
 		if (ways[i].on)
 			rc = add_capability(list, ways[i].name, true);
