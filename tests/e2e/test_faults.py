@@ -106,7 +106,7 @@ def test_qemu_killed_means_failed_and_the_run_strategy_decides(cluster, make_vm)
 @contextlib.contextmanager
 def little_room(cluster, node, size):
     """Where a node keeps the disks of its pods there is hardly any room."""
-    inside = ["nsenter", "-t", str(cluster.node_pid1(node)), "-m", "-p"]
+    inside = ["nsenter", "-t", str(cluster.node_pid1(node)), "-m", "-r", "-p"]
     where = "/run/ferry/state/pods"
     subprocess.run([*inside, "mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", where], check=True)
     try:

@@ -166,5 +166,6 @@ def test_a_slow_link_sends_differences(cluster, make_vm):
     assert how["bandwidthBytes"] == how["maxBandwidthBytes"] == 4 << 20, how
     check_here(cluster, "slow", g, first, other(source))
     obj, _ = ft.move(cluster.api, "slow")  # without it again: nothing is left of it in QEMU
-    assert ft.phase(obj) == "Succeeded" and obj["status"]["ferry"]["method"]["reason"] == "Small", obj["status"]
+    one = "Small" if os.cpu_count() >= 4 else "FewProcessors"
+    assert ft.phase(obj) == "Succeeded" and obj["status"]["ferry"]["method"]["reason"] == one, obj["status"]
     check_here(cluster, "slow", g, first, source)

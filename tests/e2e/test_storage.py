@@ -125,7 +125,7 @@ def test_a_claim_of_the_shared_class(cluster, make_vm, images):
 
 def in_box(cluster, node, *args):
     """A program that sees the files as the node does; its exit code."""
-    return subprocess.run(["nsenter", "-t", str(cluster.node_pid1(node)), "-m", *args], check=False).returncode
+    return subprocess.run(["nsenter", "-t", str(cluster.node_pid1(node)), "-m", "-r", *args], check=False).returncode
 
 
 def test_a_shared_claim_is_believed_only_when_both_nodes_see_the_same(cluster, make_vm, images):

@@ -253,6 +253,7 @@ class World:
         self.api = None
         self.n = 0
         self.watches = 0  # of all daemons, when nothing is wrong
+        self.seen_watches = (-1, 0)  # how many there were last, and since when
         self.pictures = {}
         self.read_to = {}
 
@@ -517,6 +518,7 @@ class World:
         self.cut()
         for who in ("apiserver", "controller", *NODES):
             self.signal_all([self.supervisor(who), *ft.descendants(self.supervisor(who))], signal.SIGCONT)
+        self.seen_watches = (-1, 0)
         ft.poll(self.is_up, 40, "all daemons are back")
 
     def is_up(self):
@@ -524,13 +526,20 @@ class World:
             for who in ("apiserver", "controller", *NODES):
                 self.cluster.pid(who)
             nodes = self.api.list("Node")
-            # Whoever was cut off looks again within ten seconds, and until then acts on what was.
-            if self.count_watches() < self.watches:
+            if not self.watches_are_back():
                 return False
         except (*AWAY, ProcessLookupError, ValueError):
             return False
         return all(n["metadata"]["labels"].get("kubevirt.io/schedulable") == "true" and
                    (ft.condition(n, "Ready") or {}).get("status") == "True" for n in nodes)
+
+    def watches_are_back(self):
+        """Whoever was cut off looks again within three seconds, and until then acts on what was.  All are back when
+        there are as many as at the beginning, or when none has come for longer than that."""
+        n, now = self.count_watches(), time.monotonic()
+        if n != self.seen_watches[0]:
+            self.seen_watches = (n, now)
+        return n >= self.watches or now - self.seen_watches[1] > 4
 
     def count_watches(self):
         m = re.search(rb"^apiserver_registered_watchers (\S+)$", self.api.raw("GET", "/metrics")[1], re.M)
