@@ -222,8 +222,9 @@ def test_streams_and_connections_survive_moves(vm):
 def test_a_move_given_up_at_the_last_moment_loses_nothing(vm):
     lab = vm.lab
     places = {"source node": lab.nodes[1], "target node": lab.nodes[2], "third node": lab.nodes[3], "outside": lab.out}
+    held = {n: PingPong(c, "10.244.1.10") for n, c in places.items()}  # first: the way to the guest is known then
+    time.sleep(0.5)
     streams = {n: Stream(lab, n.replace(" ", "-"), c, "10.244.1.10", 7777) for n, c in places.items()}
-    held = {n: PingPong(c, "10.244.1.10") for n, c in places.items()}
     time.sleep(1)
     for i in range(3):
         t = f"t{i}"
