@@ -135,8 +135,9 @@ def test_full_disks_are_told_and_nothing_is_left(images):
             api = c.api
             api.create(claim("big", "64Mi"))
             api.create(ft.vm("full-claim", "128Mi", kernel=kernel_boot(images), pvc="big"))
-            api.create(container_disk("full-image", f"oci:{images}/disk"))
             synchronized_false(api, "full-claim", "not enough space, demanded size")
+            # only now: unpacked at once, the two images take each other's room
+            api.create(container_disk("full-image", f"oci:{images}/disk"))
             synchronized_false(api, "full-image", "No space left on device")
             assert not qemu_pids(c, "full")
             left = [f for _, _, files in os.walk(f"{state}/shared") for f in files]
