@@ -193,6 +193,18 @@ size_t str_utf8_len(const char *s, size_t n)
 	return 0;
 }
 
+void str_hex(const void *bytes, size_t n, char *out)
+{
+	static const char digits[] = "0123456789abcdef";
+	const unsigned char *p = bytes;
+
+	for (size_t i = 0; i < n; i++) {
+		*out++ = digits[p[i] >> 4];
+		*out++ = digits[p[i] & 15];
+	}
+	*out = '\0';
+}
+
 int str_hex_digit(char c)
 {
 	if (c >= '0' && c <= '9')

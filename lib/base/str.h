@@ -53,6 +53,8 @@ bool str_is_dns_subdomain(const char *s); /* RFC 1123 subdomain, at most 253 */
  * overlong, a surrogate, above U+10FFFF (Unicode, table 3-7). */
 size_t str_utf8_len(const char *s, size_t n);
 int str_hex_digit(char c); /* 0 to 15, -1: none */
+/* Lower-case hex digits of n bytes: out has room for 2 * n + 1. */
+void str_hex(const void *bytes, size_t n, char *out);
 /* Levenshtein distance, capped at 64; for "did you mean" lists. */
 unsigned str_distance(const char *a, const char *b);
 /* FNV-1a, for hash tables and stable names; not for security. */

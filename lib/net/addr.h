@@ -36,11 +36,11 @@ static inline bool net_ip4_is_none(struct in_addr a)
 {
 	return a.s_addr == 0;
 }
-/* The nth address of a network (0 is the network itself). */
 /* An address of this host (in the network namespace of the caller) that lies in the network; of several the first that
  * the kernel names.  RC_NOT_FOUND. */
 MUST_CHECK enum rc net_ip4_local_in(struct in_addr network, unsigned prefix, struct in_addr *out,
 				    struct err *err);
+/* The nth address of a network (0 is the network itself). */
 struct in_addr net_ip4_nth(struct in_addr network, unsigned prefix, uint32_t n);
 bool net_ip4_in(struct in_addr a, struct in_addr network, unsigned prefix);
 struct in_addr net_ip4_mask(unsigned prefix);

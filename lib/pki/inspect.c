@@ -88,8 +88,7 @@ enum rc pki_inspect(struct pki_info *out, const char *cert_pem, struct err *err)
 		return rc;
 	if (gnutls_x509_crt_get_serial(crt, serial, &n) < 0)
 		return err_set(err, RC_INVALID, "the certificate has no serial number");
-	for (size_t k = 0; k < n; k++)
-		snprintf(i.serial + 2 * k, 3, "%02x", serial[k]);
+	str_hex(serial, n, i.serial);
 	n = sizeof(cn);
 	if (gnutls_x509_crt_get_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, 0, cn, &n) >= 0) {
 		i.cn = mem_strdup(cn);

@@ -307,15 +307,10 @@ enum rc pki_load(struct pki_pair *out, const char *dir, const char *name, struct
 
 void pki_psk_new(char out[PKI_PSK_HEX])
 {
-	static const char digits[] = "0123456789abcdef";
 	unsigned char key[PKI_PSK_BYTES];
 
 	rand_bytes(key, sizeof(key));
-	for (size_t i = 0; i < sizeof(key); i++) {
-		out[2 * i] = digits[key[i] >> 4];
-		out[2 * i + 1] = digits[key[i] & 15];
-	}
-	out[2 * sizeof(key)] = '\0';
+	str_hex(key, sizeof(key), out);
 	pki_wipe(key, sizeof(key));
 }
 

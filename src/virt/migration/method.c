@@ -3,8 +3,8 @@
 #include "base/macro.h"
 
 /* Several connections cost a handshake each (0.05 to 0.15 s in all, with TLS, on busy processors), and no more time of
- * processors than one; they pay where there is enough memory,
- * and processors to spare: on two that are busy the guest stood no shorter, and sometimes longer. */
+ * processors than one; they pay where there is enough memory, and processors to spare: on two that are busy the guest
+ * stood no shorter, and sometimes longer. */
 enum { CPUS_FOR_PARALLEL = 4, CPUS_FOR_ZSTD = 2, ZSTD_CHANNELS = 2, SLOW_PASS_S = 30 };
 /* QEMU looks at its limit ten times a second, and what is queued for a connection by then (128 pages) still leaves: the
  * channels go over it by as much. */

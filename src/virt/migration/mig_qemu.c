@@ -271,9 +271,10 @@ struct json *mig_channels(enum mig_role role, const char *address, int port)
 	char text[8];
 
 	snprintf(text, sizeof(text), "%d", port);
-	/* The source's alone: QEMU has it for none that listens.  A peer that is silent for good is noticed by the kernel also where QEMU only waits for its answer (the
-	 * handshake of a connection that is not the first, which neither a cancel nor a yank ends in QEMU 10.0);
-	 * after what time is the pod's network namespace's to say. */
+	/* The source's alone: QEMU has it for none that listens.  A peer that is silent for good is noticed by the
+	 * kernel also where QEMU only waits for its answer (the handshake of a connection that is not the first,
+	 * which neither a cancel nor a yank ends in QEMU 10.0); after what time is the pod's network namespace's
+	 * to say. */
 	return js_pack("{s:[{s:s, s:{s:s, s:s, s:s, s:s, s:O*}}]}", "channels", "channel-type",
 		       "main", "addr", "transport", "socket", "type", "inet", "host", address,
 		       "port", text, "keep-alive", alive);

@@ -55,7 +55,7 @@ int64_t mig_next_downtime(const struct mig_options *o, int64_t limit_now, int64_
 struct json *mig_channels(enum mig_role role, const char *address, int port);
 /* Where a target in post-copy listens anew (migrate-recover). */
 struct json *mig_recover_uri(const char *address, int port);
-/* fast_aes: this host computes AES in hardware (has_fast_aes()). */
+/* fast_aes: this host computes AES in hardware (move_has_fast_aes()). */
 struct json *mig_tls_object(const char *dir, const struct mig_tls *tls, enum mig_role role,
 			    bool fast_aes);
 

@@ -193,12 +193,6 @@ static void remember_digest(const struct image_store *s, const char *ref, const 
 
 /* --- reading from the source --- */
 
-static void hex(const uint8_t *p, size_t n, char *out)
-{
-	for (size_t i = 0; i < n; i++)
-		(void)snprintf(out + 2 * i, 3, "%02x", p[i]);
-}
-
 static enum rc digest_of(const void *bytes, size_t n, char out[72], struct err *err)
 {
 	uint8_t sum[32];
@@ -206,7 +200,7 @@ static enum rc digest_of(const void *bytes, size_t n, char out[72], struct err *
 	if (gnutls_hash_fast(GNUTLS_DIG_SHA256, bytes, n, sum) < 0)
 		return err_set(err, RC_IO, "cannot compute a digest");
 	(void)snprintf(out, 72, "sha256:");
-	hex(sum, sizeof(sum), out + 7);
+	str_hex(sum, sizeof(sum), out + 7);
 	return RC_OK;
 }
 
@@ -285,7 +279,7 @@ static enum rc copy_hashed(int from, int to, const struct oci_descriptor *d, str
 			rc = file_write_all(to, chunk, (size_t)k, err);
 	}
 	gnutls_hash_deinit(h, sum);
-	hex(sum, sizeof(sum), text + 7);
+	str_hex(sum, sizeof(sum), text + 7);
 	if (!rc && strcmp(text, d->digest) != 0)
 		rc = err_set(err, RC_INVALID, "layer %s does not have its digest", d->digest);
 	return rc;

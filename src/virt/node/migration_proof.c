@@ -49,8 +49,8 @@ static enum rc add_shared(const struct vm *vm, const Volume *spec, bool has_toke
 	if (is_local)
 		return RC_OK;
 	rand_bytes(raw, sizeof(raw));
-	for (size_t i = 0; has_token && i < sizeof(raw); i++)
-		(void)snprintf(token + 2 * i, 3, "%02x", raw[i]);
+	if (has_token)
+		str_hex(raw, sizeof(raw), token);
 	return js_append(list, js_pack("{s:s, s:s, s:s}", "claim", claim, "folder", folder, "token",
 				       token))
 		       ? err_set(err, RC_NOMEM, "out of memory")

@@ -299,8 +299,7 @@ static enum rc begin(struct mig_target *t, const VirtualMachineInstanceMigration
 	t->has_tls = !(s->migrationConfiguration &&
 		       API_GET(s->migrationConfiguration, disableTLS, false));
 	rand_bytes(raw, sizeof(raw));
-	for (size_t i = 0; i < sizeof(raw); i++)
-		(void)snprintf(t->key + 2 * i, 3, "%02x", raw[i]);
+	str_hex(raw, sizeof(raw), t->key);
 	/* The VM may have left this node a moment ago: what still sends its frames on would meet it here.
 	 * The queue keeps the order: that ends first. */
 	LIST_FOREACH(it, &t->host->vms) {

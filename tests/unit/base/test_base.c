@@ -88,6 +88,10 @@ static void dns_names_follow_rfc_1123(void **state)
 	assert_true(str_is_dns_subdomain("a.b-c.d"));
 	assert_false(str_is_dns_subdomain("a..b"));
 	assert_false(str_is_dns_subdomain("a."));
+	char hex[7];
+
+	str_hex("\x00\x9a\xff", 3, hex);
+	assert_string_equal(hex, "009aff");
 	assert_true(str_list_has("a,bc,d", ',', "bc") && str_list_has("a", ',', "a"));
 	assert_false(str_list_has("a,bc,d", ',', "b") || str_list_has(NULL, ',', "a"));
 	assert_false(str_list_has("a,bc", ',', "a,bc") || str_list_has("", ',', "a"));
