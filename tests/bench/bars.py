@@ -21,6 +21,25 @@ def p95(values):
     return sorted(values)[int(len(values) * 0.95)]
 
 
+def all_at_once(fn, items):
+    """fn of each item, in threads; seconds until the last one has ended, or the first error."""
+    t, errors = time.time(), []
+
+    def one(item):
+        try:
+            fn(item)
+        except Exception as e:  # told by the one who waits
+            errors.append(e)
+    threads = [threading.Thread(target=one, args=(i,)) for i in items]
+    for th in threads:
+        th.start()
+    for th in threads:
+        th.join()
+    if errors:
+        raise RuntimeError(f"{len(errors)} of {len(threads)} failed: {errors[0]}")
+    return time.time() - t
+
+
 class Hand:
     """QEMU by hand: guests on two nodes of their own, and a way to ask them."""
 
@@ -71,22 +90,12 @@ class Hand:
 
     def move_all(self, at_once=5):
         """Seconds that moving all of them takes, some at once."""
-        t, sem, errors = time.time(), threading.Semaphore(at_once), []
+        sem = threading.Semaphore(at_once)
 
         def one(v):
             with sem:
-                try:
-                    v.move(port=v.port)
-                except Exception as e:  # told by the one who waits
-                    errors.append(e)
-        threads = [threading.Thread(target=one, args=(v,)) for v in self.vms]
-        for th in threads:
-            th.start()
-        for th in threads:
-            th.join()
-        if errors:
-            raise RuntimeError(f"{len(errors)} moves by hand failed: {errors[0]}")
-        return time.time() - t
+                v.move(port=v.port)
+        return all_at_once(one, self.vms)
 
 
 # ---- a link that is known ------------------------------------------------------------------------

@@ -40,6 +40,18 @@ def keep_logs(cluster, name):
     shutil.copytree(f"{cluster.state}/logs", to, dirs_exist_ok=True)
 
 
+@contextlib.contextmanager
+def own_cluster(name, nodes=2, **kw):
+    """One beside the session's, in a network of its own; its logs are kept."""
+    with ft.own_net():
+        c = new_cluster(name, nodes, **kw)
+        try:
+            yield c
+        finally:
+            keep_logs(c, name)
+            c.down()
+
+
 def check_moves(name):
     """Every step of a move that the nodes logged is one of the hand-over's tables."""
     tables = os.environ.get("FERRY_MODEL_TABLES")

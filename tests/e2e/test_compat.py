@@ -8,20 +8,15 @@ import time
 
 import ferrytest as ft
 import pytest
-from conftest import keep_logs, kernel_boot, new_cluster, node_of, qemu_pids
+from conftest import kernel_boot, node_of, own_cluster, qemu_pids
 
 LEFT_OUT = ("aes", "avx2")
 
 
 @pytest.fixture(scope="module")
 def mixed():
-    with ft.own_net():
-        c = new_cluster("mixed", 3, node_args=f"node-2:--cpu-without node-2:{','.join(LEFT_OUT)}")
-        try:
-            yield c
-        finally:
-            keep_logs(c, "mixed")
-            c.down()
+    with own_cluster("mixed", 3, node_args=f"node-2:--cpu-without node-2:{','.join(LEFT_OUT)}") as c:
+        yield c
 
 
 @pytest.fixture

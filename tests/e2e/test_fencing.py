@@ -7,7 +7,7 @@ import time
 
 import ferrytest as ft
 import pytest
-from conftest import keep_logs, kernel_boot, new_cluster
+from conftest import kernel_boot, own_cluster
 from lostnode import agent, argv_of, lose, outer, switch_on
 
 NODES = 3
@@ -18,16 +18,11 @@ RUNS = int(os.environ.get("FERRY_FENCE_RUNS", "1"))
 @pytest.fixture(scope="module")
 def boxes(images):
     """Three nodes that are fenced after four seconds by a program that ends a node's pid namespace."""
-    with ft.own_net():
-        c = new_cluster("fencing", NODES)
-        try:
-            agent(c)
-            c.api.patch("FerryConfig", "ferry", {"spec": {"fencing": "Agent", "fenceAgent": {
-                "program": "plug", "silenceSeconds": SILENCE, "timeoutSeconds": 10}}})
-            yield c
-            keep_logs(c, "fencing")
-        finally:
-            c.down()
+    with own_cluster("fencing", NODES) as c:
+        agent(c)
+        c.api.patch("FerryConfig", "ferry", {"spec": {"fencing": "Agent", "fenceAgent": {
+            "program": "plug", "silenceSeconds": SILENCE, "timeoutSeconds": 10}}})
+        yield c
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ import re
 import time
 
 import ferrytest as ft
-from conftest import node_of, other
+from conftest import migrations, node_of, other
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
@@ -92,9 +92,7 @@ def test_figures_follow_a_vm_and_its_move(cluster, make_vm):
     assert value(c, "kubevirt_vmi_info", name="figures", phase="running", node=source) == 1
     assert value(c, "kubevirt_vm_info", name="figures", status="running", status_group="running") == 1
 
-    api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"migrations": {"bandwidthPerMigration": "8Mi"}}}},
-              ns="kubevirt")
-    try:
+    with migrations(api, bandwidthPerMigration="8Mi"):
         api.create(ft.migration("m-figures", "figures"))
         m = ft.poll(lambda: (lambda x: x if value(x, "kubevirt_vmi_migration_data_remaining_bytes", name="figures")
                              else None)(node(cluster, source)), 30, "the move shows")
@@ -102,9 +100,6 @@ def test_figures_follow_a_vm_and_its_move(cluster, make_vm):
         assert value(m, "kubevirt_vmi_migration_memory_transfer_rate_bytes", name="figures") is not None
         assert value(controller(cluster), "kubevirt_vmi_migrations_in_running_phase") == 1
         obj = api.wait("VirtualMachineInstanceMigration", "m-figures", lambda v: ft.phase(v) in ft.FINAL, 120)
-    finally:
-        api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"migrations": {"bandwidthPerMigration": None}}}},
-                  ns="kubevirt")
     assert obj["status"]["phase"] == "Succeeded", obj["status"]
     ft.poll(lambda: value(node(cluster, to), "kubevirt_vmi_memory_domain_bytes", name="figures"), 10, "it is there now")
     assert value(node(cluster, source), "kubevirt_vmi_migration_data_bytes_total", name="figures") is None

@@ -4,7 +4,7 @@ import signal
 
 import ferrytest as ft
 import pytest
-from conftest import keep_logs, kernel_boot, migrations, new_cluster, node_of, other
+from conftest import kernel_boot, migrations, node_of, other, own_cluster
 
 NET, LABEL = "10.99.0", "migration-network.ferry.dev/fast"
 # the ports of moves, towards the addresses that nodes have for everything else
@@ -16,13 +16,8 @@ ONLY_THERE = """table inet onlythere {
 @pytest.fixture(scope="module")
 def wired():
     """Nodes that were told of a network and have no address in it yet."""
-    with ft.own_net():
-        c = new_cluster("wired", 2, node_args=f"--migration-network fast={NET}.0/24")
-        try:
-            yield c
-        finally:
-            keep_logs(c, "wired")
-            c.down()
+    with own_cluster("wired", node_args=f"--migration-network fast={NET}.0/24") as c:
+        yield c
 
 
 def plug(cluster, node):

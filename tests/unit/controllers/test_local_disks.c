@@ -26,22 +26,6 @@
 #define assert_at(w_, kind_, name_, pointer_, want_) \
 	assert_string_equal(world_at(w_, kind_, NS, name_, pointer_), want_)
 
-/* Single quotes for readability. */
-static void *decoded(const struct api_type *type, const char *text)
-{
-	CLEANUP(mem_freep)
-	char *copy = mem_strdup(text);
-	CLEANUP(js_unrefp)
-	struct json *j = NULL;
-	void *obj = NULL;
-
-	for (char *c = copy; *c; c++)
-		*c = *c == '\'' ? '"' : *c;
-	assert_int_equal(js_parse(copy, strlen(copy), &j, NULL), RC_OK);
-	assert_int_equal(api_decode(type, j, &obj, NULL), RC_OK);
-	return obj;
-}
-
 /* ---- the settings ---- */
 
 static void a_policy_decides_before_the_cluster_does(void **state)
@@ -66,9 +50,10 @@ static void a_policy_decides_before_the_cluster_does(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
 		CLEANUP(FerryConfigSpec_freep)
 		FerryConfigSpec *cfg =
-			t[i].cfg ? decoded(&api_type_FerryConfigSpec, t[i].cfg) : NULL;
+			t[i].cfg ? world_decoded(&api_type_FerryConfigSpec, t[i].cfg) : NULL;
 		MigrationPolicySpec *spec =
-			t[i].policy ? decoded(&api_type_MigrationPolicySpec, t[i].policy) : NULL;
+			t[i].policy ? world_decoded(&api_type_MigrationPolicySpec, t[i].policy)
+				    : NULL;
 		CLEANUP(MigrationPolicy_freep) MigrationPolicy *policy = NULL;
 
 		if (spec) {
@@ -129,7 +114,7 @@ static void kubevirts_refusal_is_the_default_and_names_the_setting(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(judged); i++) {
 		CLEANUP(VirtualMachineInstance_freep)
 		VirtualMachineInstance *vmi =
-			decoded(&api_type_VirtualMachineInstance, judged[i].vmi);
+			world_decoded(&api_type_VirtualMachineInstance, judged[i].vmi);
 		struct migratable_in in = {.vmi = vmi,
 					   .node_name = "n",
 					   .has_host_model = true,
@@ -170,7 +155,7 @@ static void a_moved_volume_names_its_node_its_folder_and_the_old_copies(void **s
 {
 	CLEANUP(PersistentVolume_freep)
 	PersistentVolume *pv =
-		decoded(&api_type_PersistentVolume, PV("ferry.dev/local", "," AFFINITY("a")));
+		world_decoded(&api_type_PersistentVolume, PV("ferry.dev/local", "," AFFINITY("a")));
 
 	(void)state;
 	assert_false(local_disk_has_moved(pv));
@@ -201,7 +186,7 @@ static void a_lost_move_keeps_the_old_copy(void **state)
 {
 	CLEANUP(PersistentVolume_freep)
 	PersistentVolume *pv =
-		decoded(&api_type_PersistentVolume, PV("ferry.dev/local", "," AFFINITY("a")));
+		world_decoded(&api_type_PersistentVolume, PV("ferry.dev/local", "," AFFINITY("a")));
 
 	(void)state;
 	assert_int_equal(local_disk_take(pv, "a", "b", "u1", true, NULL), RC_OK);
@@ -222,7 +207,7 @@ static void only_a_volume_that_lies_there_is_taken(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(pvs); i++) {
 		CLEANUP(PersistentVolume_freep)
-		PersistentVolume *pv = decoded(&api_type_PersistentVolume, pvs[i]);
+		PersistentVolume *pv = world_decoded(&api_type_PersistentVolume, pvs[i]);
 
 		if (local_disk_take(pv, "a", "c", "u", false, NULL) != RC_INVALID)
 			fail_msg("volume %zu was taken", i);
@@ -235,7 +220,7 @@ static void rubbish_in_the_list_names_nothing(void **state)
 	static const char *const lists[] = {"", " ", "a", "a/", "/x", " / ", "a b", "b/pvc-1"};
 	CLEANUP(PersistentVolume_freep)
 	PersistentVolume *pv =
-		decoded(&api_type_PersistentVolume, PV("ferry.dev/local", "," AFFINITY("a")));
+		world_decoded(&api_type_PersistentVolume, PV("ferry.dev/local", "," AFFINITY("a")));
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {

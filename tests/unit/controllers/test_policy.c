@@ -18,22 +18,6 @@
 #define KPOLICY (&api_kind_MigrationPolicy)
 #define STATE	"/status/migrationState"
 
-/* Single quotes for readability. */
-static void *decoded(const struct api_type *type, const char *text)
-{
-	CLEANUP(mem_freep)
-	char *copy = mem_strdup(text);
-	CLEANUP(js_unrefp)
-	struct json *j = NULL;
-	void *obj = NULL;
-
-	for (char *c = copy; *c; c++)
-		*c = *c == '\'' ? '"' : *c;
-	assert_int_equal(js_parse(copy, strlen(copy), &j, NULL), RC_OK);
-	assert_int_equal(api_decode(type, j, &obj, NULL), RC_OK);
-	return obj;
-}
-
 /* ---- selection ---- */
 
 #define VMI(labels_) "'virtualMachineInstanceSelector':{" labels_ "}"
@@ -122,14 +106,14 @@ static MigrationPolicy *policy(const struct offer *o)
 		mem_printf("{'metadata':{'name':'%s'},'spec':{%s%s}}", o->name,
 			   o->selectors ? "'selectors':" : "", o->selectors ? o->selectors : "");
 
-	return decoded(&api_type_MigrationPolicy, text);
+	return world_decoded(&api_type_MigrationPolicy, text);
 }
 
 static Namespace *bearer(const char *labels)
 {
 	CLEANUP(mem_freep) char *text = mem_printf("{'metadata':{'labels':{%s}}}", labels);
 
-	return decoded(&api_type_Namespace, text);
+	return world_decoded(&api_type_Namespace, text);
 }
 
 static void check_selection(const struct selection *s, bool backwards)
@@ -206,10 +190,11 @@ static void what_a_policy_sets_goes_over_and_the_rest_stays(void **state)
 		CLEANUP(mem_freep) char *p = mem_printf("{%s}", cases[i].policy);
 		CLEANUP(mem_freep) char *before = mem_printf("{%s}", cases[i].before);
 		CLEANUP(mem_freep) char *after = mem_printf("{%s}", cases[i].after);
-		MigrationPolicySpec *spec = decoded(&api_type_MigrationPolicySpec, p);
+		MigrationPolicySpec *spec = world_decoded(&api_type_MigrationPolicySpec, p);
 		VMIMConfigurationOptions *have =
-			decoded(&api_type_VMIMConfigurationOptions, before);
-		VMIMConfigurationOptions *want = decoded(&api_type_VMIMConfigurationOptions, after);
+			world_decoded(&api_type_VMIMConfigurationOptions, before);
+		VMIMConfigurationOptions *want =
+			world_decoded(&api_type_VMIMConfigurationOptions, after);
 
 		assert_int_equal(mig_policy_apply(spec, cases[i].may_stall, have), RC_OK);
 		if (!api_equal(&api_type_VMIMConfigurationOptions, have, want))
@@ -234,8 +219,8 @@ static enum rc apply_once(void)
 static void running_out_of_memory_is_said(void **state)
 {
 	(void)state;
-	given = decoded(&api_type_MigrationPolicySpec,
-			"{'bandwidthPerMigration':'64Mi','maxDowntimeMs':50}");
+	given = world_decoded(&api_type_MigrationPolicySpec,
+			      "{'bandwidthPerMigration':'64Mi','maxDowntimeMs':50}");
 	torture(apply_once);
 	MigrationPolicySpec_free(given);
 }

@@ -16,23 +16,7 @@
 #include "virt/controller/vmi/launcher_pod.h"
 #include "virt/controller/vmi/resources.h"
 #include "virt/migration/migratable.h"
-
-static void *make(const struct api_type *t, const char *text)
-{
-	CLEANUP(mem_freep)
-	char *copy = mem_strdup(text);
-	CLEANUP(js_unrefp)
-	struct json *j = NULL;
-	struct err err = {0};
-	void *obj = NULL;
-
-	for (char *p = copy; *p; p++)
-		if (*p == '\'')
-			*p = '"';
-	if (js_parse(copy, strlen(copy), &j, &err) || api_decode(t, j, &obj, &err))
-		fail_msg("%s in %s", err.msg, text);
-	return obj;
-}
+#include "world.h"
 
 /* ---- run strategies ---- */
 
@@ -96,11 +80,12 @@ static void strategies(void **state)
 				   is_deleted ? ",'deletionTimestamp':'2026-01-01T00:00:00Z'" : "",
 				   is_deleted ? "Running" : rows[i].vmi);
 		CLEANUP(VirtualMachine_freep)
-		VirtualMachine *vm = make(&api_type_VirtualMachine, text);
+		VirtualMachine *vm = world_decoded(&api_type_VirtualMachine, text);
 		CLEANUP(VirtualMachineInstance_freep)
 		VirtualMachineInstance *vmi =
-			str_eq(rows[i].vmi, "-") ? NULL
-						 : make(&api_type_VirtualMachineInstance, vtext);
+			str_eq(rows[i].vmi, "-")
+				? NULL
+				: world_decoded(&api_type_VirtualMachineInstance, vtext);
 		VirtualMachineStateChangeRequest r = {.action = (char *)(uintptr_t)rows[i].request};
 		enum vm_action a = vm_decide(vm, vmi, *rows[i].request ? &r : NULL);
 
@@ -174,7 +159,7 @@ static void printable(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		CLEANUP(VirtualMachine_freep)
-		VirtualMachine *vm = make(
+		VirtualMachine *vm = world_decoded(
 			&api_type_VirtualMachine,
 			rows[i].going ? "{'metadata':{'deletionTimestamp':'2026-01-01T00:00:00Z'}}"
 				      : "{}");
@@ -182,7 +167,7 @@ static void printable(void **state)
 		char *text = mem_printf("{'status':{%s}}", rows[i].vmi ? rows[i].vmi : "");
 		CLEANUP(VirtualMachineInstance_freep)
 		VirtualMachineInstance *vmi =
-			rows[i].vmi ? make(&api_type_VirtualMachineInstance, text) : NULL;
+			rows[i].vmi ? world_decoded(&api_type_VirtualMachineInstance, text) : NULL;
 		struct vm_facts f = {
 			.vm = vm,
 			.vmi = vmi,
@@ -256,7 +241,7 @@ static void overhead_and_requests(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		CLEANUP(VirtualMachineInstanceSpec_freep)
 		VirtualMachineInstanceSpec *s =
-			make(&api_type_VirtualMachineInstanceSpec, rows[i].spec);
+			world_decoded(&api_type_VirtualMachineInstanceSpec, rows[i].spec);
 		PodResourceRequirements r;
 
 		assert_int_equal(vmi_memory_overhead(s, NULL), rows[i].overhead_mi * (int64_t)MIB);
@@ -272,13 +257,14 @@ static void overhead_and_requests(void **state)
 static void configuration_changes_requests(void **state)
 {
 	CLEANUP(KubeVirtConfiguration_freep)
-	KubeVirtConfiguration *cfg =
-		make(&api_type_KubeVirtConfiguration,
-		     "{'additionalGuestMemoryOverheadRatio':'2.0','developerConfiguration':"
-		     "{'memoryOvercommit':200,'cpuAllocationRatio':4}}");
+	KubeVirtConfiguration *cfg = world_decoded(
+		&api_type_KubeVirtConfiguration,
+		"{'additionalGuestMemoryOverheadRatio':'2.0','developerConfiguration':"
+		"{'memoryOvercommit':200,'cpuAllocationRatio':4}}");
 	CLEANUP(VirtualMachineInstanceSpec_freep)
-	VirtualMachineInstanceSpec *s = make(&api_type_VirtualMachineInstanceSpec,
-					     "{'domain':{'memory':{'guest':'1Gi'},'devices':{}}}");
+	VirtualMachineInstanceSpec *s =
+		world_decoded(&api_type_VirtualMachineInstanceSpec,
+			      "{'domain':{'memory':{'guest':'1Gi'},'devices':{}}}");
 	const struct vmi_devices both = {true, true};
 	PodResourceRequirements r;
 
@@ -403,8 +389,8 @@ static void live_migratable(void **state)
 	};
 	CLEANUP(KubeVirtConfiguration_freep)
 	KubeVirtConfiguration *cfg =
-		make(&api_type_KubeVirtConfiguration,
-		     "{'network':{'binding':{'good':{'migration':{}},'bad':{}}}}");
+		world_decoded(&api_type_KubeVirtConfiguration,
+			      "{'network':{'binding':{'good':{'migration':{}},'bad':{}}}}");
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -413,7 +399,7 @@ static void live_migratable(void **state)
 			mem_printf("{'metadata':{'annotations':{%s}},'spec':{%s},'status':{%s}}",
 				   rows[i].annotations, rows[i].spec, rows[i].status);
 		CLEANUP(VirtualMachineInstance_freep)
-		VirtualMachineInstance *vmi = make(&api_type_VirtualMachineInstance, text);
+		VirtualMachineInstance *vmi = world_decoded(&api_type_VirtualMachineInstance, text);
 		struct migratable_in in = {.vmi = vmi, .node_name = "node-1", .cfg = cfg};
 		struct migratable m;
 
@@ -428,12 +414,12 @@ static void live_migratable(void **state)
 static void storage_live_migratable_collects_everything(void **state)
 {
 	CLEANUP(VirtualMachineInstance_freep)
-	VirtualMachineInstance *vmi = make(&api_type_VirtualMachineInstance,
-					   "{'spec':{'domain':{'launchSecurity':{'sev':{}},'"
-					   "features':{'hypervPassthrough':{'enabled':"
-					   "true}},'devices':{'disks':[{'name':'l','lun':{'"
-					   "reservation':true}}]}},'volumes':[{'name':'l',"
-					   "'persistentVolumeClaim':{'claimName':'c'}}]}}");
+	VirtualMachineInstance *vmi = world_decoded(
+		&api_type_VirtualMachineInstance, "{'spec':{'domain':{'launchSecurity':{'sev':{}},'"
+						  "features':{'hypervPassthrough':{'enabled':"
+						  "true}},'devices':{'disks':[{'name':'l','lun':{'"
+						  "reservation':true}}]}},'volumes':[{'name':'l',"
+						  "'persistentVolumeClaim':{'claimName':'c'}}]}}");
 	struct migratable_in in = {.vmi = vmi, .node_name = "n", .has_host_model = true};
 	struct migratable m;
 
@@ -563,11 +549,11 @@ static void predicates(void **state)
 		char *pod_text = mem_printf("{'metadata':{'name':'p','namespace':'t'},'spec':{%s}}",
 					    rows[i].pod);
 		CLEANUP(Node_freep)
-		Node *node = make(&api_type_Node, node_text);
+		Node *node = world_decoded(&api_type_Node, node_text);
 		CLEANUP(Pod_freep)
-		Pod *pod = make(&api_type_Pod, pod_text);
+		Pod *pod = world_decoded(&api_type_Pod, pod_text);
 		CLEANUP(Pod_freep)
-		Pod *other = rows[i].other ? make(&api_type_Pod, rows[i].other) : NULL;
+		Pod *other = rows[i].other ? world_decoded(&api_type_Pod, rows[i].other) : NULL;
 		struct sched_cluster c;
 		struct sched_verdict v;
 

@@ -128,6 +128,17 @@ static struct json *parse(const char *text)
 	return j;
 }
 
+void *world_decoded(const struct api_type *type, const char *text)
+{
+	CLEANUP(js_unrefp) struct json *j = parse(text);
+	struct err err = {0};
+	void *obj = NULL;
+
+	if (api_decode(type, j, &obj, &err))
+		fail_msg("%s in %s", err.msg, text);
+	return obj;
+}
+
 void world_add(struct world *w, const struct api_kind *kind, const char *text)
 {
 	CLEANUP(js_unrefp)

@@ -29,6 +29,9 @@ struct world {
 	const char *refusal;		/* …with this text */
 };
 
+/* An object of a type, owned by the caller, from JSON with single quotes for double ones. */
+void *world_decoded(const struct api_type *type, const char *text);
+
 void world_init(struct world *w, const struct ctl_def *const *defs, size_t n_defs);
 void world_fini(struct world *w);
 
