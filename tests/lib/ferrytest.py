@@ -5,6 +5,7 @@ was last seen.
 """
 import base64
 import contextlib
+import hashlib
 import http.client
 import json
 import os
@@ -21,8 +22,8 @@ BIN = os.environ.get("FERRY_BIN", "")
 TINY = os.environ.get("FERRY_TINY", "")
 UNDERLAY = "172.30.77"
 # Beside the programs: the one folder outside the cluster's own that every box sees, wherever the clone is
-# (a box has a /tmp of its own).
-IMAGES = os.path.join(BIN, "test-images")
+# (a box has a /tmp of its own).  Runs beside each other have a work folder each, and so images each.
+IMAGES = os.path.join(BIN, "test-images", hashlib.sha256(os.environ.get("FERRY_WORK", "").encode()).hexdigest()[:8])
 
 
 class ApiError(Exception):
