@@ -597,7 +597,8 @@ void vmhost_stop(struct vmhost *h, struct podrt_pod *p, int64_t grace)
 }
 
 /* What a move made in the kernel may be of an agent that has died since: then nobody but the pod's end undoes it.
- * Not while this agent's own move sends frames on, nor when another pod of the VM is here. */
+ * Not while this agent's own move sends frames on, nor when another pod of the VM lives here: of several that are over
+ * the last one does it. */
 static bool is_left_alone(const struct vm *vm)
 {
 	if (vm->source)
@@ -605,7 +606,8 @@ static bool is_left_alone(const struct vm *vm)
 	LIST_FOREACH(it, &vm->host->vms) {
 		const struct vm *other = LIST_ENTRY(it, struct vm, link);
 
-		if (other != vm && str_eq(other->vmi_uid, vm->vmi_uid))
+		if (other != vm && str_eq(other->vmi_uid, vm->vmi_uid) &&
+		    (!other->has_exited || other->source))
 			return false;
 	}
 	return true;
