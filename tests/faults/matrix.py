@@ -79,6 +79,8 @@ FAULTS = (
      Fault("clock-ahead-at-target", "clock", ("target", 1), 3),
      Fault("clock-back-at-source", "clock", ("source", -1), 3),
      Fault("clock-back-at-target", "clock", ("target", -1), 3),
+     Fault("storage-hangs", "freeze", None, 3),
+     Fault("storage-hangs-long", "freeze", None, 20),  # longer than the switch may take
      Fault("abort", "abort", None, 0),
      Fault("second-move", "second", None, 0),
      Fault("delete-vm", "delete", None, 0),

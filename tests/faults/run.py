@@ -3,6 +3,7 @@
 
   run.py                          60 cells, so that each moment and each fault is among them
   run.py --long                   every cell, five times
+  run.py --once --part 2/3        the second third of all cells, once (three of them run beside each other)
   run.py --seed 7 --cell NAME     one again, as it was
   run.py --list [WORD...]         the cells, and how each may end
 
@@ -35,7 +36,7 @@ AGENT_PORT = 8186
 END = 75  # seconds that a move may take to end after its fault is over
 IP = {"node-1": f"{ft.UNDERLAY}.11", "node-2": f"{ft.UNDERLAY}.12", None: f"{ft.UNDERLAY}.1"}
 # What a guest's kernel says when its processor or its clock stood still: true, and no damage.
-STOOD = ("clocksource", "timekeeping", "stall", "soft lockup", "hung", "watchdog", "rcu", "blocked for more than")
+STOOD = ("clocksource", "hrtimer: interrupt took", "timekeeping", "stall", "soft lockup", "hung", "watchdog", "rcu", "blocked for more than")
 
 
 class Run:
@@ -171,6 +172,11 @@ class Run:
         node = self.node_of(side)
         self.w.turn_clock(node, hours * 3600)
         self.undo.append(lambda: self.w.turn_clock(node, 0))
+
+    def do_freeze(self, f):
+        """Whatever writes to the disk that both nodes see hangs."""
+        self.w.storage.freeze()
+        self.undo.append(self.w.storage.thaw)
 
     def abort(self):
         with contextlib.suppress(ft.ApiError):
@@ -469,6 +475,8 @@ def main():
     p.add_argument("--seed", type=int, default=int(time.strftime("%Y%m%d")), help="default: today's date")
     p.add_argument("--runs", type=int, default=60)
     p.add_argument("--long", action="store_true", help="every cell, five times")
+    p.add_argument("--once", action="store_true", help="every cell, once")
+    p.add_argument("--part", default="1/1", metavar="I/N", help="the Ith of N shares of the runs")
     p.add_argument("--cell", action="append", default=[], help="this one; a word picks all that have it")
     p.add_argument("--repetition", type=int, default=0)
     p.add_argument("--list", action="store_true")
@@ -483,13 +491,15 @@ def main():
         for c in names or matrix.CELLS:
             print(f"{c:55} {'/'.join(matrix.may_end(*matrix.CELLS[c]))}")
         return 0
-    if a.long:
-        todo = [(c, r) for r in range(5) for c in names or matrix.CELLS]
+    if a.long or a.once:
+        todo = [(c, r) for r in range(5 if a.long else 1) for c in names or matrix.CELLS]
         random.Random(a.seed).shuffle(todo)
     elif names:
         todo = [(c, a.repetition) for c in names]
     else:
         todo = [(c, 0) for c in matrix.choose(random.Random(a.seed), a.runs)]
+    i, n = (int(x) for x in a.part.split("/"))
+    todo = todo[i - 1::n]
     os.makedirs(a.work, exist_ok=True)
     print(f"seed {a.seed}: {len(todo)} runs of {len(matrix.CELLS)} cells", flush=True)
     suite = Suite(a)

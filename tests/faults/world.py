@@ -250,6 +250,7 @@ class World:
         self.state = os.path.join(work, "faults")
         self.tiny = tiny
         self.cluster = ft.Cluster(self.state, len(NODES))
+        self.storage = ft.Freezable(f"{self.state}/shared")
         self.api = None
         self.n = 0
         self.watches = 0  # of all daemons, when nothing is wrong
@@ -259,6 +260,7 @@ class World:
 
     def up(self):
         self.down()
+        self.storage.mount()
         for node in NODES:
             os.makedirs(f"{self.state}/nodes/{node}/failpoints", mode=0o700)
             self.turn_clock(node, 0)
@@ -284,8 +286,11 @@ class World:
 
     def down(self):
         self.cut()
+        self.storage.thaw()
         if os.path.isdir(self.state):
-            self.cluster.down()
+            self.cluster.down(purge=False)
+        self.storage.unmount()
+        shutil.rmtree(self.state, ignore_errors=True)
 
     def make_vm(self):
         if not self.api.find("PersistentVolumeClaim", NAME):
@@ -516,6 +521,7 @@ class World:
     def calm(self):
         """After any fault: everybody is there and works."""
         self.cut()
+        self.storage.thaw()
         for who in ("apiserver", "controller", *NODES):
             self.signal_all([self.supervisor(who), *ft.descendants(self.supervisor(who))], signal.SIGCONT)
         self.seen_watches = (-1, 0)

@@ -251,6 +251,48 @@ def own_net():
             check(libc.setns(before.fileno(), clone_newnet), "setns")
 
 
+class Freezable:
+    """A file system of its own at a folder.  While it is frozen, whatever writes there hangs, as when storage is away."""
+
+    def __init__(self, path, mib=256):
+        self.path = path
+        self.image = f"{path}.ext4"
+        self.mib = mib
+        self.is_frozen = False
+
+    def mount(self):
+        os.makedirs(self.path, exist_ok=True)
+        with open(self.image, "wb") as f:
+            f.truncate(self.mib << 20)
+        subprocess.run(["mkfs.ext4", "-q", self.image], check=True)
+        subprocess.run(["mount", "-o", "loop", self.image, self.path], check=True)
+        os.rmdir(f"{self.path}/lost+found")
+
+    def unmount(self):
+        if not os.path.ismount(self.path):
+            return
+        self.thaw()
+        subprocess.run(["umount", "-l", self.path], check=True)
+        os.unlink(self.image)
+
+    def freeze(self):
+        if not self.is_frozen:
+            subprocess.run(["fsfreeze", "-f", self.path], check=True)
+        self.is_frozen = True
+
+    def thaw(self):
+        if self.is_frozen:
+            subprocess.run(["fsfreeze", "-u", self.path], check=True)
+        self.is_frozen = False
+
+    def __enter__(self):
+        self.mount()
+        return self
+
+    def __exit__(self, *_):
+        self.unmount()
+
+
 class Cluster:
     """`ferry up` in a folder of its own."""
 
