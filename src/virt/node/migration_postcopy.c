@@ -11,9 +11,10 @@
 #include "virt/node/migration_source_int.h"
 #include "virt/node/migration_target_int.h"
 
-#define MEND_FIRST (200 * USEC_PER_MSEC)
-#define MEND_MAX   (5 * USEC_PER_SEC)
-#define HALF_LOOK  (500 * USEC_PER_MSEC)
+#define MEND_FIRST    (200 * USEC_PER_MSEC)
+#define MEND_MAX      (5 * USEC_PER_SEC)
+#define HALF_LOOK     (500 * USEC_PER_MSEC)
+#define HALF_LOOK_MAX (8 * USEC_PER_SEC)
 
 /* --- the source --- */
 
@@ -326,8 +327,10 @@ static void look_again(struct mig_target *t)
 {
 	struct err err = {0};
 
-	if (!t->look_timer &&
-	    ev_timer_after(t->host->cfg.loop, &t->look_timer, HALF_LOOK, on_look, t, &err))
+	if (t->look_timer)
+		return;
+	t->look_wait = MIN(MAX(2 * t->look_wait, HALF_LOOK), HALF_LOOK_MAX);
+	if (ev_timer_after(t->host->cfg.loop, &t->look_timer, t->look_wait, on_look, t, &err))
 		log_error("move %s: %s", t->uid, err.msg);
 }
 

@@ -28,6 +28,7 @@ struct mig_target {
 	bool is_lost;		   /* the pages at the source are gone for good */
 	bool is_half_asked;	   /* the launcher is asked whether they are */
 	struct ev_src *look_timer; /* …again, until they are or come */
+	usec_t look_wait;	   /* grows */
 	unsigned n_recover;
 	struct mig_proof *proof; /* of shared claims; the key waits for it */
 	char *flows;		 /* that came with the request of the key */
