@@ -46,6 +46,19 @@ bool str_list_has(const char *list, char sep, const char *word)
 	return false;
 }
 
+bool str_is_plain_path(const char *s)
+{
+	struct str rest = s && *s == '/' ? str_of(s + 1) : (struct str){0};
+	bool is_ok = rest.p;
+
+	while (rest.p && is_ok) {
+		struct str part = str_split(&rest, '/');
+
+		is_ok = part.n && !str_view_eq(part, ".") && !str_view_eq(part, "..");
+	}
+	return is_ok;
+}
+
 struct str str_trim(struct str s)
 {
 	while (s.n && is_blank(s.p[0])) {

@@ -47,6 +47,8 @@ MUST_CHECK enum rc str_to_i64(const char *s, int64_t min, int64_t max, int64_t *
 			      struct err *err);
 MUST_CHECK enum rc str_to_u64(const char *s, uint64_t max, uint64_t *out, struct err *err);
 
+/* An absolute path that names something below the root, without "", "." or ".." in it. */
+bool str_is_plain_path(const char *s);
 bool str_is_dns_label(const char *s);	  /* RFC 1123 label, at most 63 */
 bool str_is_dns_subdomain(const char *s); /* RFC 1123 subdomain, at most 253 */
 /* Length of the well-formed UTF-8 sequence at s, of which n >= 1 bytes are there; 0 when it is none: cut,

@@ -3,11 +3,12 @@ import json
 import os
 import shutil
 import subprocess
+import time
 
 import ferrytest as ft
 import ociimage
 import pytest
-from conftest import TINY, WORK, kernel_boot, node_of, other
+from conftest import TINY, WORK, keep_logs, kernel_boot, node_of, other
 
 DISK = [{"name": "root", "bootOrder": 1, "disk": {"bus": "virtio"}}]
 
@@ -161,6 +162,115 @@ def test_a_shared_claim_is_believed_only_when_both_nodes_see_the_same(cluster, m
         api.delete("VirtualMachine", name)
         api.wait("VirtualMachine", name, lambda v: v is None, 60)
         api.delete("PersistentVolumeClaim", name)
+
+
+def host_disk_vm(name, images, path, **kw):
+    return ft.vm(name, "128Mi", kernel=kernel_boot(images), disks=[{"name": "data", "disk": {"bus": "virtio"}}],
+                 volumes=[{"name": "data", "hostDisk": {"path": path, **kw}}])
+
+
+@pytest.fixture
+def host_disks(cluster):
+    """The gate and two folders: one that all nodes see, and one that each has for itself."""
+    gates = {"spec": {"configuration": {"developerConfiguration": {"featureGates": ["HostDisk"]}}}}
+    folders = ["/run/ferry/shared/host-disks", "/run/ferry/state/host-disks"]
+    made = [f"{cluster.state}/{d}/host-disks" for d in ("shared", "nodes/node-1", "nodes/node-2")]
+    for d in made:
+        os.makedirs(d, mode=0o755)
+    cluster.api.patch("KubeVirt", "kubevirt", gates, ns="kubevirt")
+    cluster.api.patch("FerryConfig", "ferry", {"spec": {"hostDiskPaths": folders}})
+    yield folders
+    cluster.api.patch("FerryConfig", "ferry", {"spec": {"hostDiskPaths": None}})
+    cluster.api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"developerConfiguration": None}}}, ns="kubevirt")
+    for d in made:
+        shutil.rmtree(d)
+
+
+def test_a_host_disk_that_all_nodes_see_moves_and_outlives_its_vm(cluster, make_vm, images, host_disks):
+    api, name = cluster.api, "hd-shared"
+    path = f"{host_disks[0]}/team/data.img"
+    address = make_vm(name, manifest=host_disk_vm(name, images, path, type="DiskOrCreate", capacity="64Mi", shared=True))
+    guest = ft.Guest(address)
+    guest.command("disk 8388608")
+    boot, source = guest.wait(10)["bootID"], node_of(api, name)
+    obj, _ = ft.move(api, name)
+    assert obj["status"]["phase"] == "Succeeded", obj["status"]
+    s = guest.wait(10)
+    assert s["bootID"] == boot and s["diskBad"] == 0 and node_of(api, name) == other(source)
+    folder = f"{cluster.state}/shared/host-disks/team"
+    ft.poll(lambda: os.listdir(folder) == ["data.img"], 10, "no token is left")
+    api.delete("VirtualMachine", name)
+    api.wait("VirtualMachine", name, lambda v: v is None, 60)
+    assert os.path.getsize(f"{folder}/data.img") == 64 << 20, "the file is its user's"
+
+
+def test_a_host_disk_of_one_node_stays_there(cluster, make_vm, images, host_disks):
+    api, name = cluster.api, "hd-own"
+    make_vm(name, manifest=host_disk_vm(name, images, f"{host_disks[1]}/data.img", type="DiskOrCreate", capacity="64Mi"))
+    assert os.path.getsize(f"{cluster.state}/nodes/{node_of(api, name)}/host-disks/data.img") == 64 << 20
+    c = api.wait("VirtualMachineInstance", name, lambda v: ft.condition(v, "LiveMigratable"), 10)
+    c = ft.condition(c, "LiveMigratable")
+    assert c["status"] == "False" and c["reason"] == "DisksNotLiveMigratable", c
+    assert c["message"] == "cannot migrate VMI with non-shared HostDisk"
+    with pytest.raises(ft.ApiError) as e:
+        api.create(ft.migration("hd-own-move", name))
+    assert "DisksNotLiveMigratable" in e.value.message
+
+
+def test_host_disks_that_are_refused(cluster, images, host_disks):
+    api = cluster.api
+    with pytest.raises(ft.ApiError) as e:
+        api.create(host_disk_vm("hd-bad", images, "/etc/shadow", type="Disk"))
+    assert e.value.status == 422 and e.value.body["details"]["causes"][0]["field"].endswith("volumes[0].hostDisk.path")
+    assert "not below a folder that spec.hostDiskPaths of the FerryConfig allows" in e.value.message
+    os.symlink("/etc/shadow", f"{cluster.state}/shared/host-disks/link.img")
+    for name, path, why in (("hd-missing", "none.img", "there is no file"), ("hd-link", "link.img", "link.img")):
+        api.create(host_disk_vm(name, images, f"{host_disks[0]}/{path}", type="Disk"))
+        try:
+            vmi = api.wait("VirtualMachineInstance", name,
+                           lambda v: v and (ft.condition(v, "Synchronized") or {}).get("status") == "False", 30)
+            assert why in ft.condition(vmi, "Synchronized")["message"]
+            assert not ft.vmi_running(vmi)
+        finally:
+            api.delete("VirtualMachine", name)
+            api.wait("VirtualMachine", name, lambda v: v is None, 60)
+
+
+def test_shared_storage_that_hangs_ends_a_move_with_a_reason(images):
+    state, name = os.path.join(WORK, "hangs"), "hanging"
+    shutil.rmtree(state, ignore_errors=True)
+    with ft.own_net(), ft.Freezable(f"{state}/shared") as shared:
+        c = ft.Cluster(state, 2).up()
+        try:
+            api = c.api
+            api.create(claim(name))
+            api.create(ft.vm(name, "128Mi", kernel=kernel_boot(images), pvc=name))
+            vmi = api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
+            guest = ft.Guest(ft.vmi_address(vmi))
+            boot, source = guest.wait(90)["bootID"], node_of(api, name)
+
+            def stays(why, seconds):
+                begun = time.monotonic()
+                obj, _ = ft.move(api, name)
+                assert obj["status"]["phase"] == "Failed", obj["status"]
+                assert time.monotonic() - begun < seconds
+                assert why in obj["status"]["migrationState"]["failureReason"], obj["status"]
+                assert guest.wait(10)["bootID"] == boot and node_of(api, name) == source
+                return obj["status"]["ferry"].get("reason")
+            shared.freeze()
+            assert stays("shared storage did not take the proof that both nodes see it within 30 s", 60) == "Timeout"
+            # what hangs holds a thread of the agent: no other joins it
+            stays(f"the shared storage of node '{source}' has not answered for", 15)
+            shared.thaw()
+            ft.poll(lambda: ft.phase(ft.move(api, name)[0]) == "Succeeded", 30, "the VM moves again", 1)
+            assert guest.wait(10)["bootID"] == boot and node_of(api, name) == other(source)
+            folder, = os.listdir(f"{state}/shared")
+            ft.poll(lambda: os.listdir(f"{state}/shared/{folder}") == ["disk.img"], 10, "no token is left")
+        finally:
+            shared.thaw()
+            keep_logs(c, name)
+            c.down(purge=False)
+    shutil.rmtree(state)
 
 
 @pytest.mark.parametrize("volume_mode", ["Filesystem", "Block"])

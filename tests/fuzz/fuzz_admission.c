@@ -31,6 +31,11 @@ const struct json *hook_kubevirt_config(struct hook_env *e)
 	return e ? NULL : NULL;
 }
 
+const struct json *hook_ferry_config(struct hook_env *e)
+{
+	return e ? NULL : NULL;
+}
+
 usec_t hook_now(struct hook_env *e)
 {
 	return e ? 0 : 1;

@@ -3,10 +3,17 @@
 
 #include "base/str.h"
 #include "virt/admission/admission_int.h"
+#include "virt/migration/host_disks.h"
 
 /* Disks and volumes: rules 23-33 and 36 of KubeVirt's VMI webhook. */
 
-enum { BLOCK_MIN = 512, BLOCK_MAX = 2 * 1024 * 1024, SERIAL_MAX = 256, CLOUD_INIT_MAX = 2048 };
+enum {
+	BLOCK_MIN = 512,
+	BLOCK_MAX = 2 * 1024 * 1024,
+	SERIAL_MAX = 256,
+	CLOUD_INIT_MAX = 2048,
+	HOST_DISK_MIN = 1024 * 1024
+};
 
 static const Volume *volume_of(const struct check *c, const char *name)
 {
@@ -273,28 +280,57 @@ static void check_no_cloud(struct check *c, const CloudInitNoCloudSource *s, siz
 			 path);
 }
 
-/* Inside an image: absolute, without "..", not the root itself. */
-static void check_image_path(struct check *c, const char *image_path, const char *path)
+/* Absolute, without "..", not the root itself. */
+static void check_path(struct check *c, const char *file_path, const char *path)
 {
-	struct str rest = str_of(image_path);
-
-	if (str_is_empty(image_path))
+	if (str_is_empty(file_path))
 		return;
-	if (str_eq(image_path, "/")) {
+	if (str_eq(file_path, "/"))
 		fe_cause(c->fe, INVALID, path, "%s must not point to root", path);
-		return;
-	}
-	bool is_ok = image_path[0] == '/';
-
-	str_split(&rest, '/');
-	while (rest.p && is_ok) {
-		struct str part = str_split(&rest, '/');
-
-		is_ok = part.n && !str_view_eq(part, ".") && !str_view_eq(part, "..");
-	}
-	if (!is_ok)
+	else if (!str_is_plain_path(file_path))
 		fe_cause(c->fe, INVALID, path,
 			 "%s must be an absolute path to a file without relative components", path);
+}
+
+static void check_host_folder(struct check *c, const char *file_path, const char *path)
+{
+	const struct json *spec = hook_ferry_config(c->cluster->env);
+	struct err err = {0};
+	void *typed = NULL;
+
+	/* What is stored can be read; without it nothing is allowed. */
+	if (spec && api_decode(&api_type_FerryConfigSpec, spec, &typed, &err))
+		typed = NULL;
+	if (!host_disk_folder(typed, file_path))
+		fe_cause(c->fe, NOT_SUPPORTED, path,
+			 "%s '%s': not below a folder that " HOST_DISKS_SETTING " allows", path,
+			 file_path);
+	api_free(&api_type_FerryConfigSpec, typed);
+}
+
+/* What KubeVirt asks, and that an administrator has allowed the folder. */
+static void check_host_disk(struct check *c, const HostDisk *h, size_t i)
+{
+	const char *path = at(c, "volumes[%zu].hostDisk.path", i);
+	const char *type = at(c, "volumes[%zu].hostDisk.type", i);
+	bool may_make = str_eq(h->type, HostDiskType_DiskOrCreate);
+
+	if (!adm_gate(c->cluster, "HostDisk"))
+		fe_cause(c->fe, INVALID, at(c, "volumes[%zu].hostDisk", i),
+			 "HostDisk feature gate is not enabled");
+	if (str_is_empty(h->path))
+		fe_cause(c->fe, REQUIRED, path, "%s is required for hostDisk volume", path);
+	check_path(c, h->path, path);
+	if (h->capacity && !may_make)
+		fe_cause(c->fe, INVALID, at(c, "volumes[%zu].hostDisk.capacity", i),
+			 "%s is allowed to pass only with %s equal to 'DiskOrCreate'",
+			 at(c, "volumes[%zu].hostDisk.capacity", i), type);
+	if (h->capacity && api_quantity_bytes(h->capacity, 0) < HOST_DISK_MIN)
+		fe_cause(c->fe, INVALID, at(c, "volumes[%zu].hostDisk.capacity", i),
+			 "%s '%s': a disk has at least 1Mi",
+			 at(c, "volumes[%zu].hostDisk.capacity", i), h->capacity);
+	if (c->cluster->env && str_is_plain_path(h->path))
+		check_host_folder(c, h->path, path);
 }
 
 static int n_sources(const Volume *v)
@@ -334,8 +370,9 @@ static void check_volume(struct check *c, const Volume *v, size_t i)
 	if (v->cloudInitNoCloud)
 		check_no_cloud(c, v->cloudInitNoCloud, i);
 	if (v->containerDisk)
-		check_image_path(c, v->containerDisk->path,
-				 at(c, "volumes[%zu].containerDisk.path", i));
+		check_path(c, v->containerDisk->path, at(c, "volumes[%zu].containerDisk.path", i));
+	if (v->hostDisk)
+		check_host_disk(c, v->hostDisk, i);
 }
 
 void check_volumes(struct check *c)
@@ -354,9 +391,9 @@ void check_volumes(struct check *c)
 	    s->domain.firmware->kernelBoot->container) {
 		const KernelBootContainer *k = s->domain.firmware->kernelBoot->container;
 
-		check_image_path(c, k->kernelPath,
-				 at(c, "domain.firmware.kernelBoot.container.kernelPath"));
-		check_image_path(c, k->initrdPath,
-				 at(c, "domain.firmware.kernelBoot.container.initrdPath"));
+		check_path(c, k->kernelPath,
+			   at(c, "domain.firmware.kernelBoot.container.kernelPath"));
+		check_path(c, k->initrdPath,
+			   at(c, "domain.firmware.kernelBoot.container.initrdPath"));
 	}
 }

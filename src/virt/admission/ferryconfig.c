@@ -138,6 +138,20 @@ static void check_fencing(const FerryConfigSpec *s, struct field_errs *fe)
 			s->fenceAgent->program ? s->fenceAgent->program : "");
 }
 
+static void check_host_disk_paths(const FerryConfigSpec *s, struct field_errs *fe)
+{
+	char path[64];
+
+	for (size_t i = 0; i < s->n_hostDiskPaths; i++) {
+		(void)snprintf(path, sizeof(path), "spec.hostDiskPaths[%zu]", i);
+		if (!str_is_plain_path(s->hostDiskPaths[i]))
+			fe_cause(fe, INVALID, path,
+				 "%s '%s': must be the absolute path of a folder other than the "
+				 "root, without '.', '..' and doubled or trailing slashes",
+				 path, s->hostDiskPaths[i]);
+	}
+}
+
 enum rc ferryconfig_validate(struct hook_ctx *ctx, const void *obj, const void *old,
 			     struct field_errs *fe, struct err *err)
 {
@@ -162,6 +176,7 @@ enum rc ferryconfig_validate(struct hook_ctx *ctx, const void *obj, const void *
 		fe_cause(fe, INVALID, "spec.networks",
 			 "spec.networks: field is immutable while the cluster has nodes");
 	check_fencing(&cfg->spec, fe);
+	check_host_disk_paths(&cfg->spec, fe);
 	if (!was || !str_eq(was->spec.cpuBaseline, cfg->spec.cpuBaseline))
 		check_baseline(ctx, cfg->spec.cpuBaseline, fe);
 	return RC_OK;

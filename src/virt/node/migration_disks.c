@@ -34,10 +34,7 @@ static const MigrationPolicy *policy_of(const struct vm *vm, const VirtualMachin
 
 static bool may_move(const struct vm *vm, const VirtualMachineInstance *vmi)
 {
-	const FerryConfig *cfg =
-		kobj_typed(kcache_get(vm->host->cfg.cache, &api_kind_FerryConfig, NULL, "ferry"));
-
-	return local_disks_may_move(cfg ? &cfg->spec : NULL, policy_of(vm, vmi));
+	return local_disks_may_move(vmhost_ferry_config(vm->host), policy_of(vm, vmi));
 }
 
 /* The volume behind it, when its data lie on this node; NULL: no. */

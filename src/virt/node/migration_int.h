@@ -73,7 +73,8 @@ bool mig_cpu_lacks(const struct vm *vm, char *why, size_t size);
 /* migration_proof.c: are claims that nobody copies really the same on both nodes? */
 struct mig_proof;
 typedef void (*mig_proof_fn)(void *arg, enum rc rc, const char *why);
-/* Those of class "shared", [{claim, folder, token}]; *out is the caller's.  RC_BUSY: not all volumes are known. */
+/* Claims of class "shared" and shared hostDisks, [{claim, root, folder, token}] (claim: or the volume's name; root: only
+ * of a hostDisk); *out is the caller's.  RC_BUSY: not all volumes are known. */
 MUST_CHECK enum rc mig_proof_claims(const struct vm *vm, bool has_tokens, struct json **out,
 				    struct err *err);
 /* fn runs once, from the loop; freeing the slot's proof drops it. */

@@ -1,6 +1,8 @@
 /* Claims that both nodes are to share: proven before any byte moves.  The source's agent writes a token beside each
- * disk and tells the target's, which has to find it.  Not on the network's queue: storage may hang. */
+ * disk and tells the target's, which has to find it.  Not on the network's queue: storage may hang.  Then each look at it
+ * holds a thread of the pool until it answers, and nothing can end that; so while one is late, no other is begun. */
 #include <stdio.h>
+#include <string.h>
 
 #include "api/api.h"
 #include "base/file.h"
@@ -10,18 +12,24 @@
 #include "base/try.h"
 #include "json/json.h"
 #include "kube/kcache.h"
+#include "virt/migration/host_disks.h"
 #include "virt/migration/local_disks.h"
 #include "virt/node/migration_int.h"
 #include "virt/node/pvdata.h"
 #include "virt/node/voltoken.h"
 
+#define LATE_AFTER (5 * USEC_PER_SEC)
+
 enum what { WRITE, CHECK, DROP };
 
 struct mig_proof {
+	struct mig_proof *next; /* of the host's */
+	struct vmhost *host;
+	usec_t begun_at;
 	struct mig_proof **slot; /* NULL: nobody waits any more */
 	enum what what;
 	char *root, *vmi_uid, *move_uid, *source;
-	struct json *ours, *theirs; /* arrays of {claim, folder, token} */
+	struct json *ours, *theirs; /* arrays of {claim, root, folder, token} */
 	mig_proof_fn fn;
 	void *arg;
 	enum rc rc;
@@ -30,31 +38,71 @@ struct mig_proof {
 
 /* --- which claims --- */
 
+static bool has_folder(const struct json *list, const char *root, const char *folder)
+{
+	for (size_t i = 0; i < js_len(list); i++)
+		if (str_eq(js_get_str(js_item(list, i), "root"), root) &&
+		    str_eq(js_get_str(js_item(list, i), "folder"), folder))
+			return true;
+	return false;
+}
+
+/* root NULL: that of class "shared". */
+static enum rc add_folder(struct json *list, const char *what, const char *root, const char *folder,
+			  bool has_token, struct err *err)
+{
+	char token[33] = "";
+	uint8_t raw[16];
+
+	rand_bytes(raw, sizeof(raw));
+	if (has_token)
+		str_hex(raw, sizeof(raw), token);
+	return js_append(list, js_pack("{s:s, s:s*, s:s, s:s}", "claim", what, "root", root,
+				       "folder", folder, "token", token))
+		       ? err_set(err, RC_NOMEM, "out of memory")
+		       : RC_OK;
+}
+
+/* Files of the nodes that are said to be the same everywhere: one token in each folder. */
+static enum rc add_host_disk(const struct vm *vm, const Volume *spec, bool has_token,
+			     struct json *list, struct err *err)
+{
+	const char *path = spec->hostDisk->path, *slash = strrchr(path, '/');
+	const char *root = host_disk_folder(vmhost_ferry_config(vm->host), path);
+
+	if (!root || !slash)
+		return err_set(err, RC_FORBIDDEN,
+			       "volume '%s': '%s' is not below a folder that " HOST_DISKS_SETTING
+			       " allows",
+			       spec->name, path);
+	size_t at = strlen(root), n = (size_t)(slash - path);
+	CLEANUP(mem_freep)
+	char *folder = n > at ? mem_strndup(path + at + 1, n - at - 1) : mem_strdup(".");
+
+	if (!folder)
+		return err_set(err, RC_NOMEM, "out of memory");
+	return has_folder(list, root, folder)
+		       ? RC_OK
+		       : add_folder(list, spec->name, root, folder, has_token, err);
+}
+
 static enum rc add_shared(const struct vm *vm, const Volume *spec, bool has_token,
 			  struct json *list, struct err *err)
 {
 	const char *claim = local_disk_claim(spec), *folder;
 	const PersistentVolume *pv =
 		claim ? pvdata_of_claim(vm->host->cfg.cache, vm->ns, claim) : NULL;
-	char token[33] = "";
-	uint8_t raw[16];
 	bool is_local;
 
+	if (spec->hostDisk)
+		return add_host_disk(vm, spec, has_token, list, err);
 	if (!claim)
 		return RC_OK;
 	if (!pv)
 		return err_set(err, RC_BUSY, "the volume of claim '%s' is not known to node '%s'",
 			       claim, vm->host->cfg.node_name);
 	TRY(pvdata_place(pv, &is_local, &folder, err));
-	if (is_local)
-		return RC_OK;
-	rand_bytes(raw, sizeof(raw));
-	if (has_token)
-		str_hex(raw, sizeof(raw), token);
-	return js_append(list, js_pack("{s:s, s:s, s:s}", "claim", claim, "folder", folder, "token",
-				       token))
-		       ? err_set(err, RC_NOMEM, "out of memory")
-		       : RC_OK;
+	return is_local ? RC_OK : add_folder(list, claim, NULL, folder, has_token, err);
 }
 
 enum rc mig_proof_claims(const struct vm *vm, bool has_tokens, struct json **out, struct err *err)
@@ -72,18 +120,19 @@ enum rc mig_proof_claims(const struct vm *vm, bool has_tokens, struct json **out
 
 /* --- the work --- */
 
-static const char *token_of(const struct json *list, const char *folder)
+static const char *token_of(const struct json *list, const struct json *ours)
 {
 	for (size_t i = 0; i < js_len(list); i++)
-		if (str_eq(js_get_str(js_item(list, i), "folder"), folder))
+		if (str_eq(js_get_str(js_item(list, i), "folder"), js_get_str(ours, "folder")) &&
+		    str_eq(js_get_str(js_item(list, i), "root"), js_get_str(ours, "root")))
 			return js_get_str(js_item(list, i), "token");
 	return NULL;
 }
 
-static enum rc check_one(const struct mig_proof *p, const struct voltoken *t, const char *claim,
-			 struct err *err)
+static enum rc check_one(const struct mig_proof *p, const struct voltoken *t,
+			 const struct json *item, struct err *err)
 {
-	const char *token = token_of(p->theirs, t->folder);
+	const char *token = token_of(p->theirs, item), *claim = js_get_str(item, "claim");
 	struct err why = {0};
 
 	if (str_is_empty(token))
@@ -103,7 +152,8 @@ static enum rc check_one(const struct mig_proof *p, const struct voltoken *t, co
 
 static enum rc do_one(struct mig_proof *p, const struct json *item, struct err *err)
 {
-	const struct voltoken t = {.root = p->root,
+	const char *own = js_get_str(item, "root");
+	const struct voltoken t = {.root = own ? own : p->root,
 				   .folder = js_get_str(item, "folder"),
 				   .vmi_uid = p->vmi_uid,
 				   .move_uid = p->move_uid};
@@ -113,7 +163,7 @@ static enum rc do_one(struct mig_proof *p, const struct json *item, struct err *
 		return err_set(err, RC_UNSUPPORTED,
 			       "claim '%s': this node has no storage of class 'shared'", claim);
 	if (p->what == CHECK)
-		return check_one(p, &t, claim, err);
+		return check_one(p, &t, item, err);
 	enum rc rc = p->what == WRITE ? voltoken_write(&t, js_get_str(item, "token"), err)
 				      : voltoken_drop(&t, err);
 
@@ -139,10 +189,30 @@ static void proof_destroy(struct mig_proof *p)
 	mem_free(p);
 }
 
+static void forget(struct mig_proof *p)
+{
+	struct mig_proof **at = &p->host->proofs;
+
+	while (*at != p)
+		at = &(*at)->next;
+	*at = p->next;
+}
+
+/* How long shared storage has not answered; 0: nothing is late. */
+static usec_t late_for(const struct vmhost *h)
+{
+	usec_t now = loop_now(h->cfg.loop), longest = 0;
+
+	for (const struct mig_proof *p = h->proofs; p; p = p->next)
+		longest = MAX(longest, now - p->begun_at);
+	return longest < LATE_AFTER ? 0 : longest;
+}
+
 static void after(void *arg)
 {
 	struct mig_proof *p = arg;
 
+	forget(p);
 	if (p->slot)
 		*p->slot = NULL;
 	if (p->slot && p->fn)
@@ -163,11 +233,19 @@ struct ask {
 static enum rc start(struct mig_proof **slot, const struct vm *vm, const char *uid,
 		     const struct ask *a, struct err *err)
 {
+	usec_t late = late_for(vm->host);
+
+	if (late)
+		return err_set(err, RC_TIMEOUT,
+			       "the shared storage of node '%s' has not answered for %llu s",
+			       vm->host->cfg.node_name, (unsigned long long)(late / USEC_PER_SEC));
 	struct mig_proof *p = mem_alloc(sizeof(*p));
 	const char *root = vm->host->cfg.shared_dir;
 
 	if (!p)
 		return err_set(err, RC_NOMEM, "out of memory");
+	p->host = vm->host;
+	p->begun_at = loop_now(vm->host->cfg.loop);
 	p->slot = slot;
 	p->what = a->what;
 	p->fn = a->fn;
@@ -183,11 +261,15 @@ static enum rc start(struct mig_proof **slot, const struct vm *vm, const char *u
 			     ? pool_run(vm->host->cfg.loop, work, after, p, err)
 			     : err_set(err, RC_NOMEM, "out of memory");
 
-	if (rc)
+	if (rc) {
 		proof_destroy(p);
-	else if (slot)
+		return rc;
+	}
+	p->next = p->host->proofs;
+	p->host->proofs = p;
+	if (slot)
 		*slot = p;
-	return rc;
+	return RC_OK;
 }
 
 enum rc mig_proof_write(struct mig_proof **slot, const struct vm *vm, const char *uid,

@@ -20,7 +20,8 @@
 #define PERMISSION_RETRY_MAX (2 * USEC_PER_SEC)
 #define FORWARD_FOR \
 	(5 * USEC_PER_SEC) /* frames are sent on until every node must know the new place */
-#define UNKNOWN_FOR (30 * USEC_PER_SEC)
+#define UNKNOWN_FOR   (30 * USEC_PER_SEC)
+#define PREPARE_LIMIT (30 * USEC_PER_SEC) /* all of SRC_PREPARING; each step of it takes some ms */
 
 struct src_job {
 	struct mig_source *m;
@@ -248,6 +249,7 @@ static void begin_if_ready(struct mig_source *m)
 	if (!h)
 		return; /* its event wakes this again */
 	m->epoch = API_GET(&h->spec, epoch, 0);
+	m->timer = ev_src_free(m->timer);
 	mig_source_step(m, SRCEV_READY);
 	if (start_outgoing(m, &err)) {
 		ended(m, err.msg);
@@ -324,6 +326,34 @@ static enum rc prove(struct mig_source *m, struct err *err)
 	return m->is_proven
 		       ? RC_OK
 		       : mig_proof_write(&m->proof, m->vm, m->uid, m->claims, on_proof, m, err);
+}
+
+/* What SRC_PREPARING still waits for. */
+static const char *awaited(const struct mig_source *m)
+{
+	if (!m->is_proven)
+		return "this node's shared storage did not take the proof that both nodes see it";
+	if (!m->net_ready)
+		return "the move's way through this node's network was not made";
+	if (m->vm->asks_devices)
+		return "the launcher did not say what the guest has taken of its devices";
+	if (!m->has_key)
+		return "the target's agent gave no key";
+	if (!m->is_written)
+		return "the API server did not take the move's start";
+	return "the move's hand-over record was not seen";
+}
+
+static void on_prepare_late(void *arg)
+{
+	struct mig_source *m = arg;
+	char why[200];
+
+	m->timer = ev_src_free(m->timer);
+	(void)snprintf(why, sizeof(why), "%s within %llu s", awaited(m),
+		       (unsigned long long)(PREPARE_LIMIT / USEC_PER_SEC));
+	ignore_rc(api_set_str(&m->reason, "Timeout"));
+	ended(m, why);
 }
 
 static enum rc open_work(struct src_job *j)
@@ -407,6 +437,7 @@ static enum rc begin(struct mig_source *m, const VirtualMachineInstanceMigration
 {
 	TRY(find_target(m, s, err));
 	mig_source_step(m, SRCEV_BEGIN);
+	TRY(ev_timer_after(m->host->cfg.loop, &m->timer, PREPARE_LIMIT, on_prepare_late, m, err));
 	mig_devices_ask(m->vm);
 	TRY(prove(m, err));
 	TRY(run(m, open_work, opened, err));
@@ -442,6 +473,7 @@ static void ended(struct mig_source *m, const char *why)
 		return;
 	m->http = http_slot_free(m->http);
 	m->proof = mig_proof_free(m->proof);
+	m->timer = ev_src_free(m->timer);
 	m->watch = ev_src_free(m->watch);
 	if (!m->has_key)
 		mig_proof_drop(m->vm, m->uid, m->claims);

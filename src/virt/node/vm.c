@@ -793,6 +793,14 @@ static void on_handover(const struct kobj *old, const struct kobj *new, void *ar
 	}
 }
 
+const FerryConfigSpec *vmhost_ferry_config(const struct vmhost *h)
+{
+	const FerryConfig *c =
+		kobj_typed(kcache_get(h->cfg.cache, &api_kind_FerryConfig, NULL, "ferry"));
+
+	return c ? &c->spec : NULL;
+}
+
 struct vm *vmhost_find(const struct vmhost *h, const char *ns, const char *name)
 {
 	LIST_FOREACH(it, &h->vms) {

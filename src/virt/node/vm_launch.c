@@ -545,7 +545,7 @@ static enum rc make_spec(struct vm *vm, struct err *err)
 						.top_format = v->top_format,
 						.base_format = v->base_format,
 						.has_base = v->base_fd >= 0,
-						.moves = v->kind != VOL_CLAIM || v->is_local,
+						.moves = volume_moves(v),
 						.has_direct_io = v->has_direct_io,
 						.is_block = v->is_block};
 	}

@@ -18,6 +18,7 @@
 #include "kube/kube.h"
 #include "sched/snapshot.h"
 #include "virt/migration/fencing.h"
+#include "virt/migration/host_disks.h"
 #include "virt/migration/local_disks.h"
 #include "virt/names.h"
 #include "virt/node/imgref.h"
@@ -469,12 +470,41 @@ static enum rc set_seed(struct vm_prep *p, struct vm_volume *v, struct err *err)
 	return rc ? err_set(err, rc, "out of memory") : RC_OK;
 }
 
+static enum rc set_host_disk(struct vm_prep *p, struct vm_volume *v, struct err *err)
+{
+	const struct vmhost *h = p->vm->host;
+	const HostDisk *d = v->spec->hostDisk;
+	const char *folder = host_disk_folder(vmhost_ferry_config(h), d->path);
+
+	if (!folder)
+		return err_set(err, RC_FORBIDDEN,
+			       "file '%s' is not below a folder that " HOST_DISKS_SETTING " allows",
+			       d->path);
+	/* Disks of other VMs, keys. */
+	if (host_disk_is_within(h->cfg.state_dir, folder) ||
+	    (h->cfg.shared_dir && host_disk_is_within(h->cfg.shared_dir, folder)))
+		return err_set(
+			err, RC_FORBIDDEN,
+			"folder '%s' has the files of Ferry itself in it, whatever " HOST_DISKS_SETTING
+			" says",
+			folder);
+	v->v.kind = VOL_HOST_DISK;
+	v->v.capacity = (uint64_t)MAX(api_quantity_bytes(d->capacity, 0), 0);
+	/* What moves here is a file that both nodes see. */
+	v->v.may_make = str_eq(d->type, HostDiskType_DiskOrCreate) && !p->vm->is_target;
+	v->v.folder = mem_strdup(folder);
+	v->v.file = mem_strdup(d->path + strlen(folder) + 1);
+	return v->v.folder && v->v.file ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
+}
+
 static enum rc set_volume(struct vm_prep *p, struct vm_volume *v, struct err *err)
 {
 	if (v->claim)
 		return set_claim(p, v, err);
 	if (v->spec->cloudInitNoCloud)
 		return set_seed(p, v, err);
+	if (v->spec->hostDisk)
+		return set_host_disk(p, v, err);
 	if (v->spec->emptyDisk) {
 		v->v.kind = VOL_EMPTY_DISK;
 		v->v.capacity =
@@ -619,17 +649,21 @@ static enum rc add_image(struct vm_prep *p, const char *name, const char *image,
 	return secret ? add_need(p, NEED_SECRET, secret, 0, &m->secret_obj) : RC_OK;
 }
 
+static bool is_known(const Volume *v)
+{
+	return local_disk_claim(v) || v->cloudInitNoCloud || v->emptyDisk || v->containerDisk ||
+	       v->hostDisk;
+}
+
 static enum rc list_volume(struct vm_prep *p, const Volume *spec, struct err *err)
 {
 	struct vm *vm = p->vm;
 	const CloudInitNoCloudSource *ci = spec->cloudInitNoCloud;
-	const char *claim = spec->persistentVolumeClaim ? spec->persistentVolumeClaim->claimName
-			    : spec->dataVolume		? spec->dataVolume->name
-							: NULL;
+	const char *claim = local_disk_claim(spec);
 	size_t i = vm->n_volumes;
 	struct need_image *m;
 
-	if (!claim && !ci && !spec->emptyDisk && !spec->containerDisk)
+	if (!is_known(spec))
 		return err_set(err, RC_UNSUPPORTED, "volume '%s': its source is not supported",
 			       spec->name);
 	if (i == VM_VOLUMES_MAX)

@@ -23,9 +23,8 @@ static enum rc open_folder(const struct voltoken *t, int *out, struct err *err)
 
 	if (root < 0)
 		return err_set_sys(err, errno, "cannot open '%s'", t->root);
-	if (!str_is_dns_subdomain(t->folder) || !str_is_dns_subdomain(t->vmi_uid) ||
-	    !str_is_dns_subdomain(t->move_uid))
-		return err_set(err, RC_INVALID, "'%s' is not a volume's folder", t->folder);
+	if (!str_is_dns_subdomain(t->vmi_uid) || !str_is_dns_subdomain(t->move_uid))
+		return err_set(err, RC_INVALID, "'%s' or '%s' is no uid", t->vmi_uid, t->move_uid);
 	return file_open_beneath(root, t->folder, O_RDONLY | O_DIRECTORY, 0, out, err);
 }
 

@@ -10,7 +10,7 @@
 
 struct voltoken {
 	const char *root;   /* of the class */
-	const char *folder; /* of the volume */
+	const char *folder; /* of the volume, below the root; "." is the root itself */
 	const char *vmi_uid, *move_uid;
 };
 

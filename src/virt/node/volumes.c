@@ -28,6 +28,8 @@ void volume_fini(struct volume *v)
 	v->name = mem_free(v->name);
 	v->pv = mem_free(v->pv);
 	v->base_path = mem_free(v->base_path);
+	v->folder = mem_free(v->folder);
+	v->file = mem_free(v->file);
 	for (size_t i = 0; i < ARRAY_SIZE(v->seed_texts); i++)
 		v->seed_texts[i] = mem_free(v->seed_texts[i]);
 }
@@ -112,7 +114,9 @@ static enum rc make_file(int dir_fd, const char *name, fill_fn fill, void *arg, 
 	CLEANUP(fd_closep) int fd = -1;
 	char tmp[64];
 
-	(void)snprintf(tmp, sizeof(tmp), ".%s.%016llx.tmp", name, (unsigned long long)rand_u64());
+	/* The number tells it from others whatever the name's length; the name is for people. */
+	(void)snprintf(tmp, sizeof(tmp), ".%.32s.%016llx.tmp", name,
+		       (unsigned long long)rand_u64());
 	TRY(file_open_beneath(dir_fd, tmp, O_RDWR | O_CREAT | O_EXCL, 0600, &fd, err));
 	enum rc rc = fill(fd, arg, err);
 
@@ -182,6 +186,19 @@ static enum rc open_root(const struct volume *v, const struct vol_places *p, int
 	return open_dir(v->is_local ? p->local : p->shared, out, err);
 }
 
+/* Makes nothing where it is there: storage that hangs for those who write still lets a disk be opened. */
+static enum rc open_or_make_dir(int root, const char *name, bool may_make, int *out,
+				struct err *err)
+{
+	enum rc rc = file_open_beneath(root, name, O_RDONLY | O_DIRECTORY, 0, out, err);
+
+	if (rc != RC_NOT_FOUND || !may_make)
+		return rc;
+	if (mkdirat(root, name, 0755) < 0 && errno != EEXIST)
+		return err_set_sys(err, errno, "cannot make the folder '%s'", name);
+	return file_open_beneath(root, name, O_RDONLY | O_DIRECTORY, 0, out, err);
+}
+
 /* The volume's folder below its class' root, made if missing. */
 static enum rc open_pv_dir(const struct volume *v, const struct vol_places *p, int *out,
 			   struct err *err)
@@ -192,9 +209,7 @@ static enum rc open_pv_dir(const struct volume *v, const struct vol_places *p, i
 	if (!str_is_dns_subdomain(pv))
 		return err_set(err, RC_INVALID, "'%s' is not a volume's name", pv);
 	TRY(open_root(v, p, &root_fd, err));
-	if (mkdirat(root_fd, pv, 0755) < 0 && errno != EEXIST)
-		return err_set_sys(err, errno, "cannot make the folder of volume '%s'", pv);
-	return file_open_beneath(root_fd, pv, O_RDONLY | O_DIRECTORY, 0, out, err);
+	return open_or_make_dir(root_fd, pv, true, out, err);
 }
 
 /* The disk of a running guest has its size already: there is room for all of it, or it does not come. */
@@ -305,6 +320,66 @@ static enum rc open_seed(struct volume *v, int dir, struct err *err)
 	return RC_OK;
 }
 
+/* The folder of the file below the allowed one; out is the caller's. */
+static enum rc open_host_dir(const struct volume *v, struct str folders, int *out, struct err *err)
+{
+	CLEANUP(fd_closep) int dir = -1;
+	struct stat st;
+
+	TRY(open_dir(v->folder, &dir, err));
+	if (fstat(dir, &st) < 0)
+		return err_set_sys(err, errno, "cannot stat '%s'", v->folder);
+	if (st.st_uid != geteuid() || (st.st_mode & 022))
+		return err_set(err, RC_FORBIDDEN,
+			       "folder '%s' has to be root's own, and nobody else's to write",
+			       v->folder);
+	while (folders.n) {
+		struct str part = str_split(&folders, '/');
+		CLEANUP(mem_freep) char *name = mem_strndup(part.p, part.n);
+		int next = -1;
+
+		if (!name)
+			return err_set(err, RC_NOMEM, "out of memory");
+		TRY(open_or_make_dir(dir, name, v->may_make, &next, err));
+		fd_close(dir);
+		dir = next;
+	}
+	*out = STEAL_FD(dir);
+	return RC_OK;
+}
+
+static enum rc make_host_disk(struct volume *v, int dir, const char *name, struct err *err)
+{
+	uint64_t bytes = v->capacity / MIB * MIB;
+
+	if (!v->may_make)
+		return err_set(err, RC_NOT_FOUND, "there is no file '%s/%s' on this node",
+			       v->folder, v->file);
+	if (!bytes)
+		return err_set(err, RC_INVALID,
+			       "there is no file '%s/%s', and without a capacity it cannot be made",
+			       v->folder, v->file);
+	TRY(fit(dir, v, bytes, &bytes, err));
+	return make_file(dir, name, fill_raw, &bytes, err);
+}
+
+static enum rc open_host_disk(struct volume *v, struct err *err)
+{
+	CLEANUP(fd_closep) int dir = -1;
+	const char *slash = strrchr(v->file, '/'), *name = slash ? slash + 1 : v->file;
+	struct str folders = {v->file, slash ? (size_t)(slash - v->file) : 0};
+
+	TRY(open_host_dir(v, folders, &dir, err));
+	if (faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		TRY(make_host_disk(v, dir, name, err));
+	TRY(open_plain(dir, name, v->read_only, &v->top_fd, &v->virtual_bytes, err));
+	if (!v->virtual_bytes)
+		return err_set(err, RC_INVALID, "'%s' is empty", name);
+	v->top_format = IMAGE_RAW; /* never guessed, see open_claim() */
+	v->has_direct_io = direct_io(dir, name);
+	return RC_OK;
+}
+
 static enum rc open_own(struct volume *v, const struct vol_places *p, struct err *err)
 {
 	CLEANUP(fd_closep) int dir = -1;
@@ -325,7 +400,9 @@ static enum rc open_own(struct volume *v, const struct vol_places *p, struct err
 
 enum rc volume_open(struct volume *v, const struct vol_places *p, struct err *err)
 {
-	enum rc rc = v->kind == VOL_CLAIM ? open_claim(v, p, err) : open_own(v, p, err);
+	enum rc rc = v->kind == VOL_CLAIM	? open_claim(v, p, err)
+		     : v->kind == VOL_HOST_DISK ? open_host_disk(v, err)
+						: open_own(v, p, err);
 
 	if (!rc)
 		return RC_OK;

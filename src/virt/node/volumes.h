@@ -8,6 +8,7 @@
  *   <state>/local/<pv>/disk.img  class "local": this node only
  *   <state>/local/.incoming/<uid>/<pv>/disk.img  on its way here with the VM of pod <uid>
  *   <state>/pods/<uid>/disks/    overlays, seeds, empty disks: they go with the pod
+ *   <folder>/<file>              hostDisk: the folder is root's own, and an administrator has allowed it
  *
  * A volume in Block mode is a file of exactly its capacity ("block.img"), handed to QEMU as it is.
  */
@@ -18,7 +19,7 @@
 #include "virt/node/qcow2.h"
 #include "virt/node/seed.h"
 
-enum vol_kind { VOL_CLAIM, VOL_CONTAINER_DISK, VOL_CLOUD_INIT, VOL_EMPTY_DISK };
+enum vol_kind { VOL_CLAIM, VOL_CONTAINER_DISK, VOL_CLOUD_INIT, VOL_EMPTY_DISK, VOL_HOST_DISK };
 
 /* KubeVirt's figures (facts 11.1, 11.3). */
 #define VOL_FS_OVERHEAD_PERMILLE 55
@@ -40,6 +41,9 @@ struct volume {
 	/* VOL_CONTAINER_DISK: the unpacked base, read-only */
 	char *base_path;
 	/* VOL_EMPTY_DISK: capacity as well */
+	/* VOL_HOST_DISK: capacity as well, for a file that is made */
+	char *folder, *file; /* file: below the folder */
+	bool may_make;
 	/* VOL_CLOUD_INIT */
 	struct seed_source seed; /* texts owned below */
 	char *seed_texts[8];
@@ -69,6 +73,12 @@ void volume_fini(struct volume *v); /* closes, frees */
 /* Makes what is missing and opens it.  RC_INVALID: the image is at fault; RC_FORBIDDEN: something in the
  * volume's folder is no plain file; RC_TOO_BIG: not enough space (text as KubeVirt's); RC_IO. */
 MUST_CHECK enum rc volume_open(struct volume *v, const struct vol_places *p, struct err *err);
+
+/* Its data are this node's alone: in a move they go along. */
+static inline bool volume_moves(const struct volume *v)
+{
+	return v->kind == VOL_CLAIM ? v->is_local : v->kind != VOL_HOST_DISK;
+}
 
 /* Pure: bytes of disk.img for a volume of this capacity, file system overhead taken off, whole MiB. */
 uint64_t volume_file_bytes(uint64_t capacity);

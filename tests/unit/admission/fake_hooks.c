@@ -96,6 +96,11 @@ const struct json *hook_kubevirt_config(struct hook_env *e)
 	return e->config;
 }
 
+const struct json *hook_ferry_config(struct hook_env *e)
+{
+	return js_get(js_item(js_get(e->objects, "ferryconfigs.ferry.dev"), 0), "spec");
+}
+
 usec_t hook_now(struct hook_env *e)
 {
 	return e->now;

@@ -340,9 +340,8 @@ static void dump(const struct field_errs *fe, size_t row)
 		print_error("row %zu: %s | %s\n", row, fe->items[i].field, fe->items[i].message);
 }
 
-static void check_row(struct hook_env *env, size_t i)
+static void check_row(struct hook_env *env, const struct row *r, size_t i)
 {
-	const struct row *r = &rows[i];
 	CLEANUP(js_unrefp)
 	struct json *vmi =
 		json_of("{'apiVersion': 'kubevirt.io/v1', 'kind': 'VirtualMachineInstance',"
@@ -369,6 +368,52 @@ static void check_row(struct hook_env *env, size_t i)
 	fe_fini(&fe);
 }
 
+static const struct row host_disks[] = {
+#define HOST_DISK(rest) "{'volumes': [{'name': 'root', 'hostDisk': {" rest "}}]}"
+#define AT		"spec.volumes[0].hostDisk."
+	{HOST_DISK("'path': '/disks/a/b.img', 'type': 'Disk'"), NULL, NULL},
+	{HOST_DISK("'path': '/disks/b.img', 'type': 'Disk', 'shared': true"), NULL, NULL},
+	{HOST_DISK("'path': '/disks/b.img', 'type': 'DiskOrCreate', 'capacity': '1Gi'"), NULL,
+	 NULL},
+	{HOST_DISK("'path': '', 'type': 'Disk'"), AT "path",
+	 AT "path is required for hostDisk volume"},
+	{HOST_DISK("'path': '/', 'type': 'Disk'"), AT "path", AT "path must not point to root"},
+	{HOST_DISK("'path': '/disks/../etc/shadow', 'type': 'Disk'"), AT "path",
+	 AT "path must be an absolute path to a file without relative components"},
+	{HOST_DISK("'path': 'disks/b.img', 'type': 'Disk'"), AT "path",
+	 AT "path must be an absolute path to a file without relative components"},
+	{HOST_DISK("'path': '/etc/shadow', 'type': 'Disk'"), AT "path",
+	 AT "path '/etc/shadow': not below a folder that spec.hostDiskPaths of the FerryConfig "
+	    "allows"},
+	{HOST_DISK("'path': '/disks2/b.img', 'type': 'Disk'"), AT "path", NULL},
+	{HOST_DISK("'path': '/disks', 'type': 'Disk'"), AT "path", NULL},
+	{HOST_DISK("'path': '/disks/b.img', 'type': 'Disk', 'capacity': '1Gi'"), AT "capacity",
+	 AT "capacity is allowed to pass only with " AT "type equal to 'DiskOrCreate'"},
+	{HOST_DISK("'path': '/disks/b.img', 'type': 'DiskOrCreate', 'capacity': '1000'"),
+	 AT "capacity", AT "capacity '1000': a disk has at least 1Mi"},
+#undef AT
+#undef HOST_DISK
+};
+
+static void a_host_disk_lies_where_an_administrator_allows_it(void **state)
+{
+	static const struct row no_gate = {
+		"{'volumes': [{'name': 'root', 'hostDisk': {'path': '/disks/b.img', 'type': 'Disk'}}]}",
+		"spec.volumes[0].hostDisk", "HostDisk feature gate is not enabled"};
+	struct hook_env env;
+
+	(void)state;
+	env_init(&env);
+	env_add(&env, "ferryconfigs.ferry.dev",
+		"{'metadata': {'name': 'ferry'}, 'spec': {'hostDiskPaths': ['/disks', '/x/y']}}");
+	check_row(&env, &no_gate, 0);
+	js_unref(env.config);
+	env.config = json_of("{'developerConfiguration': {'featureGates': ['HostDisk']}}");
+	for (size_t i = 0; i < ARRAY_SIZE(host_disks); i++)
+		check_row(&env, &host_disks[i], i);
+	env_fini(&env);
+}
+
 static void add_nodes(struct hook_env *env)
 {
 	env_add(env, "nodes",
@@ -385,7 +430,7 @@ static void every_rule_says_its_own_text(void **state)
 	env_init(&env);
 	add_nodes(&env);
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-		check_row(&env, i);
+		check_row(&env, &rows[i], i);
 	env_fini(&env);
 }
 
@@ -966,6 +1011,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_rule_says_its_own_text),
+		cmocka_unit_test(a_host_disk_lies_where_an_administrator_allows_it),
 		cmocka_unit_test(all_faults_come_at_once_and_a_vms_paths_start_at_its_template),
 		cmocka_unit_test(run_strategy_rules),
 		cmocka_unit_test(vmi_gets_kubevirts_defaults),

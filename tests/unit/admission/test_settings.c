@@ -105,10 +105,25 @@ static void a_migration_network_has_a_name_that_labels_can_have(void **state)
 	check("kubevirts.kubevirt.io", &api_type_KubeVirt, "kubevirt", rows, ARRAY_SIZE(rows));
 }
 
+static void a_folder_of_host_disks_is_a_plain_path(void **state)
+{
+	static const struct row rows[] = {
+		{"{'hostDiskPaths': ['/srv/disks', '/a']}", NULL, NULL},
+		{"{'hostDiskPaths': ['/a', '/']}", "spec.hostDiskPaths[1]", "other than the root"},
+		{"{'hostDiskPaths': ['a']}", "spec.hostDiskPaths[0]", "absolute path"},
+		{"{'hostDiskPaths': ['/a/']}", "spec.hostDiskPaths[0]", "trailing slashes"},
+		{"{'hostDiskPaths': ['/a/../b']}", "spec.hostDiskPaths[0]", "'..'"},
+	};
+
+	(void)state;
+	check(CONFIGS, &api_type_FerryConfig, "ferry", rows, ARRAY_SIZE(rows));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(budgets_have_one_limit_and_a_sound_one),
+		cmocka_unit_test(a_folder_of_host_disks_is_a_plain_path),
 		cmocka_unit_test(a_fence_agent_is_named_and_is_no_path),
 		cmocka_unit_test(a_migration_network_has_a_name_that_labels_can_have),
 	};

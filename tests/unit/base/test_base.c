@@ -85,6 +85,12 @@ static void dns_names_follow_rfc_1123(void **state)
 	assert_false(str_is_dns_label("-a"));
 	assert_false(str_is_dns_label("A"));
 	assert_false(str_is_dns_label("a.b"));
+	assert_true(str_is_plain_path("/a") && str_is_plain_path("/a/.b/c..d"));
+	for (const char *const *bad = (const char *const[]){"", "/", "a", "/a/", "//a", "/a//b",
+							    "/a/.", "/..", "/a/../b", NULL};
+	     *bad; bad++)
+		assert_false(str_is_plain_path(*bad));
+	assert_false(str_is_plain_path(NULL));
 	assert_true(str_is_dns_subdomain("a.b-c.d"));
 	assert_false(str_is_dns_subdomain("a..b"));
 	assert_false(str_is_dns_subdomain("a."));

@@ -533,6 +533,69 @@ static void a_disk_that_came_by_a_move_is_never_made_anew(void **state)
 	volume_fini(&v);
 }
 
+static struct volume host_disk(const char *folder, const char *file)
+{
+	struct volume v;
+
+	volume_init(&v);
+	v.kind = VOL_HOST_DISK;
+	v.name = mem_strdup("hd");
+	v.folder = mem_printf("%s/%s", dir, folder);
+	v.file = mem_strdup(file);
+	return v;
+}
+
+static enum rc open_host_disk_at(const char *folder, const char *file, uint64_t capacity,
+				 struct err *err)
+{
+	struct vol_places p = places();
+	struct volume v = host_disk(folder, file);
+
+	v.may_make = capacity > 0;
+	v.capacity = capacity;
+	enum rc rc = volume_open(&v, &p, err);
+
+	if (!rc) {
+		assert_int_equal(v.virtual_bytes, 3 * MIB);
+		assert_int_equal(v.top_format, IMAGE_RAW);
+		assert_false(volume_moves(&v));
+	}
+	volume_fini(&v);
+	return rc;
+}
+
+static void a_host_disk_is_a_plain_file_below_a_folder_of_root(void **state)
+{
+	struct err err = {0};
+	char path[200], to[200];
+
+	(void)state;
+	(void)snprintf(path, sizeof(path), "%s/hd", dir);
+	assert_int_equal(mkdir(path, 0755), 0);
+	assert_int_equal(open_host_disk_at("hd", "a/b.img", 0, &err), RC_NOT_FOUND);
+	/* made with its folders, and then it is there */
+	assert_int_equal(open_host_disk_at("hd", "a/b.img", 3 * MIB + 5, &err), RC_OK);
+	assert_int_equal(open_host_disk_at("hd", "a/b.img", 0, &err), RC_OK);
+	assert_int_equal(open_host_disk_at("hd", "a/b.img", 9 * MIB, &err), RC_OK);
+	assert_int_equal(open_host_disk_at("hd", "c.img", 5, &err), RC_INVALID);
+	/* no link leads out, neither of the file nor of a folder */
+	(void)snprintf(path, sizeof(path), "%s/hd/link.img", dir);
+	assert_int_equal(symlink("/etc/passwd", path), 0);
+	assert_int_not_equal(open_host_disk_at("hd", "link.img", 0, &err), RC_OK);
+	(void)snprintf(path, sizeof(path), "%s/hd/up", dir);
+	assert_int_equal(symlink("/etc", path), 0);
+	assert_int_not_equal(open_host_disk_at("hd", "up/passwd", 0, &err), RC_OK);
+	assert_int_not_equal(open_host_disk_at("hd", "../hd/a/b.img", 0, &err), RC_OK);
+	(void)snprintf(path, sizeof(path), "%s/hd/a/b.img", dir);
+	(void)snprintf(to, sizeof(to), "%s/hd/second-name.img", dir);
+	assert_int_equal(link(path, to), 0);
+	assert_int_equal(open_host_disk_at("hd", "a/b.img", 0, &err), RC_FORBIDDEN);
+	/* a folder that others may write proves nothing */
+	(void)snprintf(path, sizeof(path), "%s/hd", dir);
+	assert_int_equal(chmod(path, 0777), 0);
+	assert_int_equal(open_host_disk_at("hd", "c.img", 3 * MIB, &err), RC_FORBIDDEN);
+}
+
 static void a_token_shows_whether_storage_is_the_same(void **state)
 {
 	struct vol_places p = places();
@@ -572,6 +635,10 @@ static void a_token_shows_whether_storage_is_the_same(void **state)
 		assert_int_equal(voltoken_drop(&next, &err), RC_OK);
 	assert_int_equal(voltoken_check(&next, "abc", &err), RC_NOT_FOUND);
 	next.folder = "../local";
+	assert_int_not_equal(voltoken_write(&next, "abc", &err), RC_OK);
+	next.folder = ".";
+	assert_int_equal(voltoken_write(&next, "abc", &err), RC_OK);
+	next.move_uid = "../x";
 	assert_int_equal(voltoken_write(&next, "abc", &err), RC_INVALID);
 }
 
@@ -680,6 +747,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_folder_that_is_there_is_not_replaced, make_dir,
 						drop_dir),
 		cmocka_unit_test_setup_teardown(a_disk_that_came_by_a_move_is_never_made_anew,
+						make_dir, drop_dir),
+		cmocka_unit_test_setup_teardown(a_host_disk_is_a_plain_file_below_a_folder_of_root,
 						make_dir, drop_dir),
 		cmocka_unit_test_setup_teardown(a_token_shows_whether_storage_is_the_same, make_dir,
 						drop_dir),
