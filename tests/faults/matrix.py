@@ -44,7 +44,10 @@ MOMENTS = [
     # A cancel is on its way.
     Moment("Ab", "source-agent.cancels", "source", True),
     Moment("Ab", "source.cancels", "source", True),
-    # Po: the moments of post-copy stand here once there is one: active, paused by a lost link, recovering.
+    # Post-copy: the guest runs at the target, and a part of its memory is at the source still ...
+    Moment("Po", "streaming", None, False),
+    # ... and the link between the halves is cut, until the fault is over.
+    Moment("Po", "paused", None, False),
 ]
 COMMIT = "source.released"  # from this moment on the decision is on the disk
 ORDER = [m.name for m in MOMENTS]
@@ -103,18 +106,23 @@ def exists(m, f):
         return False
     if f.what in ("target-launcher", "target-qemu") and not has_target(m):
         return False
+    if m.name == "paused" and (f.kind in ("cut", "gone", "reboot")):  # it is cut; nobody is reached until it is not
+        return False
     if f.kind == "stop" and f.seconds > 10:
-        return m.phase in ("Pc", "So", "Ab")
+        return m.phase in ("Pc", "So", "Po", "Ab")
     if f.kind == "abort":
         return m.phase != "Ab"
     if f.kind == "gone":  # from here on the two agents need nobody else
-        return m.phase in ("Tr", "Pc", "So", "Cl", "Ab")
+        return m.phase in ("Tr", "Pc", "So", "Cl", "Po", "Ab")
     if f.kind == "reboot":  # a guest that stands hears nothing
-        return m.phase in EARLY + ("Pc",)
+        return m.phase in EARLY + ("Pc", "Po")
     return True
 
 
 def qemu_lost(m, f):
+    if m.phase == "Po":
+        # Two halves; only when the last page has come is the target's a whole one.
+        return "XT" if f.what == "source-qemu" and m.name == "streaming" else "X"
     if f.what == "source-qemu":
         if m.phase in EARLY + ("Pc", "Ab"):
             return "X"
@@ -138,6 +146,8 @@ def may_end(m, f):
         return qemu_lost(m, f)
     if m.phase == "Ab":
         return "S"
+    if m.phase == "Po":
+        return "T"
     if is_released(m):
         return "T"
     if f.kind in ("second", "clock") or f.what in ("apiserver", "controller"):

@@ -50,6 +50,7 @@ class Run:
         self.migration = None
         self.points = []
         self.undo = []
+        self.cuts = []
         self.told = []
         self.status = {}
         self.times = []
@@ -72,9 +73,11 @@ class Run:
         vmi = w.api.get("VirtualMachineInstance", NAME)
         self.source = vmi["status"]["nodeName"]
         self.vmi_uid = vmi["metadata"]["uid"]
+        m = self.moment
+        if m.phase == "Po":
+            w.outrun(True)
         self.before = w.guest.status()
         self.monitors = Monitors(w)
-        m = self.moment
         at = self.point(m.side, m.name) if m.side else None
         if m.phase == "Ab":
             copies = self.point("source", "source.copies")
@@ -87,6 +90,8 @@ class Run:
             at.wait(30)
             if not m.hold:
                 at.release()
+        elif m.phase == "Po":
+            self.split(m.name)
         elif m.name != "created":
             self.watch_phase(m.name)
         time.sleep(self.offset)  # of the fault's moment, which the event has given
@@ -100,6 +105,17 @@ class Run:
             if p and order.index(p) >= order.index(phase):
                 return
         raise TimeoutError(f"the migration never became {phase}")
+
+    def split(self, name):
+        """The guest runs at the target, and what it lacks is at the source."""
+        def vmi(test):
+            self.w.api.wait("VirtualMachineInstance", NAME, lambda v: test(v["status"].get("migrationState") or {}, v), 60)
+        vmi(lambda ms, _: ms.get("mode") == "PostCopy")
+        if name == "paused":
+            self.cut("data")
+        vmi(lambda ms, _: ms.get("targetNodeDomainDetected"))
+        if name == "paused":
+            vmi(lambda _, v: v["status"]["ferry"]["migration"]["stage"] == "postcopy-paused")
 
     # -- the faults
 
@@ -138,6 +154,9 @@ class Run:
         self.do_away(f)
 
     def do_cut(self, f):
+        self.cut(*f.what)
+
+    def cut(self, *what):
         s, t = self.source, other(self.source)
 
         def pair(a, b, match=""):
@@ -152,8 +171,13 @@ class Run:
             "all-to-source": [(None, f"ip daddr {IP[s]}"), pair(t, s)],
             "all-to-target": [(None, f"ip daddr {IP[t]}"), pair(s, t)],
         }
-        self.w.cut(*[r for what in f.what for r in rules[what]])
-        self.undo.append(self.w.cut)
+        self.cuts.append([r for x in what for r in rules[x]])
+
+        def mend():
+            self.cuts.pop()
+            self.w.cut(*[r for c in self.cuts for r in c])
+        self.w.cut(*[r for c in self.cuts for r in c])
+        self.undo.append(mend)
 
     def do_expire(self, f):
         """The agent comes back with a certificate that is over, and later with its own one."""
@@ -296,6 +320,9 @@ class Run:
     def check(self):
         letter = self.outcome()
         self.lap("end")
+        if self.moment.phase == "Po" and letter == "T":
+            self.must(self.ms.get("mode") == "PostCopy", f"it was no post-copy: {self.ms}")
+            self.w.outrun(False)
         allowed = matrix.may_end(self.moment, self.fault)
         self.letter = letter
         if letter not in allowed:
@@ -336,6 +363,8 @@ class Run:
         finally:
             self.heal()
             self.monitors.close()
+            if self.moment.phase == "Po":
+                self.w.end_outrun()
 
     def wait_out(self):
         """As long as the fault lasts."""

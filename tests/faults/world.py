@@ -312,6 +312,21 @@ class World:
             self.guest.command("disk 2097152")
         return vmi
 
+    # -- a guest that writes faster than its link carries, so that it goes over before its memory
+
+    def outrun(self, on):
+        self.end_outrun()
+        if on:
+            self.api.create({
+                "apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy", "metadata": {"name": NAME},
+                "spec": {"allowPostCopy": True, "bandwidthPerMigration": "24Mi",
+                         "selectors": {"virtualMachineInstanceSelector": {"app": NAME}}}})
+        self.guest.command("dirty 32 40" if on else "dirty 0")
+
+    def end_outrun(self):
+        with contextlib.suppress(ft.ApiError):
+            self.ask(lambda: self.api.delete("MigrationPolicy", NAME))
+
     # -- asking an API server that may be away
 
     def ask(self, fn, timeout=40):
