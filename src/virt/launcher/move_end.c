@@ -171,8 +171,8 @@ static void completed(struct move *m)
 	}
 	failpoint("source.released");
 	move_fail_call(&m->continue_call, RC_IO, "the move completed before the answer");
+	move_step(m, MP_COMPLETED); /* tells the agent, before it has to look at the VM's state */
 	vm_move(m->l, VME_MIGRATED, "MigrationCompleted");
-	move_step(m, MP_COMPLETED);
 	move_remove_key(m);
 }
 

@@ -446,13 +446,14 @@ static void pre_switchover(struct move *m, usec_t at)
 {
 	if (!m->stop_at || m->was_paused)
 		m->stop_at = at ? at : loop_realtime(m->l->loop);
-	vm_move(m->l, VME_SWITCHES, "MigrationSwitch");
-	move_step(m, MP_PRE_SWITCHOVER);
-	out_arm(m, (usec_t)m->options.switchover_timeout_ms * USEC_PER_MSEC);
 	failpoint("source.stands");
+	/* First of all: the guest stands until the agent has heard this.  Its work on the others can wait. */
 	ipc_server_event(
 		m->l->server, "preSwitchover",
 		js_pack("{s:s, s:I}", "migrationUid", m->uid, "stopAt", (int64_t)m->stop_at));
+	vm_move(m->l, VME_SWITCHES, "MigrationSwitch");
+	move_step(m, MP_PRE_SWITCHOVER);
+	out_arm(m, (usec_t)m->options.switchover_timeout_ms * USEC_PER_MSEC);
 	if (m->n_disks)
 		end_mirrors(m);
 }
