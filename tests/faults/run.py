@@ -108,14 +108,19 @@ class Run:
 
     def split(self, name):
         """The guest runs at the target, and what it lacks is at the source."""
+        uid = self.migration["metadata"]["uid"]
+
         def vmi(test):
-            self.w.api.wait("VirtualMachineInstance", NAME, lambda v: test(v["status"].get("migrationState") or {}, v), 60)
+            def met(v):
+                ms = v["status"].get("migrationState") or {}
+                return ms.get("migrationUid") == uid and test(ms, (v["status"].get("ferry") or {}).get("migration") or {})
+            self.w.api.wait("VirtualMachineInstance", NAME, met, 60)
         vmi(lambda ms, _: ms.get("mode") == "PostCopy")
         if name == "paused":
             self.cut("data")
         vmi(lambda ms, _: ms.get("targetNodeDomainDetected"))
         if name == "paused":
-            vmi(lambda _, v: v["status"]["ferry"]["migration"]["stage"] == "postcopy-paused")
+            vmi(lambda _, ferry: ferry.get("stage") == "postcopy-paused")
 
     # -- the faults
 
@@ -266,7 +271,8 @@ class Run:
         vmi = self.final()
         phase = self.status.get("phase")
         is_gone = phase is None
-        if matrix.may_end(self.moment, self.fault) == "X" and not self.is_lost(vmi):
+        may = matrix.may_end(self.moment, self.fault)
+        if (may == "X" or "X" in may and phase == "Failed") and not self.is_lost(vmi):
             # A move that had ended says nothing of a guest that dies a moment later: its VMI does.
             with contextlib.suppress(TimeoutError):
                 vmi = self.w.wait_for("VirtualMachineInstance", NAME, self.is_lost, 20)
