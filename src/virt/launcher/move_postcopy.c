@@ -192,12 +192,41 @@ static void broken(struct move *m)
 	move_step(m, MP_BROKEN);
 }
 
-static void on_pause(const struct qmp_reply *r, void *arg)
+/* At the target its `postcopy-paused` goes on from there. */
+static void on_cut(const struct qmp_reply *r, void *arg)
 {
 	struct move *m = arg;
 
-	if (r->rc && r->rc != RC_CLOSED)
-		log_debug("move '%s': migrate-pause: %s", m->uid, r->desc);
+	if (!r->rc || r->rc == RC_CLOSED || m->phase == MP_BROKEN)
+		return;
+	log_debug("move '%s': the link is not cut: %s", m->uid, r->desc);
+	if (m->recover_call)
+		move_fail_call(&m->recover_call, RC_BUSY, r->desc);
+}
+
+static void on_awake(const struct qmp_reply *r, void *arg)
+{
+	struct move *m = arg;
+	struct err err = {0};
+
+	if (r->rc || m->phase == MP_BROKEN)
+		on_cut(r, m);
+	else if (oob(m, "migrate-pause", NULL, on_cut, NULL, &err) && m->recover_call)
+		move_fail_call(&m->recover_call, RC_BUSY, err.msg);
+}
+
+/* QEMU 10 dies of a migrate-pause that it takes up while it notices the lost link by itself.  One that has stood still
+ * does exactly that with a command that waits for it, so it has to show first that it is awake, by a command that touches
+ * nothing. */
+static enum rc cut_link(struct move *m, struct err *err)
+{
+	struct qmp_call c = {.command = "query-yank",
+			     .oob = true,
+			     .timeout = HALF_TIMEOUT,
+			     .fn = on_awake,
+			     .arg = m};
+
+	return qmp_invoke(m->l->qmp, NULL, &c, err);
 }
 
 /* A link that swallows everything without a word: nothing has gone over for a while, though there is
@@ -228,8 +257,8 @@ bool pc_out_stats(struct move *m)
 		log_warn("move '%s': nothing has gone over for %d s, cutting the link", m->uid,
 			 (int)(SPLIT_STALL / USEC_PER_SEC));
 		m->grew_at = 0;
-		if (oob(m, "migrate-pause", NULL, on_pause, NULL, &err))
-			log_warn("move '%s': migrate-pause: %s", m->uid, err.msg);
+		if (cut_link(m, &err))
+			log_warn("move '%s': the link is not cut: %s", m->uid, err.msg);
 	}
 	move_report(m);
 	return true;
@@ -401,15 +430,6 @@ static void listen_anew(struct move *m)
 		move_fail_call(&m->recover_call, RC_BUSY, err.msg);
 }
 
-/* The target's side still believes in the link: it is told, and its `postcopy-paused` goes on from there. */
-static void on_target_paused(const struct qmp_reply *r, void *arg)
-{
-	struct move *m = arg;
-
-	if (r->rc && m->recover_call && m->phase != MP_BROKEN)
-		move_fail_call(&m->recover_call, RC_BUSY, r->desc);
-}
-
 static enum rc port_of(const struct json *params, int *port, struct err *err)
 {
 	int64_t n = js_get_int(params, "port", 0);
@@ -445,7 +465,7 @@ void move_recover_incoming(struct launcher *l, struct ipc_call *call, const stru
 	m->recover_port = port;
 	if (m->phase == MP_BROKEN)
 		listen_anew(m);
-	else if (oob(m, "migrate-pause", NULL, on_target_paused, NULL, &err))
+	else if (cut_link(m, &err)) /* this side still believes in the link */
 		move_fail_call(&m->recover_call, RC_BUSY, err.msg);
 }
 
