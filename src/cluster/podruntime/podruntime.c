@@ -386,6 +386,16 @@ static void fail(struct podrt_pod *p, const char *reason, const char *message)
 	step(p, PODEV_FAILED);
 }
 
+/* It ran, and is not there any more.  As the kubelet does: a pod is not started twice, who owns it decides what comes
+ * next. */
+static void fail_vanished(struct podrt_pod *p)
+{
+	p->facts.exit_code = 137;
+	fail(p, "ContainerStatusUnknown",
+	     "it was running and could not be found any more: the machine or its node was "
+	     "restarted");
+}
+
 static void prepare_step_done(struct podrt_pod *p)
 {
 	if (--p->steps_left)
@@ -464,12 +474,7 @@ void podrt_started(struct podrt_pod *p, enum rc rc, const char *reason, const ch
 		p->rt->n_started++;
 		step(p, PODEV_STARTED);
 	} else if (rc == RC_NOT_FOUND && p->facts.started_at) {
-		/* It ran, and neither it nor its launcher is there: a power cut.  As the kubelet does: a
-		 * pod is not started twice, who owns it decides what comes next. */
-		p->facts.exit_code = 137;
-		fail(p, "ContainerStatusUnknown",
-		     "it was running and could not be found any more: the machine or its node was "
-		     "restarted");
+		fail_vanished(p); /* neither it nor its launcher is there: a power cut */
 	} else if (rc == RC_NOT_FOUND) {
 		step(p, PODEV_MISSING);
 	} else {
@@ -700,6 +705,10 @@ static void take_up(struct podrt *rt, const struct kobj *o)
 			step(p, PODEV_DELETED);
 	} else if (p->is_deleted) {
 		step(p, PODEV_DELETED);
+	} else if (str_eq(pod->status.phase, "Running")) {
+		/* Its end was cleaned up, and the agent died before it could tell: of a VM that has moved away this is
+		 * the old copy's pod, and to start it would be a second one. */
+		fail_vanished(p);
 	} else {
 		const char *why = rt->cfg.workload->refuse(pod, rt->cfg.arg);
 
