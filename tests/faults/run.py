@@ -36,7 +36,8 @@ AGENT_PORT = 8186
 END = 75  # seconds that a move may take to end after its fault is over
 IP = {"node-1": f"{ft.UNDERLAY}.11", "node-2": f"{ft.UNDERLAY}.12", None: f"{ft.UNDERLAY}.1"}
 # What a guest's kernel says when its processor or its clock stood still: true, and no damage.
-STOOD = ("clocksource", "hrtimer: interrupt took", "timekeeping", "stall", "soft lockup", "hung", "watchdog", "rcu", "blocked for more than")
+STOOD = ("clocksource", "hrtimer: interrupt took", "timekeeping", "stall", "soft lockup", "hung", "watchdog", "rcu",
+         "blocked for more than")
 
 
 class Run:
@@ -176,12 +177,13 @@ class Run:
             "all-to-source": [(None, f"ip daddr {IP[s]}"), pair(t, s)],
             "all-to-target": [(None, f"ip daddr {IP[t]}"), pair(s, t)],
         }
-        self.cuts.append([r for x in what for r in rules[x]])
+        before = list(self.cuts)
+        self.cuts += [r for x in what for r in rules[x]]
+        self.w.cut(*self.cuts)
 
         def mend():
-            self.cuts.pop()
-            self.w.cut(*[r for c in self.cuts for r in c])
-        self.w.cut(*[r for c in self.cuts for r in c])
+            self.cuts = before
+            self.w.cut(*before)
         self.undo.append(mend)
 
     def do_expire(self, f):
@@ -422,7 +424,8 @@ class Suite:
         run = None
         try:
             if not self.world:
-                self.world = World(self.a.work, self.a.tiny).up()
+                self.world = World(self.a.work, self.a.tiny)
+                self.world.up()  # what it has made goes also when it is interrupted in it
                 t = time.monotonic()
             run = Run(self.world, cell, rng)
             run.go()

@@ -7,13 +7,7 @@
 
 /* Disks and volumes: rules 23-33 and 36 of KubeVirt's VMI webhook. */
 
-enum {
-	BLOCK_MIN = 512,
-	BLOCK_MAX = 2 * 1024 * 1024,
-	SERIAL_MAX = 256,
-	CLOUD_INIT_MAX = 2048,
-	HOST_DISK_MIN = 1024 * 1024
-};
+enum { BLOCK_MIN = 512, BLOCK_MAX = 2 * 1024 * 1024, SERIAL_MAX = 256, CLOUD_INIT_MAX = 2048 };
 
 static const Volume *volume_of(const struct check *c, const char *name)
 {
@@ -295,11 +289,10 @@ static void check_path(struct check *c, const char *file_path, const char *path)
 static void check_host_folder(struct check *c, const char *file_path, const char *path)
 {
 	const struct json *spec = hook_ferry_config(c->cluster->env);
-	struct err err = {0};
 	void *typed = NULL;
 
 	/* What is stored can be read; without it nothing is allowed. */
-	if (spec && api_decode(&api_type_FerryConfigSpec, spec, &typed, &err))
+	if (spec && api_decode(&api_type_FerryConfigSpec, spec, &typed, NULL))
 		typed = NULL;
 	if (!host_disk_folder(typed, file_path))
 		fe_cause(c->fe, NOT_SUPPORTED, path,
@@ -325,7 +318,7 @@ static void check_host_disk(struct check *c, const HostDisk *h, size_t i)
 		fe_cause(c->fe, INVALID, at(c, "volumes[%zu].hostDisk.capacity", i),
 			 "%s is allowed to pass only with %s equal to 'DiskOrCreate'",
 			 at(c, "volumes[%zu].hostDisk.capacity", i), type);
-	if (h->capacity && api_quantity_bytes(h->capacity, 0) < HOST_DISK_MIN)
+	if (h->capacity && api_quantity_bytes(h->capacity, 0) < (int64_t)MIB)
 		fe_cause(c->fe, INVALID, at(c, "volumes[%zu].hostDisk.capacity", i),
 			 "%s '%s': a disk has at least 1Mi",
 			 at(c, "volumes[%zu].hostDisk.capacity", i), h->capacity);

@@ -200,8 +200,7 @@ static void on_cut(const struct qmp_reply *r, void *arg)
 	if (!r->rc || r->rc == RC_CLOSED || m->phase == MP_BROKEN)
 		return;
 	log_debug("move '%s': the link is not cut: %s", m->uid, r->desc);
-	if (m->recover_call)
-		move_fail_call(&m->recover_call, RC_BUSY, r->desc);
+	move_fail_call(&m->recover_call, RC_BUSY, r->desc);
 }
 
 static void on_awake(const struct qmp_reply *r, void *arg)
@@ -211,7 +210,7 @@ static void on_awake(const struct qmp_reply *r, void *arg)
 
 	if (r->rc || m->phase == MP_BROKEN)
 		on_cut(r, m);
-	else if (oob(m, "migrate-pause", NULL, on_cut, NULL, &err) && m->recover_call)
+	else if (oob(m, "migrate-pause", NULL, on_cut, NULL, &err))
 		move_fail_call(&m->recover_call, RC_BUSY, err.msg);
 }
 

@@ -23,8 +23,7 @@
 enum what { WRITE, CHECK, DROP };
 
 struct mig_proof {
-	struct mig_proof *next; /* of the host's */
-	struct vmhost *host;
+	struct list link; /* of the host's */
 	usec_t begun_at;
 	struct mig_proof **slot; /* NULL: nobody waits any more */
 	enum what what;
@@ -189,22 +188,13 @@ static void proof_destroy(struct mig_proof *p)
 	mem_free(p);
 }
 
-static void forget(struct mig_proof *p)
-{
-	struct mig_proof **at = &p->host->proofs;
-
-	while (*at != p)
-		at = &(*at)->next;
-	*at = p->next;
-}
-
 /* How long shared storage has not answered; 0: nothing is late. */
 static usec_t late_for(const struct vmhost *h)
 {
 	usec_t now = loop_now(h->cfg.loop), longest = 0;
 
-	for (const struct mig_proof *p = h->proofs; p; p = p->next)
-		longest = MAX(longest, now - p->begun_at);
+	LIST_FOREACH(it, &h->proofs)
+		longest = MAX(longest, now - LIST_ENTRY(it, struct mig_proof, link)->begun_at);
 	return longest < LATE_AFTER ? 0 : longest;
 }
 
@@ -212,7 +202,7 @@ static void after(void *arg)
 {
 	struct mig_proof *p = arg;
 
-	forget(p);
+	list_remove(&p->link);
 	if (p->slot)
 		*p->slot = NULL;
 	if (p->slot && p->fn)
@@ -244,7 +234,6 @@ static enum rc start(struct mig_proof **slot, const struct vm *vm, const char *u
 
 	if (!p)
 		return err_set(err, RC_NOMEM, "out of memory");
-	p->host = vm->host;
 	p->begun_at = loop_now(vm->host->cfg.loop);
 	p->slot = slot;
 	p->what = a->what;
@@ -265,8 +254,7 @@ static enum rc start(struct mig_proof **slot, const struct vm *vm, const char *u
 		proof_destroy(p);
 		return rc;
 	}
-	p->next = p->host->proofs;
-	p->host->proofs = p;
+	list_push_tail(&vm->host->proofs, &p->link);
 	if (slot)
 		*slot = p;
 	return RC_OK;

@@ -246,20 +246,28 @@ static enum rc make_disk(struct volume *v, int dir, const char *name, struct err
 	return make_file(dir, name, fill_raw, &bytes, err);
 }
 
-static enum rc open_claim(struct volume *v, const struct vol_places *p, struct err *err)
+/* One that is not there is made. */
+static enum rc open_raw(struct volume *v, int dir, const char *name,
+			enum rc (*make)(struct volume *v, int dir, const char *name,
+					struct err *err),
+			struct err *err)
 {
-	CLEANUP(fd_closep) int dir = -1;
-	const char *name = v->is_block ? "block.img" : "disk.img";
-
-	TRY(open_pv_dir(v, p, &dir, err));
 	if (faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-		TRY(make_disk(v, dir, name, err));
+		TRY(make(v, dir, name, err));
 	TRY(open_plain(dir, name, v->read_only, &v->top_fd, &v->virtual_bytes, err));
 	if (!v->virtual_bytes)
 		return err_set(err, RC_INVALID, "'%s' is empty", name);
 	v->top_format = IMAGE_RAW; /* never guessed: the guest writes its first bytes */
 	v->has_direct_io = direct_io(dir, name);
 	return RC_OK;
+}
+
+static enum rc open_claim(struct volume *v, const struct vol_places *p, struct err *err)
+{
+	CLEANUP(fd_closep) int dir = -1;
+
+	TRY(open_pv_dir(v, p, &dir, err));
+	return open_raw(v, dir, v->is_block ? "block.img" : "disk.img", make_disk, err);
 }
 
 static enum rc open_overlay(struct volume *v, int dir, struct err *err)
@@ -370,14 +378,7 @@ static enum rc open_host_disk(struct volume *v, struct err *err)
 	struct str folders = {v->file, slash ? (size_t)(slash - v->file) : 0};
 
 	TRY(open_host_dir(v, folders, &dir, err));
-	if (faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-		TRY(make_host_disk(v, dir, name, err));
-	TRY(open_plain(dir, name, v->read_only, &v->top_fd, &v->virtual_bytes, err));
-	if (!v->virtual_bytes)
-		return err_set(err, RC_INVALID, "'%s' is empty", name);
-	v->top_format = IMAGE_RAW; /* never guessed, see open_claim() */
-	v->has_direct_io = direct_io(dir, name);
-	return RC_OK;
+	return open_raw(v, dir, name, make_host_disk, err);
 }
 
 static enum rc open_own(struct volume *v, const struct vol_places *p, struct err *err)
