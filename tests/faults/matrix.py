@@ -113,8 +113,8 @@ def exists(m, f):
         return m.phase in ("Pc", "So", "Po", "Ab")
     if f.kind == "abort":
         return m.phase != "Ab"
-    if f.kind == "second":  # the old copy is gone: the move may have ended
-        return m.name != "agent.cleaned"
+    if f.kind == "second":  # once the VMI is written the move may have ended, and a second one is right
+        return m.phase != "Cl" or m.name == "target-agent.runs"
     if f.kind == "gone":  # from here on the two agents need nobody else
         return m.phase in ("Tr", "Pc", "So", "Cl", "Po", "Ab")
     if f.kind == "reboot":  # a guest that stands hears nothing
