@@ -85,15 +85,10 @@ static void each_fault_is_named_with_its_path(void **state)
 		 "not supported by Ferry yet"},
 		/* with the reason, where it is not that it is still to come */
 		{&api_kind_KubeVirt,
-		 "{'metadata':{'name':'a'},'spec':{'configuration':{'migrations':"
-		 "{'utilityVolumesTimeout':5}}}}",
-		 "spec.configuration.migrations.utilityVolumesTimeout",
-		 "not supported by Ferry: there are no utility volumes to wait for"},
-		{&api_kind_KubeVirt,
-		 "{'metadata':{'name':'a'},'spec':{'configuration':{'migrations':"
-		 "{'unsafeMigrationOverride':true}}}}",
-		 "spec.configuration.migrations.unsafeMigrationOverride",
-		 "what makes a move unsafe here is not to be overridden"},
+		 "{'metadata':{'name':'a'},'spec':{'configuration':{'network':"
+		 "{'permitSlirpInterface':true}}}}",
+		 "spec.configuration.network.permitSlirpInterface",
+		 "not supported by Ferry: KubeVirt has discontinued slirp"},
 		{&api_kind_VirtualMachine,
 		 DOMAIN("{'devices':{},'resources':{'requests':{'memory':'1Gi','-bad':'1'}}}"),
 		 P "domain.resources.requests[-bad]", "name part must consist of"},
