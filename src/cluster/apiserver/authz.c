@@ -163,6 +163,7 @@ static const struct node_rule node_rules[] = {
 	{"pods", "", R | REMOVE, runs_pod, OWN_PODS},
 	{"pods", "status", GET | MODIFY, runs_pod, OWN_PODS},
 	{"virtualmachineinstances.kubevirt.io", "", R | MODIFY, runs_vmi, OWN_VMIS},
+	{"virtualmachines.kubevirt.io", "", GET, NULL, NULL},
 	{"virtualmachineinstancemigrations.kubevirt.io", "", R, NULL, NULL},
 	{"virtualmachineinstancemigrations.kubevirt.io", "status", GET | MODIFY, moves_vmi,
 	 OWN_VMIS},

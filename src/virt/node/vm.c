@@ -22,6 +22,7 @@
 #include "kube/kcache.h"
 #include "kube/kobj.h"
 #include "virt/migration/compat.h"
+#include "virt/migration/host_disks.h"
 #include "virt/migration/migratable.h"
 #include "virt/names.h"
 #include "virt/node/migration_int.h"
@@ -414,6 +415,8 @@ static void go_if_due(struct vm *vm, const VirtualMachineInstance *vmi)
 	    !(str_eq(vmi->status.phase, "Scheduling") || str_eq(vmi->status.phase, "Scheduled") ||
 	      str_eq(vmi->status.phase, "Running")))
 		return;
+	if (!host_disks_are_told(vmi, vm->host->cfg.node_name))
+		return; /* about to be written: nothing of it may be lost */
 	vm->go_asked = true;
 	if (vm_call(vm, "unpause", NULL, 0, on_go, vm, &err)) {
 		vm->go_asked = false;

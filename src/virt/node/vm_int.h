@@ -42,7 +42,7 @@ struct vmhost {
 const FerryConfigSpec *vmhost_ferry_config(const struct vmhost *h);
 
 /* Something to fetch from the API before disks can be made. */
-enum need_kind { NEED_CLAIM, NEED_PV, NEED_SECRET };
+enum need_kind { NEED_CLAIM, NEED_PV, NEED_SECRET, NEED_VM };
 
 struct vm_volume {
 	struct volume v;

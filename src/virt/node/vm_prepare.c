@@ -54,6 +54,9 @@ struct need_image {
 struct vm_prep {
 	struct vm *vm; /* NULL: dropped, the job that runs frees it */
 	struct kobj *vmi;
+	struct kobj *
+		owner; /* the VirtualMachine, read where a file of this node may be its; NULL: none, or gone */
+	bool is_misplaced; /* a file of the VM is on another node: no waiting helps here */
 	struct need needs[NEEDS_MAX];
 	size_t n_needs, next_need;
 	struct need_image images[IMAGES_MAX];
@@ -107,6 +110,7 @@ struct vm_prep *vm_prep_free(struct vm_prep *p)
 	mem_free(p->disks_dir);
 	mem_free(p->pod_uid);
 	kobj_unref(p->vmi);
+	kobj_unref(p->owner);
 	return mem_free(p);
 }
 
@@ -470,6 +474,35 @@ static enum rc set_seed(struct vm_prep *p, struct vm_volume *v, struct err *err)
 	return rc ? err_set(err, rc, "out of memory") : RC_OK;
 }
 
+/* The node that has this file, by the VM's record; NULL: it has none.  Asked of the API server itself, and the record is
+ * written before the last VMI goes: a pod that an old view has put elsewhere is found out here, before it opens or makes
+ * anything. */
+static const char *recorded_node(const struct vm_prep *p, const char *path)
+{
+	const VirtualMachineInstance *vmi = kobj_typed(p->vmi);
+	const VirtualMachine *vm = kobj_typed(p->owner);
+	const FerryVMStatus *fs = vm ? vm->status.ferry : NULL;
+
+	return fs && api_is_owned_by(&vmi->metadata, vm->metadata.uid)
+		       ? host_disk_node(fs->hostDisks, fs->n_hostDisks, path)
+		       : NULL;
+}
+
+static enum rc set_own_file(struct vm_prep *p, struct vm_volume *v, struct err *err)
+{
+	const char *path = v->spec->hostDisk->path, *node = recorded_node(p, path);
+
+	p->is_misplaced = node && strcmp(node, p->vm->host->cfg.node_name) != 0;
+	if (p->is_misplaced)
+		return err_set(
+			err, RC_CONFLICT,
+			"the file '%s' of this VM is on node '%s' (status.ferry.hostDisks of the "
+			"VirtualMachine)",
+			path, node);
+	v->v.must_exist = node != NULL;
+	return RC_OK;
+}
+
 static enum rc set_host_disk(struct vm_prep *p, struct vm_volume *v, struct err *err)
 {
 	const struct vmhost *h = p->vm->host;
@@ -494,7 +527,9 @@ static enum rc set_host_disk(struct vm_prep *p, struct vm_volume *v, struct err 
 	v->v.may_make = str_eq(d->type, HostDiskType_DiskOrCreate) && !p->vm->is_target;
 	v->v.folder = mem_strdup(folder);
 	v->v.file = mem_strdup(d->path + strlen(folder) + 1);
-	return v->v.folder && v->v.file ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
+	if (!v->v.folder || !v->v.file)
+		return err_set(err, RC_NOMEM, "out of memory");
+	return host_disk_is_own(v->spec) ? set_own_file(p, v, err) : RC_OK;
 }
 
 static enum rc set_volume(struct vm_prep *p, struct vm_volume *v, struct err *err)
@@ -523,7 +558,7 @@ static void have_objects(struct vm_prep *p)
 	for (size_t i = 0; i < vm->n_volumes; i++)
 		if (set_volume(p, &vm->volumes[i], &err)) {
 			ignore_rc(err_prepend(&err, "volume '%s'", vm->volumes[i].spec->name));
-			end_err(p, "CreateContainerConfigError", &err);
+			end(p, err.rc, p->is_misplaced, "CreateContainerConfigError", err.msg);
 			return;
 		}
 	next_image(p);
@@ -535,6 +570,7 @@ static const struct api_kind *kind_of(enum need_kind k)
 {
 	return k == NEED_CLAIM ? &api_kind_PersistentVolumeClaim
 	       : k == NEED_PV  ? &api_kind_PersistentVolume
+	       : k == NEED_VM  ? &api_kind_VirtualMachine
 			       : &api_kind_Secret;
 }
 
@@ -561,6 +597,13 @@ static enum rc took_object(struct vm_prep *p, const struct need *n, struct err *
 	return add_need(p, NEED_PV, c->spec.volumeName, n->volume, &p->vm->volumes[n->volume].pv);
 }
 
+static const char *failure_of(enum need_kind k)
+{
+	return k == NEED_SECRET ? "FailedMount"
+	       : k == NEED_VM	? "CreateContainerConfigError"
+				: "FailedPvcNotFound";
+}
+
 static void on_object(const struct kube_reply *r, void *arg)
 {
 	struct vm_prep *p = arg;
@@ -571,6 +614,11 @@ static void on_object(const struct kube_reply *r, void *arg)
 	p->call = kube_call_free(p->call);
 	enum rc rc = r->rc;
 
+	if (rc == RC_NOT_FOUND && n->kind == NEED_VM) { /* deleted meanwhile: the VMI goes too */
+		p->next_need++;
+		gather(p);
+		return;
+	}
 	if (rc == RC_NOT_FOUND && n->kind == NEED_CLAIM)
 		err_set(&err, rc, "didn't find PVC %s", n->name);
 	else if (rc)
@@ -581,7 +629,7 @@ static void on_object(const struct kube_reply *r, void *arg)
 		rc = took_object(p, n, &err);
 	if (rc) {
 		err.rc = rc;
-		end_err(p, n->kind == NEED_SECRET ? "FailedMount" : "FailedPvcNotFound", &err);
+		end_err(p, failure_of(n->kind), &err);
 		return;
 	}
 	p->next_need++;
@@ -689,6 +737,18 @@ static enum rc list_volume(struct vm_prep *p, const Volume *spec, struct err *er
 	return cd->path ? api_set_str(&m->path, strip(cd->path)) : RC_OK;
 }
 
+static enum rc list_owner(struct vm_prep *p, const VirtualMachineInstance *vmi)
+{
+	const OwnerReference *o = api_controller_of(&vmi->metadata);
+
+	if (!o || !str_eq(o->kind, api_kind_VirtualMachine.kind))
+		return RC_OK;
+	for (size_t i = 0; i < vmi->spec.n_volumes; i++)
+		if (host_disk_is_own(&vmi->spec.volumes[i]))
+			return add_need(p, NEED_VM, o->name, 0, &p->owner);
+	return RC_OK;
+}
+
 static enum rc list_needs(struct vm_prep *p, struct err *err)
 {
 	const VirtualMachineInstance *vmi = kobj_typed(p->vmi);
@@ -698,6 +758,7 @@ static enum rc list_needs(struct vm_prep *p, struct err *err)
 
 	for (size_t i = 0; i < vmi->spec.n_volumes; i++)
 		TRY(list_volume(p, &vmi->spec.volumes[i], err));
+	TRY(list_owner(p, vmi));
 	if (!kc)
 		return RC_OK;
 	TRY(add_image(p, VOLUME_KERNEL_BOOT, kc->image, kc->imagePullPolicy, kc->imagePullSecret,

@@ -12,6 +12,7 @@
 #include "base/try.h"
 #include "ctl/plan.h"
 #include "json/json.h"
+#include "virt/migration/host_disks.h"
 #include "virt/names.h"
 #include "virt/node/cpulabels.h"
 
@@ -409,6 +410,24 @@ static enum rc set_ferry(VirtualMachineInstance *vmi, const struct vm_facts *f)
 	return set_images(fs, f);
 }
 
+/* Its files are open here.  The guest is let go only when this stands in the VMI (host_disks_are_told()), so whatever
+ * it writes to one of them, it is known which node has it. */
+static enum rc set_host_disks(VirtualMachineInstance *vmi, const struct vm_facts *f)
+{
+	if (!is_alive(f->state) || !str_eq(vmi->status.nodeName, f->node) ||
+	    host_disks_are_told(vmi, f->node))
+		return RC_OK;
+	FerryVMIStatus *fs = api_ensure(&api_type_FerryVMIStatus, &vmi->status.ferry);
+
+	if (!fs)
+		return RC_NOMEM;
+	for (size_t i = 0; i < vmi->spec.n_volumes; i++)
+		if (host_disk_is_own(&vmi->spec.volumes[i]))
+			TRY(host_disk_note(&fs->hostDisks, &fs->n_hostDisks,
+					   vmi->spec.volumes[i].hostDisk->path, f->node));
+	return RC_OK;
+}
+
 static enum rc apply(VirtualMachineInstance *vmi, const struct vm_facts *f, usec_t now)
 {
 	if (f->moves)
@@ -421,6 +440,7 @@ static enum rc apply(VirtualMachineInstance *vmi, const struct vm_facts *f, usec
 		TRY(set_first_ready(vmi, f, now));
 	TRY(set_phase(vmi, phase, now));
 	TRY(set_sync_error(vmi, f, now));
+	TRY(set_host_disks(vmi, f));
 	if (!is_alive(f->state) || !str_eq(vmi->status.phase, "Running"))
 		return RC_OK;
 	TRY(set_paused(vmi, f, now));

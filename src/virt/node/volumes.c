@@ -348,7 +348,7 @@ static enum rc open_host_dir(const struct volume *v, struct str folders, int *ou
 
 		if (!name)
 			return err_set(err, RC_NOMEM, "out of memory");
-		TRY(open_or_make_dir(dir, name, v->may_make, &next, err));
+		TRY(open_or_make_dir(dir, name, v->may_make && !v->must_exist, &next, err));
 		fd_close(dir);
 		dir = next;
 	}
@@ -360,6 +360,12 @@ static enum rc make_host_disk(struct volume *v, int dir, const char *name, struc
 {
 	uint64_t bytes = v->capacity / MIB * MIB;
 
+	if (v->must_exist)
+		return err_set(
+			err, RC_NOT_FOUND,
+			"there is no file '%s/%s' on this node, where the VM has used it: it is not "
+			"made anew while status.ferry.hostDisks of the VirtualMachine names it",
+			v->folder, v->file);
 	if (!v->may_make)
 		return err_set(err, RC_NOT_FOUND, "there is no file '%s/%s' on this node",
 			       v->folder, v->file);

@@ -35,7 +35,8 @@ struct volume {
 	bool is_block;
 	char *pv;	   /* PersistentVolume's name */
 	uint64_t capacity; /* min(capacity, request), bytes */
-	bool must_exist;   /* a move has brought it: it is here, or lost, and never made anew */
+	bool must_exist; /* it is here, or lost, and never made anew: a move has brought it, or (VOL_HOST_DISK too) the
+			    * VM has used it here */
 	uint64_t
 		incoming_bytes; /* target of a move that brings it: the size at the source; 0: it is here */
 	/* VOL_CONTAINER_DISK: the unpacked base, read-only */

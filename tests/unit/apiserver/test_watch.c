@@ -494,7 +494,7 @@ static void node_rights_are_these_and_no_others(void **state)
 		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancemigrations", "glw"},
 		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancemigrations/x/status",
 		 "gup"},
-		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachines", ""},
+		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachines", "g"},
 		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachines/x/status", ""},
 		{"/apis/kubevirt.io/v1/namespaces/default/kubevirts", "glw"},
 		{"/apis/migrations.kubevirt.io/v1alpha1/migrationpolicies", "glw"},

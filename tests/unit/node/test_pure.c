@@ -20,6 +20,7 @@
 #include "ctl/plan.h"
 #include "json/json.h"
 #include "lib/torture.h"
+#include "virt/migration/host_disks.h"
 #include "virt/node/cpulabels.h"
 #include "virt/node/vmspec.h"
 #include "virt/node/vmsync.h"
@@ -463,6 +464,57 @@ static void a_vm_that_waits_for_the_go_is_not_running(void **state)
 	VirtualMachineInstance_free(vmi);
 }
 
+/* The guest is let go when this stands in the VMI: host_disks_are_told(). */
+static void where_a_file_is_is_told_before_the_guest_runs(void **state)
+{
+	static const struct {
+		enum vm_state state;
+		const char *node; /* of the VMI */
+		bool is_target, is_shared, is_told;
+	} t[] = {
+		{VM_PRELAUNCH, "node-1", false, false, true},
+		{VM_RUNNING, "node-1", false, false, true},
+		{VM_PRELAUNCH, "node-1", false, true, false},
+		{VM_PRELAUNCH, NULL, false, false, false}, /* not handed over yet */
+		{VM_RUNNING, "node-2", false, false, false},
+		{VM_STARTING, "node-1", false, false, false}, /* may not get its disks */
+		{VM_INCOMING, "node-1", true, false, false},
+		{VM_GONE, "node-1", false, false, false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+		VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+		struct vm_facts f = running();
+		struct plan plan;
+
+		f.state = t[i].state;
+		f.reason = "StartedPaused";
+		f.is_target = t[i].is_target;
+		Volume *v = &vmi->spec.volumes[0];
+
+		HostDisk *d = api_ensure(&api_type_HostDisk, &v->hostDisk);
+
+		assert_int_equal(api_set_str(&d->path, "/d/a.img"), RC_OK);
+		if (t[i].is_shared)
+			API_SET(d, shared, true);
+		assert_int_equal(api_set_str(&vmi->status.nodeName, t[i].node), RC_OK);
+		assert_int_equal(host_disks_are_told(vmi, "node-1"), t[i].is_shared);
+		plan_init(&plan);
+		assert_int_equal(vmsync_plan(vmi, &f, NOW, &plan, NULL), RC_OK);
+		const VirtualMachineInstance *next = plan.n_ops ? plan.ops[0].obj : NULL;
+		const FerryVMIStatus *fs = next ? next->status.ferry : NULL;
+
+		if ((fs && fs->n_hostDisks == 1 && str_eq(fs->hostDisks[0].path, "/d/a.img") &&
+		     str_eq(fs->hostDisks[0].nodeName, "node-1")) != t[i].is_told)
+			fail_msg("case %zu", i);
+		if (t[i].is_told)
+			assert_true(host_disks_are_told(next, "node-1"));
+		plan_fini(&plan);
+		VirtualMachineInstance_free(vmi);
+	}
+}
+
 static void targets_are_named_by_bus(void **state)
 {
 	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
@@ -537,6 +589,7 @@ int main(void)
 		cmocka_unit_test(nothing_is_said_twice),
 		cmocka_unit_test(the_end_follows_kubevirts_phases),
 		cmocka_unit_test(a_vm_that_waits_for_the_go_is_not_running),
+		cmocka_unit_test(where_a_file_is_is_told_before_the_guest_runs),
 		cmocka_unit_test(targets_are_named_by_bus),
 		cmocka_unit_test(a_copy_that_waits_is_no_owner_by_the_word_of_an_older_vmi),
 	};

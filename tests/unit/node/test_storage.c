@@ -596,6 +596,30 @@ static void a_host_disk_is_a_plain_file_below_a_folder_of_root(void **state)
 	assert_int_equal(open_host_disk_at("hd", "c.img", 3 * MIB, &err), RC_FORBIDDEN);
 }
 
+/* It was here: an empty one in its place would be a silent loss. */
+static void a_host_disk_that_was_used_here_is_not_made_anew(void **state)
+{
+	struct vol_places p = places();
+	struct volume v = host_disk("hd", "a/b.img");
+	struct err err = {0};
+	char path[200];
+
+	(void)state;
+	(void)snprintf(path, sizeof(path), "%s/hd", dir);
+	assert_int_equal(mkdir(path, 0755), 0);
+	v.may_make = v.must_exist = true;
+	v.capacity = 3 * MIB;
+	assert_int_equal(volume_open(&v, &p, &err), RC_NOT_FOUND);
+	assert_int_equal(rmdir(path), 0); /* not even its folder */
+	assert_int_equal(mkdir(path, 0755), 0);
+	v.must_exist = false;
+	assert_int_equal(volume_open(&v, &p, &err), RC_OK);
+	v.must_exist = true;
+	v.top_fd = fd_close(v.top_fd);
+	assert_int_equal(volume_open(&v, &p, &err), RC_OK);
+	volume_fini(&v);
+}
+
 static void a_token_shows_whether_storage_is_the_same(void **state)
 {
 	struct vol_places p = places();
@@ -747,6 +771,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_folder_that_is_there_is_not_replaced, make_dir,
 						drop_dir),
 		cmocka_unit_test_setup_teardown(a_disk_that_came_by_a_move_is_never_made_anew,
+						make_dir, drop_dir),
+		cmocka_unit_test_setup_teardown(a_host_disk_that_was_used_here_is_not_made_anew,
 						make_dir, drop_dir),
 		cmocka_unit_test_setup_teardown(a_host_disk_is_a_plain_file_below_a_folder_of_root,
 						make_dir, drop_dir),

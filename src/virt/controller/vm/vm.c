@@ -11,6 +11,7 @@
 #include "virt/controller/vm/vm_status.h"
 #include "virt/controller/vmi/alloc.h"
 #include "virt/controller/vmi/launcher_pod.h"
+#include "virt/migration/host_disks.h"
 #include "virt/names.h"
 
 #define VM	    (&api_kind_VirtualMachine)
@@ -468,6 +469,37 @@ static enum rc keep_images(struct vm_ctx *c)
 	return RC_OK;
 }
 
+static bool names_own_file(const VirtualMachine *vm, const char *path)
+{
+	const VirtualMachineInstanceTemplateSpec *t = vm->spec.template;
+
+	for (size_t i = 0; t && i < t->spec.n_volumes; i++)
+		if (host_disk_is_own(&t->spec.volumes[i]) &&
+		    str_eq(t->spec.volumes[i].hostDisk->path, path))
+			return true;
+	return false;
+}
+
+/* Which node has the files of its hostDisks: what its VMI says outlives the VMI here, because this is written before the
+ * VMI's finalizer goes (sync()).  A file that the spec does not name any more is none of the VM's. */
+static enum rc keep_host_disks(struct vm_ctx *c)
+{
+	const FerryVMIStatus *from = c->vmi ? c->vmi->status.ferry : NULL;
+	FerryVMStatus *f = c->next->status.ferry;
+
+	if (from && from->n_hostDisks && !f)
+		f = api_ensure(&api_type_FerryVMStatus, &c->next->status.ferry);
+	if (!f)
+		return from && from->n_hostDisks ? RC_NOMEM : RC_OK;
+	for (size_t i = 0; from && i < from->n_hostDisks; i++)
+		TRY(host_disk_note(&f->hostDisks, &f->n_hostDisks, from->hostDisks[i].path,
+				   from->hostDisks[i].nodeName));
+	for (size_t i = f->n_hostDisks; i-- > 0;)
+		if (!names_own_file(c->vm, f->hostDisks[i].path))
+			api_remove(&api_type_FerryHostDisk, &f->hostDisks, &f->n_hostDisks, i);
+	return RC_OK;
+}
+
 static enum rc set_failure(struct vm_ctx *c)
 {
 	VirtualMachineStatus *st = &c->next->status;
@@ -516,6 +548,7 @@ static enum rc compute_status(struct vm_ctx *c)
 	if (c->action != VM_START || starts) /* a start that must wait has not been acted on */
 		TRY(api_set_str(&st->runStrategy, vm_strategy_name(c->strategy)));
 	TRY(keep_images(c));
+	TRY(keep_host_disks(c));
 	return set_identity(c);
 }
 
@@ -535,6 +568,19 @@ static bool is_harmless(const char *printable)
 	       str_eq(printable, "Running") || str_eq(printable, "Migrating");
 }
 
+/* Whoever lets the VMI go next counts on it. */
+static bool has_new_place(const FerryVMStatus *old, const FerryVMStatus *new)
+{
+	size_t n = new ? new->n_hostDisks : 0;
+
+	if ((old ? old->n_hostDisks : 0) != n)
+		return true;
+	for (size_t i = 0; i < n; i++)
+		if (!api_equal(&api_type_FerryHostDisk, &old->hostDisks[i], &new->hostDisks[i]))
+			return true;
+	return false;
+}
+
 /* How long the status may wait for facts that are about to join it: a VM that starts or moves as
  * expected is not worth a write for each step.  Anything else is written at once. */
 static usec_t may_wait(const struct vm_ctx *c)
@@ -543,7 +589,7 @@ static usec_t may_wait(const struct vm_ctx *c)
 	const VirtualMachineInstance *vmi = c->vmi;
 
 	if (old->n_stateChangeRequests != new->n_stateChangeRequests || c->action == VM_FLIP ||
-	    !is_harmless(new->printableStatus) ||
+	    !is_harmless(new->printableStatus) || has_new_place(old->ferry, new->ferry) ||
 	    (old->startFailure != NULL) != (new->startFailure != NULL))
 		return 0;
 	if (!vmi)

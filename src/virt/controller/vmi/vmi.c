@@ -91,6 +91,11 @@ static enum rc plan_pod(struct vmi_ctx *c, const PersistentVolumeClaim *const *c
 	};
 
 	TRY(launcher_pod_build(&in, &pod, c->err));
+	rc = vmi_pin_host_disks(c->v, c->vmi, pod);
+	if (rc) {
+		Pod_free(pod);
+		return rc;
+	}
 	CLEANUP(mem_freep)
 	char *name = mem_strdup(pod->metadata.name);
 

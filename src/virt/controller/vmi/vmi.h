@@ -12,6 +12,8 @@
 #include "ctl/ctl.h"
 #include "virt/controller/vmi/resources.h"
 
+struct sbuf;
+
 enum rc vmi_reconcile(const struct view *v, const char *ns, const char *name, struct plan *out,
 		      struct err *err);
 
@@ -29,6 +31,13 @@ MUST_CHECK enum rc vmi_claims(const struct view *v, const VirtualMachineInstance
 			      const PersistentVolumeClaim ***out, const char **missing);
 /* Which devices the nodes of this cluster offer at all. */
 struct vmi_devices vmi_cluster_devices(const struct view *v);
+
+/* Files of its hostDisks that a node has, by its VM's record (vmi_host_disks.c).  The pod is to start there: one more
+ * requirement for each. */
+MUST_CHECK enum rc vmi_pin_host_disks(const struct view *v, const VirtualMachineInstance *vmi,
+				      Pod *pod);
+/* Why a pod that has no node yet waits for those nodes, appended: "; hostDisk 'data': ...".  Nothing without any. */
+void vmi_tell_host_disks(const struct view *v, const VirtualMachineInstance *vmi, struct sbuf *out);
 
 extern const struct ctl_def vmi_ctl_def;
 

@@ -5,10 +5,13 @@
 
 #include "api/api.h"
 #include "api/meta.h"
+#include "base/sbuf.h"
 #include "base/str.h"
 #include "base/try.h"
 #include "virt/controller/kit.h"
 #include "virt/names.h"
+
+enum { MESSAGE_MAX = 32 * 1024 };
 
 #define SET(c_, ...)                                                                         \
 	TRY(API_COND_SET(&(c_)->next->status, VirtualMachineInstanceCondition, (c_)->v->now, \
@@ -60,10 +63,15 @@ static enum rc copy_scheduled(struct vmi_ctx *c, const Pod *pod)
 		DEL(c, "PodScheduled");
 		return RC_OK;
 	}
+	CLEANUP(sbuf_fini) struct sbuf why = SBUF_INIT(MESSAGE_MAX);
+
 	c->is_urgent = true;
+	sbuf_adds(&why, pc.message ? pc.message : "");
+	vmi_tell_host_disks(c->v, c->vmi, &why);
+	TRY(sbuf_rc(&why));
 	return API_COND_SET(&c->next->status, VirtualMachineInstanceCondition, c->v->now,
 			    .type = "PodScheduled", .status = pc.status, .reason = pc.reason,
-			    .message = pc.message);
+			    .message = sbuf_str(&why));
 }
 
 /* An image that cannot be pulled, of any container. */

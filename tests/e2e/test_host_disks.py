@@ -1,0 +1,203 @@
+"""Files of a node that are disks of VMs: which are allowed, and that a VM stays with its file."""
+import os
+import shutil
+
+import ferrytest as ft
+import pytest
+from conftest import kernel_boot, node_of, other
+
+MIB = 1 << 20
+
+
+def host_disk_vm(name, images, path, **kw):
+    """The guest writes to its second disk."""
+    disks = [{"name": d, "disk": {"bus": "virtio"}} for d in ("empty", "data")]
+    volumes = [{"name": "empty", "emptyDisk": {"capacity": "8Mi"}}, {"name": "data", "hostDisk": {"path": path, **kw}}]
+    return ft.vm(name, "128Mi", kernel=kernel_boot(images), disks=disks, volumes=volumes)
+
+
+@pytest.fixture
+def host_disks(cluster):
+    """The gate and two folders: one that all nodes see, and one that each has for itself."""
+    gates = {"spec": {"configuration": {"developerConfiguration": {"featureGates": ["HostDisk"]}}}}
+    folders = ["/run/ferry/shared/host-disks", "/run/ferry/state/host-disks"]
+    made = [f"{cluster.state}/{d}/host-disks" for d in ("shared", "nodes/node-1", "nodes/node-2")]
+    for d in made:
+        os.makedirs(d, mode=0o755)
+    cluster.api.patch("KubeVirt", "kubevirt", gates, ns="kubevirt")
+    cluster.api.patch("FerryConfig", "ferry", {"spec": {"hostDiskPaths": folders}})
+    yield folders
+    cluster.api.patch("FerryConfig", "ferry", {"spec": {"hostDiskPaths": None}})
+    cluster.api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"developerConfiguration": None}}}, ns="kubevirt")
+    for d in made:
+        shutil.rmtree(d)
+
+
+def test_a_host_disk_that_all_nodes_see_moves_and_outlives_its_vm(cluster, make_vm, images, host_disks):
+    api, name = cluster.api, "hd-shared"
+    path = f"{host_disks[0]}/team/data.img"
+    address = make_vm(name, manifest=host_disk_vm(name, images, path, type="DiskOrCreate", capacity="64Mi", shared=True))
+    guest = ft.Guest(address)
+    guest.command("disk 8388608")
+    boot, source = guest.wait(10)["bootID"], node_of(api, name)
+    obj, _ = ft.move(api, name)
+    assert obj["status"]["phase"] == "Succeeded", obj["status"]
+    s = guest.wait(10)
+    assert s["bootID"] == boot and s["diskBad"] == 0 and node_of(api, name) == other(source)
+    folder = f"{cluster.state}/shared/host-disks/team"
+    ft.poll(lambda: os.listdir(folder) == ["data.img"], 10, "no token is left")
+    api.delete("VirtualMachine", name)
+    api.wait("VirtualMachine", name, lambda v: v is None, 60)
+    assert os.path.getsize(f"{folder}/data.img") == 64 << 20, "the file is its user's"
+
+
+def test_a_host_disk_of_one_node_stays_there(cluster, make_vm, images, host_disks):
+    api, name = cluster.api, "hd-own"
+    make_vm(name, manifest=host_disk_vm(name, images, f"{host_disks[1]}/data.img", type="DiskOrCreate", capacity="64Mi"))
+    assert os.path.getsize(f"{cluster.state}/nodes/{node_of(api, name)}/host-disks/data.img") == 64 << 20
+    c = api.wait("VirtualMachineInstance", name, lambda v: ft.condition(v, "LiveMigratable"), 10)
+    c = ft.condition(c, "LiveMigratable")
+    assert c["status"] == "False" and c["reason"] == "DisksNotLiveMigratable", c
+    assert c["message"] == "cannot migrate VMI with non-shared HostDisk"
+    with pytest.raises(ft.ApiError) as e:
+        api.create(ft.migration("hd-own-move", name))
+    assert "DisksNotLiveMigratable" in e.value.message
+
+
+def test_host_disks_that_are_refused(cluster, images, host_disks):
+    api = cluster.api
+    with pytest.raises(ft.ApiError) as e:
+        api.create(host_disk_vm("hd-bad", images, "/etc/shadow", type="Disk"))
+    assert e.value.status == 422 and e.value.body["details"]["causes"][0]["field"].endswith("volumes[1].hostDisk.path")
+    assert "not below a folder that spec.hostDiskPaths of the FerryConfig allows" in e.value.message
+    os.symlink("/etc/shadow", f"{cluster.state}/shared/host-disks/link.img")
+    for name, path, why in (("hd-missing", "none.img", "there is no file"), ("hd-link", "link.img", "link.img")):
+        api.create(host_disk_vm(name, images, f"{host_disks[0]}/{path}", type="Disk"))
+        try:
+            vmi = api.wait("VirtualMachineInstance", name,
+                           lambda v: v and (ft.condition(v, "Synchronized") or {}).get("status") == "False", 30)
+            assert why in ft.condition(vmi, "Synchronized")["message"]
+            assert not ft.vmi_running(vmi)
+        finally:
+            api.delete("VirtualMachine", name)
+            api.wait("VirtualMachine", name, lambda v: v is None, 60)
+
+
+def start_writing(address):
+    g = ft.Guest(address)
+    g.command(f"disk {8 * MIB}")
+    ft.poll(lambda: g.status()["diskChecks"] > 20, 30, "the guest writes")
+    return g
+
+
+def set_strategy(api, name, strategy):
+    api.patch("VirtualMachine", name, {"spec": {"runStrategy": strategy}})
+    if strategy == "Halted":
+        api.wait("VirtualMachineInstance", name, lambda v: v is None, 60)
+
+
+def set_cordoned(api, node, on):
+    api.patch("Node", node, {"spec": {"unschedulable": True if on else None}})
+
+
+def record(api, name):
+    return api.get("VirtualMachine", name)["status"].get("ferry", {}).get("hostDisks", [])
+
+
+def why_not_scheduled(api, name, text):
+    vmi = api.wait("VirtualMachineInstance", name,
+                   lambda v: v and text in (ft.condition(v, "PodScheduled") or {}).get("message", ""), 20)
+    assert ft.condition(vmi, "PodScheduled")["reason"] == "Unschedulable" and not vmi["status"].get("nodeName")
+    vm = api.wait("VirtualMachine", name, lambda v: v["status"].get("printableStatus") == "ErrorUnschedulable", 10)
+    assert text in ft.condition(vm, "PodScheduled")["message"]
+
+
+def test_a_vm_starts_where_its_file_is_or_waits(cluster, make_vm, images, host_disks):
+    api, name = cluster.api, "hd-pinned"
+    path = f"{host_disks[1]}/data.img"
+    address = make_vm(name, manifest=host_disk_vm(name, images, path, type="DiskOrCreate", capacity="64Mi"))
+    node = node_of(api, name)
+    api.wait("VirtualMachine", name, lambda v: record(api, name) == [{"path": path, "nodeName": node}], 10)
+    start_writing(address).command("disk 0")
+    set_strategy(api, name, "Halted")
+    here, there = (f"{cluster.state}/nodes/{n}/host-disks" for n in (node, other(node)))
+    with open(f"{here}/data.img", "rb") as f:
+        written = f.read()
+    assert any(written)
+    set_cordoned(api, node, True)
+    try:
+        set_strategy(api, name, "Always")
+        why_not_scheduled(api, name, f"hostDisk 'data': its file '{path}' is on node '{node}', which is cordoned")
+        assert not os.listdir(there)
+    finally:
+        set_cordoned(api, node, False)
+    vmi = api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
+    assert vmi["status"]["nodeName"] == node
+    ft.Guest(ft.vmi_address(vmi)).wait(90)
+    with open(f"{here}/data.img", "rb") as f:
+        assert f.read() == written, "it is the file that it was"
+    assert "affinity" not in api.get("VirtualMachine", name)["spec"]["template"]["spec"]
+    # the user's own words against it
+    set_strategy(api, name, "Halted")
+    selector = {"kubernetes.io/hostname": other(node)}
+    api.patch("VirtualMachine", name, {"spec": {"template": {"spec": {"nodeSelector": selector}}}})
+    set_strategy(api, name, "Always")
+    why_not_scheduled(api, name, f"which the VM's own nodeSelector does not allow (kubernetes.io/hostname={other(node)})")
+    assert not os.listdir(there)
+
+
+def test_who_moves_a_file_by_hand_corrects_the_record(cluster, make_vm, images, host_disks):
+    api, name = cluster.api, "hd-by-hand"
+    path = f"{host_disks[1]}/data.img"
+    make_vm(name, manifest=host_disk_vm(name, images, path, type="DiskOrCreate", capacity="64Mi"))
+    node = node_of(api, name)
+    set_strategy(api, name, "Halted")
+    here, there = (f"{cluster.state}/nodes/{n}/host-disks/data.img" for n in (node, other(node)))
+    os.rename(here, there)
+    # it is missed, and no empty one is made in its place
+    set_strategy(api, name, "Always")
+    api.wait("VirtualMachineInstance", name, lambda v: v and "where the VM has used it: it is not made anew" in
+             (ft.condition(v, "Synchronized") or {}).get("message", ""), 30)
+    assert not os.path.exists(here)
+    set_strategy(api, name, "Halted")
+    api.patch("VirtualMachine", name, {"status": {"ferry": {"hostDisks": [{"path": path, "nodeName": other(node)}]}}},
+              sub="status")
+    set_strategy(api, name, "Always")
+    vmi = api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
+    assert vmi["status"]["nodeName"] == other(node) and not os.path.exists(here)
+    # without a record it may start anywhere, and what is not there is made
+    set_strategy(api, name, "Halted")
+    os.unlink(there)
+    api.patch("VirtualMachine", name, {"status": {"ferry": {"hostDisks": None}}}, sub="status")
+    assert record(api, name) == []
+    set_strategy(api, name, "Always")
+    vmi = api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
+    assert os.path.getsize(f"{cluster.state}/nodes/{vmi['status']['nodeName']}/host-disks/data.img") == 64 * MIB
+    # and a volume that is not the spec's any more is forgotten
+    api.wait("VirtualMachine", name, lambda v: record(api, name), 10)
+    set_strategy(api, name, "Halted")
+    api.patch("VirtualMachine", name, {"spec": {"template": {"spec": {"volumes": [
+        {"name": "empty", "emptyDisk": {"capacity": "8Mi"}},
+        {"name": "data", "hostDisk": {"path": f"{host_disks[1]}/other.img", "type": "DiskOrCreate", "capacity": "64Mi"}}]}}}})
+    api.wait("VirtualMachine", name, lambda v: record(api, name) == [], 10)
+
+
+def test_a_node_opens_no_file_that_the_record_gives_to_another(cluster, make_vm, images, host_disks):
+    """Whatever placed the pod: the agent asks the API server itself."""
+    api, name = cluster.api, "hd-misplaced"
+    path = f"{host_disks[1]}/data.img"
+    make_vm(name, manifest=host_disk_vm(name, images, path, type="DiskOrCreate", capacity="64Mi"))
+    node = node_of(api, name)
+    set_strategy(api, name, "Halted")
+    # the scheduler is led astray: the other node says that it is this one
+    api.patch("Node", node, {"spec": {"unschedulable": True}})
+    api.patch("Node", other(node), {"metadata": {"labels": {"kubernetes.io/hostname": node}}})
+    try:
+        set_strategy(api, name, "Always")
+        vmi = api.wait("VirtualMachineInstance", name, lambda v: v and ft.phase(v) == "Failed", 60)
+        assert not ft.vmi_running(vmi)
+        assert not os.listdir(f"{cluster.state}/nodes/{other(node)}/host-disks")
+    finally:
+        api.patch("Node", other(node), {"metadata": {"labels": {"kubernetes.io/hostname": other(node)}}})
+        api.patch("Node", node, {"spec": {"unschedulable": None}})
+    api.wait("VirtualMachineInstance", name, lambda v: ft.vmi_running(v) and v["status"]["nodeName"] == node, 90)
