@@ -59,6 +59,8 @@
 #define ANN_ADDRESS "ferry.dev/address"
 #define ANN_MAC	    "ferry.dev/mac"
 #define ANN_UID	    "ferry.dev/uid"
+/* Of a target's pod: hostDisk volumes, "name,name", whose files it brings along. */
+#define ANN_BRINGS_HOST_DISKS "ferry.dev/brings-host-disks"
 /* Of a launcher pod: what host-model stands for in it (FerryConfig.spec.cpuBaseline when it was made). */
 #define ANN_CPU_MODEL "ferry.dev/cpu-model"
 

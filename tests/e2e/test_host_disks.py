@@ -1,6 +1,7 @@
 """Files of a node that are disks of VMs: which are allowed, and that a VM stays with its file."""
 import os
 import shutil
+import signal
 
 import ferrytest as ft
 import pytest
@@ -51,14 +52,15 @@ def test_a_host_disk_that_all_nodes_see_moves_and_outlives_its_vm(cluster, make_
     assert os.path.getsize(f"{folder}/data.img") == 64 << 20, "the file is its user's"
 
 
-def test_a_host_disk_of_one_node_stays_there(cluster, make_vm, images, host_disks):
+def test_a_host_disk_of_one_node_stays_there_by_default(cluster, make_vm, images, host_disks):
     api, name = cluster.api, "hd-own"
     make_vm(name, manifest=host_disk_vm(name, images, f"{host_disks[1]}/data.img", type="DiskOrCreate", capacity="64Mi"))
     assert os.path.getsize(f"{cluster.state}/nodes/{node_of(api, name)}/host-disks/data.img") == 64 << 20
     c = api.wait("VirtualMachineInstance", name, lambda v: ft.condition(v, "LiveMigratable"), 10)
     c = ft.condition(c, "LiveMigratable")
     assert c["status"] == "False" and c["reason"] == "DisksNotLiveMigratable", c
-    assert c["message"] == "cannot migrate VMI with non-shared HostDisk"
+    assert c["message"].startswith("cannot migrate VMI with non-shared HostDisk; its data lie on this node, and go along "
+                                   "only if spec.localDiskMoves of the FerryConfig")
     with pytest.raises(ft.ApiError) as e:
         api.create(ft.migration("hd-own-move", name))
     assert "DisksNotLiveMigratable" in e.value.message
@@ -201,3 +203,139 @@ def test_a_node_opens_no_file_that_the_record_gives_to_another(cluster, make_vm,
         api.patch("Node", other(node), {"metadata": {"labels": {"kubernetes.io/hostname": other(node)}}})
         api.patch("Node", node, {"spec": {"unschedulable": None}})
     api.wait("VirtualMachineInstance", name, lambda v: ft.vmi_running(v) and v["status"]["nodeName"] == node, 90)
+
+
+# ---- where local disks may move ----
+
+def set_moves(api, value):
+    api.patch("FerryConfig", "ferry", {"spec": {"localDiskMoves": value}})
+
+
+@pytest.fixture
+def allowed(cluster):
+    set_moves(cluster.api, True)
+    yield
+    set_moves(cluster.api, None)
+
+
+def below(cluster, node):
+    """Everything below a node's folder, hidden names too."""
+    root = f"{cluster.state}/nodes/{node}/host-disks"
+    return sorted(os.path.relpath(os.path.join(d, n), root) for d, dirs, files in os.walk(root) for n in dirs + files)
+
+
+def records_left(cluster, node):
+    root = f"{cluster.state}/nodes/{node}/local/.host-files"
+    return os.listdir(root) if os.path.isdir(root) else []
+
+
+def wait_movable(api, name, status="True"):
+    return api.wait("VirtualMachineInstance", name,
+                    lambda v: (ft.condition(v, "LiveMigratable") or {}).get("status") == status, 20)
+
+
+def check_goes_on(g, boot):
+    n = g.wait(20)["diskChecks"]
+    ft.poll(lambda: g.status()["diskChecks"] > n + 20, 30, "the guest goes on writing")
+    s = g.status()
+    assert s["bootID"] == boot and s["diskBad"] == 0
+
+
+def test_a_host_disk_goes_along_and_back(cluster, make_vm, images, host_disks, allowed):
+    api, name = cluster.api, "hd-along"
+    path = f"{host_disks[1]}/team/data.img"
+    g = start_writing(make_vm(name, manifest=host_disk_vm(name, images, path, type="DiskOrCreate", capacity="48Mi")))
+    boot = g.status()["bootID"]
+    assert wait_movable(api, name)["status"]["migrationMethod"] == "BlockMigration"
+    for _ in range(2):
+        source = node_of(api, name)
+        obj, _ = ft.move(api, name)
+        assert obj["status"]["phase"] == "Succeeded", obj["status"]
+        check_goes_on(g, boot)
+        target = node_of(api, name)
+        assert target == other(source)
+        ft.poll(lambda s=source: below(cluster, s) == ["team"], 30, "the old file goes")
+        assert below(cluster, target) == ["team", "team/data.img"]
+        st = os.stat(f"{cluster.state}/nodes/{target}/host-disks/team/data.img")
+        assert (st.st_size, st.st_mode & 0o777, st.st_uid, st.st_nlink) == (48 * MIB, 0o600, 0, 1)
+        api.wait("VirtualMachine", name, lambda v, t=target: record(api, name) == [{"path": path, "nodeName": t}], 20)
+        ft.poll(lambda s=source: not records_left(cluster, s), 30, "the source's agent has forgotten it")
+    obj, _ = ft.move(api, name)
+    assert obj["status"]["phase"] == "Succeeded", obj["status"]
+    # it starts anew where its file is
+    g.command("disk 0")
+    target, uid = node_of(api, name), api.get("VirtualMachineInstance", name)["metadata"]["uid"]
+    assert api.sub("virtualmachines", name, "restart")[0] == 202
+    vmi = api.wait("VirtualMachineInstance", name,
+                   lambda v: v and v["metadata"]["uid"] != uid and ft.vmi_running(v), 90)
+    assert vmi["status"]["nodeName"] == target
+    with open(f"{cluster.state}/nodes/{target}/host-disks/team/data.img", "rb") as f:
+        assert any(f.read(MIB)), "what the guest wrote before is there"
+    assert below(cluster, other(target)) == ["team"]
+
+
+def test_a_file_in_the_way_is_refused_and_untouched(cluster, make_vm, images, host_disks, allowed):
+    api, name = cluster.api, "hd-in-the-way"
+    g = start_writing(make_vm(name, manifest=host_disk_vm(name, images, f"{host_disks[1]}/data.img", type="DiskOrCreate",
+                                                          capacity="48Mi")))
+    boot = g.status()["bootID"]
+    wait_movable(api, name)
+    source = node_of(api, name)
+    there = f"{cluster.state}/nodes/{other(source)}/host-disks/data.img"
+    with open(there, "wb") as f:
+        f.write(b"somebody else's")
+    obj, _ = ft.move(api, name)
+    assert obj["status"]["phase"] == "Failed", obj["status"]
+    why = obj["status"]["ferry"]["message"]
+    assert f"node {other(source)}: " in why and "there is a file" in why and "never written over one" in why, why
+    check_goes_on(g, boot)
+    assert node_of(api, name) == source
+    ft.poll(lambda: not records_left(cluster, other(source)), 30, "the target's agent has forgotten it")
+    assert below(cluster, other(source)) == ["data.img"]
+    with open(there, "rb") as f:
+        assert f.read() == b"somebody else's"
+    os.unlink(there)
+    obj, _ = ft.move(api, name)
+    assert obj["status"]["phase"] == "Succeeded", obj["status"]
+    check_goes_on(g, boot)
+
+
+@pytest.fixture
+def slow_policy(cluster):
+    """Allows it for VMs with the label, and makes the copy of memory slow enough to be met in the middle."""
+    api = cluster.api
+    api.create({"apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy",
+                "metadata": {"name": "slow-host-disks"},
+                "spec": {"selectors": {"virtualMachineInstanceSelector": {"disks": "hd-along"}},
+                         "bandwidthPerMigration": "8Mi", "ferry": {"localDiskMoves": True}}})
+    yield
+    api.delete("MigrationPolicy", "slow-host-disks")
+
+
+@pytest.mark.parametrize("killed", [None, "target", "source"])
+def test_a_move_that_does_not_end_leaves_nothing(cluster, make_vm, images, host_disks, slow_policy, killed):
+    """Cancelled, also after the death of an agent in the middle: the file is where it was, and nowhere else."""
+    api, name = cluster.api, f"hd-kill-{killed}".lower()
+    manifest = host_disk_vm(name, images, f"{host_disks[1]}/a/b/data.img", type="DiskOrCreate", capacity="48Mi")
+    manifest["spec"]["template"]["metadata"]["labels"]["disks"] = "hd-along"
+    g = start_writing(make_vm(name, manifest=manifest))
+    boot = g.status()["bootID"]
+    wait_movable(api, name)
+    g.command("dirty 64 400")
+    source = node_of(api, name)
+    before = below(cluster, source)
+    # a folder of somebody's that the file would be in
+    os.makedirs(f"{cluster.state}/nodes/{other(source)}/host-disks/a", mode=0o755)
+    api.create(ft.migration(f"{name}-1", name))
+    api.wait("VirtualMachineInstanceMigration", f"{name}-1", lambda v: ft.phase(v) in ("Running", *ft.FINAL), 60)
+    made = below(cluster, other(source))
+    assert "a/b/data.img" in made and any(".ferry-incoming." in f for f in made), made
+    if killed:
+        os.kill(cluster.pid(source if killed == "source" else other(source)), signal.SIGKILL)
+    api.delete("VirtualMachineInstanceMigration", f"{name}-1")
+    api.wait("VirtualMachineInstanceMigration", f"{name}-1", lambda v: v is None, 120)
+    g.command("dirty 0")
+    check_goes_on(g, boot)
+    assert node_of(api, name) == source and below(cluster, source) == before
+    ft.poll(lambda: below(cluster, other(source)) == ["a"], 60, "nothing that the target has made is left")
+    ft.poll(lambda: not records_left(cluster, other(source)), 30, "the target's agent has forgotten it")

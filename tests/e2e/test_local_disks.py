@@ -28,10 +28,13 @@ def allowed(cluster):
     set_moves(cluster.api, None)
 
 
-def local_disks_vm(images, name, **kw):
+def local_disks_vm(images, name, file=None, **kw):
     disks = [{"name": d, "disk": {"bus": "virtio"}} for d in ("empty", "data")]
     volumes = [{"name": "empty", "emptyDisk": {"capacity": "8Mi"}},
                {"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+    if file:
+        disks.append({"name": "file", "disk": {"bus": "virtio"}})
+        volumes.append({"name": "file", "hostDisk": {"path": file, "type": "DiskOrCreate", "capacity": "16Mi"}})
     return ft.vm(name, "128Mi", kernel=kernel_boot(images), disks=disks, volumes=volumes, **kw)
 
 
@@ -224,10 +227,13 @@ def pointed(images):
         c.down()
         for node in ("node-1", "node-2"):
             os.makedirs(f"{c.state}/nodes/{node}/failpoints", mode=0o700)
+            os.makedirs(f"{c.state}/nodes/{node}/files", mode=0o755)
         os.environ["FERRY_FAILPOINTS"] = "/run/ferry/state/failpoints"
         try:
             c.up()
-            set_moves(c.api, True)
+            c.api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"developerConfiguration": {
+                "featureGates": ["HostDisk"]}}}}, ns="kubevirt")
+            c.api.patch("FerryConfig", "ferry", {"spec": {"localDiskMoves": True, "hostDiskPaths": ["/run/ferry/state/files"]}})
             yield c
             keep_logs(c, "disks")
         finally:
@@ -252,20 +258,25 @@ def kill_at(cluster, node, point):
         os.close(at)
 
 
-@pytest.mark.parametrize("point", ["target-agent.keeps", "target-agent.runs"])
+@pytest.mark.parametrize("point", ["target-agent.keeps", "target-agent.runs", "source-agent.gives", "agent.drops-file"])
 def test_an_agent_that_dies_in_the_switch_loses_no_disk(pointed, images, point):
-    """Once its volumes are kept and before the guest is let go; once it runs and before anybody was told."""
-    api, name = pointed.api, point.replace("target-agent.", "dies-")
+    """Once its disks are kept and before the guest is let go; once it runs and before anybody was told; before the old copy
+    is ended; before its file goes.  With a claim and a file of the node."""
+    api, name = pointed.api, point.replace(".", "-")
     api.create(claim(name))
-    api.create(local_disks_vm(images, name))
+    api.create(local_disks_vm(images, name, file=f"/run/ferry/state/files/{name}.img"))
     vmi = api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
     ft.Guest(ft.vmi_address(vmi)).wait(90)
     g = start_writing(ft.vmi_address(vmi))
     boot = g.status()["bootID"]
     wait_movable(api, name)
     source, before = node_of(api, name), place(volume(api, name))
+
+    def files(node):
+        return [f for f in os.listdir(f"{pointed.state}/nodes/{node}/files") if name in f or f.startswith(".")]
+    assert files(source) == [f"{name}.img"]
     api.create(ft.migration(f"{name}-1", name))
-    kill_at(pointed, other(source), point)
+    kill_at(pointed, other(source) if point.startswith("target") else source, point)
     obj = api.wait("VirtualMachineInstanceMigration", f"{name}-1", lambda v: ft.phase(v) in ft.FINAL, 60)
     assert obj["status"]["phase"] == "Succeeded", obj["status"]
     check_goes_on(g, boot)
@@ -273,6 +284,11 @@ def test_an_agent_that_dies_in_the_switch_loses_no_disk(pointed, images, point):
                   lambda v: not v["metadata"].get("annotations", {}).get("ferry.dev/left-behind"), 30)
     assert place(pv)[0] == node_of(api, name) == other(source)
     assert before[1] not in folders(pointed, source) and place(pv)[1] in folders(pointed, other(source))
+    ft.poll(lambda: not files(source), 60, "the old file goes")
+    assert files(other(source)) == [f"{name}.img"]
+    assert os.stat(f"{pointed.state}/nodes/{other(source)}/files/{name}.img").st_nlink == 1
+    api.wait("VirtualMachine", name,
+             lambda v: [r["nodeName"] for r in v["status"]["ferry"]["hostDisks"]] == [other(source)], 20)
     api.delete("VirtualMachine", name)
     api.wait("VirtualMachine", name, lambda v: v is None, 60)
     api.delete("PersistentVolumeClaim", name)

@@ -31,9 +31,25 @@ const char *host_disk_folder(const FerryConfigSpec *cfg, const char *path)
 	return best;
 }
 
-bool host_disk_is_own(const Volume *v)
+bool host_disk_is_cdrom(const VirtualMachineInstanceSpec *spec, const char *volume)
 {
-	return v->hostDisk && !API_GET(v->hostDisk, shared, false);
+	const Devices *d = &spec->domain.devices;
+	bool found = false;
+
+	for (size_t i = 0; i < d->n_disks; i++) {
+		if (!str_eq(d->disks[i].name, volume))
+			continue;
+		if (!d->disks[i].cdrom || !API_GET(d->disks[i].cdrom, readonly, true))
+			return false;
+		found = true;
+	}
+	return found;
+}
+
+bool host_disk_is_own(const VirtualMachineInstanceSpec *spec, const Volume *v)
+{
+	return v->hostDisk && !API_GET(v->hostDisk, shared, false) &&
+	       !host_disk_is_cdrom(spec, v->name);
 }
 
 const char *host_disk_node(const FerryHostDisk *list, size_t n, const char *path)
@@ -64,11 +80,37 @@ bool host_disks_are_told(const VirtualMachineInstance *vmi, const char *node)
 	for (size_t i = 0; i < vmi->spec.n_volumes; i++) {
 		const Volume *v = &vmi->spec.volumes[i];
 
-		if (host_disk_is_own(v) &&
+		if (host_disk_is_own(&vmi->spec, v) &&
 		    !str_eq(host_disk_node(fs ? fs->hostDisks : NULL, fs ? fs->n_hostDisks : 0,
 					   v->hostDisk->path),
 			    node))
 			return false;
 	}
 	return true;
+}
+
+static bool is_final(const VirtualMachineInstance *vmi)
+{
+	return str_eq(vmi->status.phase, "Succeeded") || str_eq(vmi->status.phase, "Failed");
+}
+
+enum host_disk_fate host_disk_fate(const VirtualMachineInstance *vmi, const char *path,
+				   const char *node, const char *pod)
+{
+	const VirtualMachineInstanceMigrationState *s = vmi->status.migrationState;
+	const FerryVMIStatus *fs = vmi->status.ferry;
+	const char *at = fs ? host_disk_node(fs->hostDisks, fs->n_hostDisks, path) : NULL;
+	bool is_over = s && API_GET(s, completed, false);
+
+	if (!at || str_eq(at, node)) {
+		bool leaves = s && str_eq(s->sourcePod, pod) && s->startTimestamp;
+
+		return leaves && !is_over && !API_GET(s, failed, false) && !is_final(vmi)
+			       ? HOST_DISK_UNDECIDED
+			       : HOST_DISK_STAYS;
+	}
+	/* A move that was lost: the guest may have run at its target, and both copies are for people to decide on. */
+	bool is_lost = s && !is_over && (str_eq(s->sourcePod, pod) || str_eq(s->targetPod, pod));
+
+	return is_lost ? HOST_DISK_STAYS : HOST_DISK_MOVED;
 }

@@ -9,6 +9,7 @@
 #include "base/try.h"
 #include "json/json.h"
 #include "virt/migration/compat.h"
+#include "virt/migration/host_disks.h"
 #include "virt/migration/local_disks.h"
 #include "virt/names.h"
 
@@ -164,22 +165,6 @@ static bool is_shared_folder(const VirtualMachineInstance *vmi, const char *volu
 	return false;
 }
 
-/* Its only use is a CD-ROM that cannot be written. */
-static bool is_read_only_cdrom(const VirtualMachineInstance *vmi, const char *volume)
-{
-	const Devices *d = &vmi->spec.domain.devices;
-	bool found = false;
-
-	for (size_t i = 0; i < d->n_disks; i++) {
-		if (!str_eq(d->disks[i].name, volume))
-			continue;
-		if (!d->disks[i].cdrom || !API_GET(d->disks[i].cdrom, readonly, true))
-			return false;
-		found = true;
-	}
-	return found;
-}
-
 static const PersistentVolumeClaimInfo *claim_info(const VirtualMachineInstance *vmi,
 						   const char *volume)
 {
@@ -252,7 +237,7 @@ static void check_disks(const struct migratable_in *in, struct finding *f, bool 
 	for (size_t i = 0; i < vmi->spec.n_volumes && !f->reason; i++) {
 		const Volume *v = &vmi->spec.volumes[i];
 
-		if (is_shared_folder(vmi, v->name) || is_read_only_cdrom(vmi, v->name))
+		if (is_shared_folder(vmi, v->name) || host_disk_is_cdrom(&vmi->spec, v->name))
 			continue;
 		if (is_moved_along(vmi, v->name))
 			*must_copy = true;
@@ -262,7 +247,7 @@ static void check_disks(const struct migratable_in *in, struct finding *f, bool 
 			check_claim(in, v, f);
 		else if (v->hostDisk && !API_GET(v->hostDisk, shared, false))
 			find(f, "DisksNotLiveMigratable",
-			     "cannot migrate VMI with non-shared HostDisk");
+			     "cannot migrate VMI with non-shared HostDisk%s", local_hint(in, v));
 		else if (!v->hostDisk)
 			*must_copy = true;
 	}

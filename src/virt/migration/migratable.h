@@ -17,7 +17,7 @@ struct migratable_in {
 	bool has_host_model;		    /* the node knows what host-model stands for */
 	const KubeVirtConfiguration *cfg;   /* network binding plugins; NULL: none */
 	const struct compat_summary *nodes; /* NULL: other nodes are not looked at */
-	/* Volumes of the VMI that are claims whose data lie on this node alone, and may they move? */
+	/* Volumes of the VMI, claims and hostDisks, whose data lie on this node alone, and may they move? */
 	const char *const *local_volumes;
 	size_t n_local_volumes;
 	bool moves_local_disks;

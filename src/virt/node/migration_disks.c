@@ -7,6 +7,7 @@
 #include "ctl/plan.h"
 #include "kube/kcache.h"
 #include "kube/kobj.h"
+#include "virt/migration/host_disks.h"
 #include "virt/migration/local_disks.h"
 #include "virt/migration/migratable.h"
 #include "virt/migration/policy.h"
@@ -48,13 +49,21 @@ static const PersistentVolume *local_volume(const struct vm *vm, const Volume *s
 	return pv && str_eq(local_disk_node(pv), node) ? pv : NULL;
 }
 
+/* Its data are this node's alone, and would have to go along. */
+static bool is_own(const struct vm *vm, const VirtualMachineInstance *vmi, const Volume *spec)
+{
+	return (host_disk_is_own(&vmi->spec, spec) &&
+		host_disk_folder(vmhost_ferry_config(vm->host), spec->hostDisk->path)) ||
+	       local_volume(vm, spec, vm->host->cfg.node_name);
+}
+
 void mig_disks_judge(const struct vm *vm, const VirtualMachineInstance *vmi,
 		     const char *names[VM_VOLUMES_MAX], struct migratable_in *in)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < vmi->spec.n_volumes && n < VM_VOLUMES_MAX; i++)
-		if (local_volume(vm, &vmi->spec.volumes[i], vm->host->cfg.node_name))
+		if (is_own(vm, vmi, &vmi->spec.volumes[i]))
 			names[n++] = vmi->spec.volumes[i].name;
 	in->local_volumes = names;
 	in->n_local_volumes = n;
@@ -66,7 +75,7 @@ bool mig_disks_any(const struct vm *vm)
 	const VirtualMachineInstance *vmi = vm_vmi(vm);
 
 	for (size_t i = 0; vmi && i < vmi->spec.n_volumes; i++)
-		if (local_volume(vm, &vmi->spec.volumes[i], vm->host->cfg.node_name))
+		if (is_own(vm, vmi, &vmi->spec.volumes[i]))
 			return true;
 	return false;
 }

@@ -93,6 +93,8 @@ static enum rc add_shared(const struct vm *vm, const Volume *spec, bool has_toke
 		claim ? pvdata_of_claim(vm->host->cfg.cache, vm->ns, claim) : NULL;
 	bool is_local;
 
+	if (host_disk_is_own(&vm_vmi(vm)->spec, spec)) /* it is copied */
+		return RC_OK;
 	if (spec->hostDisk)
 		return add_host_disk(vm, spec, has_token, list, err);
 	if (!claim)

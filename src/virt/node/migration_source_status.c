@@ -2,6 +2,7 @@
 #include "api/api.h"
 #include "base/str.h"
 #include "base/try.h"
+#include "virt/migration/host_disks.h"
 #include "virt/node/migration_source_int.h"
 
 /* Beside KubeVirt's text: why, for programs and for people. */
@@ -18,10 +19,25 @@ static enum rc publish_reason(struct mig_source *m, VirtualMachineInstance *vmi)
 	return api_set_str(&fm->message, m->detail ? m->detail : m->failure);
 }
 
+/* A target that may have run the guest has the newer files, as it has the newer volumes (mig_source_plan()). */
+static enum rc give_host_disks(const struct mig_source *m, VirtualMachineInstance *vmi)
+{
+	if (m->state != SRC_LOST || !m->may_have_run)
+		return RC_OK;
+	FerryVMIStatus *fs = api_ensure(&api_type_FerryVMIStatus, &vmi->status.ferry);
+
+	for (size_t i = 0; fs && i < vmi->spec.n_volumes; i++)
+		if (host_disk_is_own(&vmi->spec, &vmi->spec.volumes[i]))
+			TRY(host_disk_note(&fs->hostDisks, &fs->n_hostDisks,
+					   vmi->spec.volumes[i].hostDisk->path, m->target_node));
+	return fs ? RC_OK : RC_NOMEM;
+}
+
 static enum rc publish_end(struct mig_source *m, VirtualMachineInstance *vmi, usec_t now)
 {
 	VirtualMachineInstanceMigrationState *s = vmi->status.migrationState;
 
+	TRY(give_host_disks(m, vmi));
 	if (API_GET(s, failed, false) || API_GET(s, completed, false))
 		return RC_OK;
 	API_SET(s, failed, true);

@@ -17,6 +17,7 @@
 #include "sched/snapshot.h"
 #include "virt/names.h"
 #include "virt/migration/mig_qemu.h"
+#include "virt/node/host_files.h"
 #include "virt/node/migration_target_int.h"
 
 #define RESUME_MS 5000
@@ -660,7 +661,8 @@ static enum rc keep_work(struct dst_job *j)
 {
 	const struct mig_target *t = j->t;
 
-	return volume_keep_incoming(t->host->local_dir, j->pod_uid, &j->err);
+	TRY(volume_keep_incoming(t->host->local_dir, j->pod_uid, &j->err));
+	return host_files_keep(t->host->local_dir, j->pod_uid, &j->err);
 }
 
 static void kept(struct mig_target *t, enum rc rc, const char *why)
@@ -672,9 +674,12 @@ static void kept(struct mig_target *t, enum rc rc, const char *why)
 		resume(t);
 }
 
-static bool brings_claims(const struct mig_target *t)
+static bool brings_disks(const struct mig_target *t)
 {
-	return t->host->cfg.pods->annotation(t->vm->pod, SCHED_BRINGS_CLAIMS) != NULL;
+	const struct vm_pod_ops *pods = t->host->cfg.pods;
+
+	return pods->annotation(t->vm->pod, SCHED_BRINGS_CLAIMS) ||
+	       pods->annotation(t->vm->pod, ANN_BRINGS_HOST_DISKS);
 }
 
 static void take_permission(struct mig_target *t, const struct json *body, mig_answer_fn fn,
@@ -706,7 +711,7 @@ static void take_permission(struct mig_target *t, const struct json *body, mig_a
 	tell_place(t);
 	if (t->net.handover && vmnet_target_activate(t->net.handover, &err))
 		log_warn("move %s: the network does not lead here yet: %s", t->uid, err.msg);
-	if (!brings_claims(t)) {
+	if (!brings_disks(t)) {
 		resume(t);
 	} else if (run(t, keep_work, kept, NULL, &err)) {
 		answer(t, RC_BUSY, err.msg, NULL); /* the source asks again */

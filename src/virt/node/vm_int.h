@@ -127,6 +127,8 @@ struct vm {
 
 /* The VMI of this VM; NULL: not there, or another one of the same name. Borrowed. */
 const VirtualMachineInstance *vm_vmi(const struct vm *vm);
+/* That of the pod, made where there is none yet; NULL: out of memory. */
+struct vm *vm_of(struct vmhost *h, struct podrt_pod *p);
 /* Look at everything again: commands that are due, the VMI's status. */
 void vm_kick(struct vm *vm);
 /* Ends this copy of the guest; asked again of each new launcher until it is gone. */

@@ -57,6 +57,7 @@ struct vm_prep {
 	struct kobj *
 		owner; /* the VirtualMachine, read where a file of this node may be its; NULL: none, or gone */
 	bool is_misplaced; /* a file of the VM is on another node: no waiting helps here */
+	bool is_refused; /* a file cannot come here (another one in the way, no room): the move ends with that reason */
 	struct need needs[NEEDS_MAX];
 	size_t n_needs, next_need;
 	struct need_image images[IMAGES_MAX];
@@ -187,8 +188,12 @@ static void open_work(void *arg)
 	struct vm_prep *p = arg;
 	struct vm *vm = p->vm; /* stays: the VM is freed after its jobs */
 
-	for (size_t i = 0; !p->rc && i < vm->n_volumes; i++)
+	for (size_t i = 0; !p->rc && i < vm->n_volumes; i++) {
+		const struct volume *v = &vm->volumes[i].v;
+
 		p->rc = volume_open(&vm->volumes[i].v, &p->places, &p->err);
+		p->is_refused = p->rc && v->kind == VOL_HOST_DISK && v->incoming_bytes;
+	}
 }
 
 static void open_after(void *arg)
@@ -200,7 +205,7 @@ static void open_after(void *arg)
 	if (!vm_job_done(vm))
 		return;
 	if (p->rc)
-		end(p, p->rc, false, "CreateContainerError", p->err.msg);
+		end(p, p->rc, p->is_refused, "CreateContainerError", p->err.msg);
 	else
 		end(p, RC_OK, false, NULL, NULL);
 }
@@ -488,10 +493,31 @@ static const char *recorded_node(const struct vm_prep *p, const char *path)
 		       : NULL;
 }
 
+/* It comes with the guest, or not at all. */
+static enum rc set_incoming_file(const struct vm_prep *p, struct vm_volume *v, struct err *err)
+{
+	const struct vm *vm = p->vm;
+
+	if (!str_list_has(vm->host->cfg.pods->annotation(vm->pod, ANN_BRINGS_HOST_DISKS), ',',
+			  v->spec->name))
+		return err_set(err, RC_CONFLICT, "the file '%s' is on another node",
+			       v->spec->hostDisk->path);
+	v->v.incoming_bytes = size_at_source(kobj_typed(p->vmi), v->spec->name);
+	return v->v.incoming_bytes
+		       ? RC_OK
+		       : err_set(err, RC_CONFLICT,
+				 "the size of file '%s' at the source is not known: it shows there once the "
+				 "VM has been started by this version of Ferry",
+				 v->spec->hostDisk->path);
+}
+
 static enum rc set_own_file(struct vm_prep *p, struct vm_volume *v, struct err *err)
 {
 	const char *path = v->spec->hostDisk->path, *node = recorded_node(p, path);
 
+	v->v.is_local = true;
+	if (p->vm->is_target)
+		return set_incoming_file(p, v, err);
 	p->is_misplaced = node && strcmp(node, p->vm->host->cfg.node_name) != 0;
 	if (p->is_misplaced)
 		return err_set(
@@ -506,6 +532,7 @@ static enum rc set_own_file(struct vm_prep *p, struct vm_volume *v, struct err *
 static enum rc set_host_disk(struct vm_prep *p, struct vm_volume *v, struct err *err)
 {
 	const struct vmhost *h = p->vm->host;
+	const VirtualMachineInstance *vmi = kobj_typed(p->vmi);
 	const HostDisk *d = v->spec->hostDisk;
 	const char *folder = host_disk_folder(vmhost_ferry_config(h), d->path);
 
@@ -529,7 +556,7 @@ static enum rc set_host_disk(struct vm_prep *p, struct vm_volume *v, struct err 
 	v->v.file = mem_strdup(d->path + strlen(folder) + 1);
 	if (!v->v.folder || !v->v.file)
 		return err_set(err, RC_NOMEM, "out of memory");
-	return host_disk_is_own(v->spec) ? set_own_file(p, v, err) : RC_OK;
+	return host_disk_is_own(&vmi->spec, v->spec) ? set_own_file(p, v, err) : RC_OK;
 }
 
 static enum rc set_volume(struct vm_prep *p, struct vm_volume *v, struct err *err)
@@ -744,7 +771,7 @@ static enum rc list_owner(struct vm_prep *p, const VirtualMachineInstance *vmi)
 	if (!o || !str_eq(o->kind, api_kind_VirtualMachine.kind))
 		return RC_OK;
 	for (size_t i = 0; i < vmi->spec.n_volumes; i++)
-		if (host_disk_is_own(&vmi->spec.volumes[i]))
+		if (host_disk_is_own(&vmi->spec, &vmi->spec.volumes[i]))
 			return add_need(p, NEED_VM, o->name, 0, &p->owner);
 	return RC_OK;
 }

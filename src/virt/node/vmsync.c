@@ -422,7 +422,7 @@ static enum rc set_host_disks(VirtualMachineInstance *vmi, const struct vm_facts
 	if (!fs)
 		return RC_NOMEM;
 	for (size_t i = 0; i < vmi->spec.n_volumes; i++)
-		if (host_disk_is_own(&vmi->spec.volumes[i]))
+		if (host_disk_is_own(&vmi->spec, &vmi->spec.volumes[i]))
 			TRY(host_disk_note(&fs->hostDisks, &fs->n_hostDisks,
 					   vmi->spec.volumes[i].hostDisk->path, f->node));
 	return RC_OK;

@@ -14,7 +14,9 @@
 #include "base/sbuf.h"
 #include "base/str.h"
 #include "base/try.h"
+#include "virt/node/host_files.h"
 #include "virt/node/iso.h"
+#include "virt/node/volumes_int.h"
 
 void volume_init(struct volume *v)
 {
@@ -72,7 +74,7 @@ static enum rc open_plain(int dir_fd, const char *name, bool read_only, int *out
 	return RC_OK;
 }
 
-static bool direct_io(int dir_fd, const char *name)
+bool vol_direct_io(int dir_fd, const char *name)
 {
 	CLEANUP(fd_closep) int fd = -1;
 
@@ -147,7 +149,7 @@ static enum rc fill_bytes(int fd, void *arg, struct err *err)
 	return file_write_all(fd, b->p, b->n, err);
 }
 
-static enum rc open_dir(const char *path, int *out, struct err *err)
+enum rc vol_open_dir(const char *path, int *out, struct err *err)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
@@ -173,7 +175,7 @@ static enum rc open_incoming(const struct vol_places *p, int *out, struct err *e
 	if (!path)
 		return err_set(err, RC_NOMEM, "out of memory");
 	TRY(file_mkdir_p(path, 0711, err));
-	return open_dir(path, out, err);
+	return vol_open_dir(path, out, err);
 }
 
 static enum rc open_root(const struct volume *v, const struct vol_places *p, int *out,
@@ -183,12 +185,10 @@ static enum rc open_root(const struct volume *v, const struct vol_places *p, int
 		return open_incoming(p, out, err);
 	if (!v->is_local && !p->shared)
 		return err_set(err, RC_UNSUPPORTED, "this node has no storage of class 'shared'");
-	return open_dir(v->is_local ? p->local : p->shared, out, err);
+	return vol_open_dir(v->is_local ? p->local : p->shared, out, err);
 }
 
-/* Makes nothing where it is there: storage that hangs for those who write still lets a disk be opened. */
-static enum rc open_or_make_dir(int root, const char *name, bool may_make, int *out,
-				struct err *err)
+enum rc vol_open_or_make_dir(int root, const char *name, bool may_make, int *out, struct err *err)
 {
 	enum rc rc = file_open_beneath(root, name, O_RDONLY | O_DIRECTORY, 0, out, err);
 
@@ -209,11 +209,10 @@ static enum rc open_pv_dir(const struct volume *v, const struct vol_places *p, i
 	if (!str_is_dns_subdomain(pv))
 		return err_set(err, RC_INVALID, "'%s' is not a volume's name", pv);
 	TRY(open_root(v, p, &root_fd, err));
-	return open_or_make_dir(root_fd, pv, true, out, err);
+	return vol_open_or_make_dir(root_fd, pv, true, out, err);
 }
 
-/* The disk of a running guest has its size already: there is room for all of it, or it does not come. */
-static enum rc make_incoming(struct volume *v, int dir, const char *name, struct err *err)
+enum rc vol_check_room(int dir, uint64_t bytes, struct err *err)
 {
 	struct statvfs vfs;
 
@@ -221,12 +220,24 @@ static enum rc make_incoming(struct volume *v, int dir, const char *name, struct
 		return err_set_sys(err, errno, "cannot ask for the free space");
 	uint64_t left = (uint64_t)vfs.f_bavail * vfs.f_frsize;
 
-	if (left < v->incoming_bytes)
+	if (left < bytes)
 		return err_set(err, RC_TOO_BIG,
 			       "not enough space for a disk that moves here: it has %llu B, %llu B "
 			       "are left",
-			       (unsigned long long)v->incoming_bytes, (unsigned long long)left);
+			       (unsigned long long)bytes, (unsigned long long)left);
+	return RC_OK;
+}
+
+static enum rc make_incoming(struct volume *v, int dir, const char *name, struct err *err)
+{
+	TRY(vol_check_room(dir, v->incoming_bytes, err));
 	return make_file(dir, name, fill_raw, &v->incoming_bytes, err);
+}
+
+enum rc vol_make_raw(struct volume *v, int dir, const char *name, uint64_t bytes, struct err *err)
+{
+	TRY(fit(dir, v, bytes, &bytes, err));
+	return make_file(dir, name, fill_raw, &bytes, err);
 }
 
 static enum rc make_disk(struct volume *v, int dir, const char *name, struct err *err)
@@ -242,15 +253,12 @@ static enum rc make_disk(struct volume *v, int dir, const char *name, struct err
 	if (!bytes)
 		return err_set(err, RC_INVALID, "a volume of %llu bytes is too small for a disk",
 			       (unsigned long long)v->capacity);
-	TRY(fit(dir, v, bytes, &bytes, err));
-	return make_file(dir, name, fill_raw, &bytes, err);
+	return vol_make_raw(v, dir, name, bytes, err);
 }
 
-/* One that is not there is made. */
-static enum rc open_raw(struct volume *v, int dir, const char *name,
-			enum rc (*make)(struct volume *v, int dir, const char *name,
-					struct err *err),
-			struct err *err)
+enum rc vol_open_raw(struct volume *v, int dir, const char *name,
+		     enum rc (*make)(struct volume *v, int dir, const char *name, struct err *err),
+		     struct err *err)
 {
 	if (faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
 		TRY(make(v, dir, name, err));
@@ -258,7 +266,7 @@ static enum rc open_raw(struct volume *v, int dir, const char *name,
 	if (!v->virtual_bytes)
 		return err_set(err, RC_INVALID, "'%s' is empty", name);
 	v->top_format = IMAGE_RAW; /* never guessed: the guest writes its first bytes */
-	v->has_direct_io = direct_io(dir, name);
+	v->has_direct_io = vol_direct_io(dir, name);
 	return RC_OK;
 }
 
@@ -267,7 +275,7 @@ static enum rc open_claim(struct volume *v, const struct vol_places *p, struct e
 	CLEANUP(fd_closep) int dir = -1;
 
 	TRY(open_pv_dir(v, p, &dir, err));
-	return open_raw(v, dir, v->is_block ? "block.img" : "disk.img", make_disk, err);
+	return vol_open_raw(v, dir, v->is_block ? "block.img" : "disk.img", make_disk, err);
 }
 
 static enum rc open_overlay(struct volume *v, int dir, struct err *err)
@@ -287,7 +295,7 @@ static enum rc open_overlay(struct volume *v, int dir, struct err *err)
 	v->base_format = info.format;
 	v->top_format = IMAGE_QCOW2;
 	v->virtual_bytes = info.virtual_bytes;
-	v->has_direct_io = direct_io(dir, name);
+	v->has_direct_io = vol_direct_io(dir, name);
 	return RC_OK;
 }
 
@@ -303,7 +311,7 @@ static enum rc open_empty(struct volume *v, int dir, struct err *err)
 	TRY(open_plain(dir, name, false, &v->top_fd, &file_bytes, err));
 	v->top_format = IMAGE_QCOW2;
 	v->virtual_bytes = bytes;
-	v->has_direct_io = direct_io(dir, name);
+	v->has_direct_io = vol_direct_io(dir, name);
 	return RC_OK;
 }
 
@@ -324,67 +332,8 @@ static enum rc open_seed(struct volume *v, int dir, struct err *err)
 	}
 	TRY(open_plain(dir, name, v->read_only, &v->top_fd, &v->virtual_bytes, err));
 	v->top_format = IMAGE_RAW;
-	v->has_direct_io = direct_io(dir, name);
+	v->has_direct_io = vol_direct_io(dir, name);
 	return RC_OK;
-}
-
-/* The folder of the file below the allowed one; out is the caller's. */
-static enum rc open_host_dir(const struct volume *v, struct str folders, int *out, struct err *err)
-{
-	CLEANUP(fd_closep) int dir = -1;
-	struct stat st;
-
-	TRY(open_dir(v->folder, &dir, err));
-	if (fstat(dir, &st) < 0)
-		return err_set_sys(err, errno, "cannot stat '%s'", v->folder);
-	if (st.st_uid != geteuid() || (st.st_mode & 022))
-		return err_set(err, RC_FORBIDDEN,
-			       "folder '%s' has to be root's own, and nobody else's to write",
-			       v->folder);
-	while (folders.n) {
-		struct str part = str_split(&folders, '/');
-		CLEANUP(mem_freep) char *name = mem_strndup(part.p, part.n);
-		int next = -1;
-
-		if (!name)
-			return err_set(err, RC_NOMEM, "out of memory");
-		TRY(open_or_make_dir(dir, name, v->may_make && !v->must_exist, &next, err));
-		fd_close(dir);
-		dir = next;
-	}
-	*out = STEAL_FD(dir);
-	return RC_OK;
-}
-
-static enum rc make_host_disk(struct volume *v, int dir, const char *name, struct err *err)
-{
-	uint64_t bytes = v->capacity / MIB * MIB;
-
-	if (v->must_exist)
-		return err_set(
-			err, RC_NOT_FOUND,
-			"there is no file '%s/%s' on this node, where the VM has used it: it is not "
-			"made anew while status.ferry.hostDisks of the VirtualMachine names it",
-			v->folder, v->file);
-	if (!v->may_make)
-		return err_set(err, RC_NOT_FOUND, "there is no file '%s/%s' on this node",
-			       v->folder, v->file);
-	if (!bytes)
-		return err_set(err, RC_INVALID,
-			       "there is no file '%s/%s', and without a capacity it cannot be made",
-			       v->folder, v->file);
-	TRY(fit(dir, v, bytes, &bytes, err));
-	return make_file(dir, name, fill_raw, &bytes, err);
-}
-
-static enum rc open_host_disk(struct volume *v, struct err *err)
-{
-	CLEANUP(fd_closep) int dir = -1;
-	const char *slash = strrchr(v->file, '/'), *name = slash ? slash + 1 : v->file;
-	struct str folders = {v->file, slash ? (size_t)(slash - v->file) : 0};
-
-	TRY(open_host_dir(v, folders, &dir, err));
-	return open_raw(v, dir, name, make_host_disk, err);
 }
 
 static enum rc open_own(struct volume *v, const struct vol_places *p, struct err *err)
@@ -394,7 +343,7 @@ static enum rc open_own(struct volume *v, const struct vol_places *p, struct err
 	if (strlen(v->name) > 100 || strchr(v->name, '/'))
 		return err_set(err, RC_INVALID, "the volume's name is too long");
 	TRY(file_mkdir_p(p->disks, 0700, err));
-	TRY(open_dir(p->disks, &dir, err));
+	TRY(vol_open_dir(p->disks, &dir, err));
 	switch (v->kind) {
 	case VOL_CONTAINER_DISK:
 		return open_overlay(v, dir, err);
@@ -408,7 +357,7 @@ static enum rc open_own(struct volume *v, const struct vol_places *p, struct err
 enum rc volume_open(struct volume *v, const struct vol_places *p, struct err *err)
 {
 	enum rc rc = v->kind == VOL_CLAIM	? open_claim(v, p, err)
-		     : v->kind == VOL_HOST_DISK ? open_host_disk(v, err)
+		     : v->kind == VOL_HOST_DISK ? host_file_open(v, p, err)
 						: open_own(v, p, err);
 
 	if (!rc)
@@ -458,7 +407,7 @@ enum rc volume_keep_incoming(const char *local, const char *pod_uid, struct err 
 
 	if (!d)
 		return errno == ENOENT ? RC_OK : err_set_sys(err, errno, "cannot open '%s'", path);
-	rc = open_dir(local, &to, err);
+	rc = vol_open_dir(local, &to, err);
 	for (struct dirent *e; !rc && (e = readdir(d));)
 		if (*e->d_name != '.')
 			rc = keep_one(dirfd(d), to, e->d_name, err);

@@ -8,7 +8,7 @@
  *   <state>/local/<pv>/disk.img  class "local": this node only
  *   <state>/local/.incoming/<uid>/<pv>/disk.img  on its way here with the VM of pod <uid>
  *   <state>/pods/<uid>/disks/    overlays, seeds, empty disks: they go with the pod
- *   <folder>/<file>              hostDisk: the folder is root's own, and an administrator has allowed it
+ *   <folder>/<file>              hostDisk: the folder is root's own, and an administrator has allowed it (host_files.h)
  *
  * A volume in Block mode is a file of exactly its capacity ("block.img"), handed to QEMU as it is.
  */
@@ -30,15 +30,16 @@ struct volume {
 	char *name;
 	enum vol_kind kind;
 	bool read_only; /* opened O_RDONLY */
+	bool is_local; /* VOL_CLAIM: class "local"; VOL_HOST_DISK: nobody says that all nodes see the file */
 	/* VOL_CLAIM */
-	bool is_local; /* class "local" */
 	bool is_block;
 	char *pv;	   /* PersistentVolume's name */
 	uint64_t capacity; /* min(capacity, request), bytes */
 	bool must_exist; /* it is here, or lost, and never made anew: a move has brought it, or (VOL_HOST_DISK too) the
 			    * VM has used it here */
 	uint64_t
-		incoming_bytes; /* target of a move that brings it: the size at the source; 0: it is here */
+		incoming_bytes; /* target of a move that brings it (VOL_HOST_DISK too): the size at the source; 0: it
+				 * is here */
 	/* VOL_CONTAINER_DISK: the unpacked base, read-only */
 	char *base_path;
 	/* VOL_EMPTY_DISK: capacity as well */
@@ -78,7 +79,7 @@ MUST_CHECK enum rc volume_open(struct volume *v, const struct vol_places *p, str
 /* Its data are this node's alone: in a move they go along. */
 static inline bool volume_moves(const struct volume *v)
 {
-	return v->kind == VOL_CLAIM ? v->is_local : v->kind != VOL_HOST_DISK;
+	return v->kind == VOL_CLAIM || v->kind == VOL_HOST_DISK ? v->is_local : true;
 }
 
 /* Pure: bytes of disk.img for a volume of this capacity, file system overhead taken off, whole MiB. */

@@ -24,6 +24,10 @@
 	"{'spec':{'template':{'spec':{'domain':{'devices':{'disks':[{'name':'root','disk':{}}," \
 	"{'name':'d','disk':{}}]}},'volumes':[{'name':'root','containerDisk':{'image':"         \
 	"'registry.test/tiny:v1'}}" volume_ "]}}}}"
+#define CDROM                                                                                   \
+	"{'spec':{'template':{'spec':{'domain':{'devices':{'disks':[{'name':'root','disk':{}}," \
+	"{'name':'d','cdrom':{}}]}},'volumes':[{'name':'root','containerDisk':{'image':"        \
+	"'registry.test/tiny:v1'}}" FILE_AT("/d/a.img", "") "]}}}}"
 #define FILE_AT(path_, more_) ",{'name':'d','hostDisk':{'path':'" path_ "','type':'Disk'" more_ "}}"
 
 static void runs(struct world *w)
@@ -186,6 +190,7 @@ static void what_the_spec_does_not_name_any_more_is_forgotten(void **state)
 		{VOLUMES(FILE_AT("/d/b.img", "")), "(none)"},
 		{VOLUMES(FILE_AT("/d/a.img", ",'shared':true")), "(none)"},
 		{VOLUMES(""), "(none)"},
+		{CDROM, "(none)"}, /* the same image may lie on many nodes */
 	};
 
 	(void)state;
@@ -245,6 +250,100 @@ static void a_guest_that_never_ran_pins_nothing(void **state)
 	world_fini(&w);
 }
 
+/* ---- where local disks may move ---- */
+
+#define KCONFIG (&api_kind_FerryConfig)
+
+static void moves(struct world *w, const char *config)
+{
+	begin(w);
+	world_add(w, KCONFIG, config);
+	world_pass(w, 10 * USEC_PER_SEC);
+	world_add(w, KVMIM,
+		  "{'metadata':{'name':'m1','namespace':'t','finalizers':["
+		  "'kubevirt.io/migrationJobFinalize']},'spec':{'vmiName':'tiny'}}");
+	world_settle(w);
+}
+
+static void the_targets_pod_brings_the_file_to_another_node(void **state)
+{
+	struct world w;
+
+	(void)state;
+	moves(&w, "{'metadata':{'name':'ferry'},'spec':{'localDiskMoves':true}}");
+	assert_non_null(cast_target(&w));
+	assert_string_equal(cast_target(&w)->spec.nodeName, "node-2");
+	assert_string_equal(
+		api_annotation(&cast_target(&w)->metadata, "ferry.dev/brings-host-disks"), "d");
+	/* the record follows the guest, and with it the next start */
+	world_patch(&w, KVMI, NS, "tiny",
+		    "{'status':{'ferry':{'hostDisks':[{'path':'/d/a.img','nodeName':'node-2'}]}}}");
+	world_settle(&w);
+	assert_at(&w, KVM, "tiny", "/status/ferry/hostDisks/0/nodeName", "node-2");
+	world_fini(&w);
+}
+
+static void without_the_setting_no_pod_brings_it(void **state)
+{
+	struct world w;
+
+	(void)state;
+	moves(&w, "{'metadata':{'name':'ferry'},'spec':{}}");
+	if (cast_target(&w))
+		assert_null(
+			api_annotation(&cast_target(&w)->metadata, "ferry.dev/brings-host-disks"));
+	world_fini(&w);
+}
+
+static void an_old_copy_goes_when_it_is_written_down_that_the_guest_has_another(void **state)
+{
+	static const struct {
+		const char *at, *state, *phase;
+		enum host_disk_fate fate;
+	} t[] = {
+#define MOVE_  "'sourcePod':'p','sourceNode':'a','targetPod':'q','targetNode':'b'"
+#define BEGUN_ MOVE_ ",'startTimestamp':'2026-01-01T00:00:00Z'"
+		{NULL, NULL, "Running", HOST_DISK_STAYS},
+		{"a", NULL, "Running", HOST_DISK_STAYS},
+		{"a", BEGUN_, "Running", HOST_DISK_UNDECIDED},
+		{"a", BEGUN_, "Failed", HOST_DISK_STAYS},
+		{"a", MOVE_, "Running", HOST_DISK_STAYS}, /* not begun */
+		{"a", BEGUN_ ",'failed':true", "Running", HOST_DISK_STAYS},
+		{"b", BEGUN_ ",'completed':true", "Running", HOST_DISK_MOVED},
+		{"b", BEGUN_ ",'completed':true", "Succeeded", HOST_DISK_MOVED},
+		{"b", BEGUN_ ",'failed':true", "Failed", HOST_DISK_STAYS}, /* lost: for people */
+		/* moves after that one, also back to here */
+		{"c", "'sourcePod':'q','sourceNode':'b','targetPod':'r','targetNode':'c'",
+		 "Running", HOST_DISK_MOVED},
+		{"b",
+		 "'sourcePod':'q','sourceNode':'b','targetPod':'r','targetNode':'a','failed':true",
+		 "Running", HOST_DISK_MOVED},
+		/* this pod was to take the guest, and may have run it */
+		{"b", "'sourcePod':'q','sourceNode':'b','targetPod':'p','targetNode':'a'",
+		 "Running", HOST_DISK_STAYS},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+		CLEANUP(mem_freep)
+		char *text = mem_printf(
+			"{'phase':'%s'%s%s%s%s%s%s}", t[i].phase,
+			t[i].state ? ",'migrationState':{" : "", t[i].state ? t[i].state : "",
+			t[i].state ? "}" : "",
+			t[i].at ? ",'ferry':{'hostDisks':[{'path':'/d/a.img','nodeName':'" : "",
+			t[i].at ? t[i].at : "", t[i].at ? "'}]}" : "");
+		VirtualMachineInstanceStatus *st =
+			world_decoded(&api_type_VirtualMachineInstanceStatus, text);
+		CLEANUP(VirtualMachineInstance_freep)
+		VirtualMachineInstance *vmi = VirtualMachineInstance_new();
+
+		vmi->status = *st;
+		mem_free(st);
+		if (host_disk_fate(vmi, "/d/a.img", "a", "p") != t[i].fate)
+			fail_msg("case %zu", i);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -254,6 +353,10 @@ int main(void)
 		cmocka_unit_test(what_the_spec_does_not_name_any_more_is_forgotten),
 		cmocka_unit_test(a_person_corrects_the_record_of_a_stopped_vm),
 		cmocka_unit_test(a_guest_that_never_ran_pins_nothing),
+		cmocka_unit_test(the_targets_pod_brings_the_file_to_another_node),
+		cmocka_unit_test(without_the_setting_no_pod_brings_it),
+		cmocka_unit_test(
+			an_old_copy_goes_when_it_is_written_down_that_the_guest_has_another),
 	};
 
 	js_use_mem();

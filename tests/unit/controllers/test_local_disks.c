@@ -73,7 +73,9 @@ static void a_policy_decides_before_the_cluster_does(void **state)
 	"]}},'volumes':[{'name':'d'," volume_                                                     \
 	"}]},'status':{'volumeStatus':[{'name':'d','target':'vda','persistentVolumeClaimInfo':{'" \
 	"claimName':'c','accessModes':['ReadWriteOnce']}}]}}"
-#define CLAIM "'persistentVolumeClaim':{'claimName':'c'}"
+#define CLAIM	  "'persistentVolumeClaim':{'claimName':'c'}"
+#define FILE_	  "'hostDisk':{'path':'/d/a.img','type':'Disk'}"
+#define HOST_DISK "cannot migrate VMI with non-shared HostDisk"
 #define SHARED                                                                                 \
 	"cannot migrate VMI: PVC c is not shared, live migration requires that all PVCs must " \
 	"be shared (using ReadWriteMany access mode)"
@@ -104,6 +106,12 @@ static const struct {
 	{VMI("{'name':'d','disk':{}}", "'persistentVolumeClaim':{'claimName':'c','readOnly':true}"),
 	 true, true, SHARED CANNOT},
 	{VMI("", CLAIM), true, false, SHARED CANNOT},
+	/* the same for a file of the node */
+	{VMI("{'name':'d','disk':{}}", FILE_), true, true, ""},
+	{VMI("{'name':'d','disk':{}}", FILE_), true, false, HOST_DISK HINT},
+	{VMI("{'name':'d','disk':{}}", FILE_), false, true,
+	 HOST_DISK}, /* its folder is not allowed */
+	{VMI("{'name':'d','disk':{'readonly':true}}", FILE_), true, true, HOST_DISK CANNOT},
 };
 
 static void kubevirts_refusal_is_the_default_and_names_the_setting(void **state)

@@ -11,6 +11,7 @@
 #include "virt/controller/migration/mig_int.h"
 #include "virt/controller/vmi/launcher_pod.h"
 #include "virt/migration/compat.h"
+#include "virt/migration/host_disks.h"
 #include "virt/migration/local_disks.h"
 #include "virt/names.h"
 
@@ -150,12 +151,28 @@ static bool comes_along(const struct mig *m, const Volume *v, const PersistentVo
 	       local_disk_can_move(m->vmi, v);
 }
 
+static enum rc bring_host_disks(struct mig *m, Pod *pod)
+{
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(CLAIMS_MAX);
+
+	for (size_t i = 0; i < m->vmi->spec.n_volumes; i++) {
+		const Volume *v = &m->vmi->spec.volumes[i];
+
+		if (host_disk_is_own(&m->vmi->spec, v) && local_disk_can_move(m->vmi, v))
+			sbuf_addf(&b, "%s%s", b.n ? "," : "", v->name);
+	}
+	TRY(sbuf_rc(&b));
+	return b.n ? api_map_set(&pod->metadata.annotations, ANN_BRINGS_HOST_DISKS, sbuf_str(&b))
+		   : RC_OK;
+}
+
 static enum rc bring_claims(struct mig *m, const PersistentVolumeClaim *const *claims, Pod *pod)
 {
 	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(CLAIMS_MAX);
 
 	if (!local_disks_may_move(kit_ferry_config(m->v), mig_policy_of(m->v, m->vmi)))
 		return RC_OK;
+	TRY(bring_host_disks(m, pod));
 	for (size_t i = 0; i < m->vmi->spec.n_volumes; i++)
 		if (comes_along(m, &m->vmi->spec.volumes[i], claims[i]))
 			sbuf_addf(&b, "%s%s", b.n ? "," : "", claims[i]->metadata.name);

@@ -474,7 +474,7 @@ static bool names_own_file(const VirtualMachine *vm, const char *path)
 	const VirtualMachineInstanceTemplateSpec *t = vm->spec.template;
 
 	for (size_t i = 0; t && i < t->spec.n_volumes; i++)
-		if (host_disk_is_own(&t->spec.volumes[i]) &&
+		if (host_disk_is_own(&t->spec, &t->spec.volumes[i]) &&
 		    str_eq(t->spec.volumes[i].hostDisk->path, path))
 			return true;
 	return false;

@@ -24,9 +24,10 @@ static const FerryVMStatus *kept_by_owner(const struct view *v, const VirtualMac
 }
 
 /* The node that has this volume's file; NULL: any may. */
-static const char *pin_of(const FerryVMStatus *kept, const Volume *v)
+static const char *pin_of(const FerryVMStatus *kept, const VirtualMachineInstance *vmi,
+			  const Volume *v)
 {
-	return kept && host_disk_is_own(v)
+	return kept && host_disk_is_own(&vmi->spec, v)
 		       ? host_disk_node(kept->hostDisks, kept->n_hostDisks, v->hostDisk->path)
 		       : NULL;
 }
@@ -36,7 +37,7 @@ enum rc vmi_pin_host_disks(const struct view *v, const VirtualMachineInstance *v
 	const FerryVMStatus *kept = kept_by_owner(v, vmi);
 
 	for (size_t i = 0; i < vmi->spec.n_volumes; i++) {
-		const char *node = pin_of(kept, &vmi->spec.volumes[i]);
+		const char *node = pin_of(kept, vmi, &vmi->spec.volumes[i]);
 
 		if (node)
 			TRY(launcher_pod_require(pod, LABEL_HOSTNAME, "In", node));
@@ -79,7 +80,7 @@ void vmi_tell_host_disks(const struct view *v, const VirtualMachineInstance *vmi
 	const FerryVMStatus *kept = kept_by_owner(v, vmi);
 
 	for (size_t i = 0; i < vmi->spec.n_volumes; i++) {
-		const char *node = pin_of(kept, &vmi->spec.volumes[i]);
+		const char *node = pin_of(kept, vmi, &vmi->spec.volumes[i]);
 
 		if (node)
 			tell_one(v, vmi, &vmi->spec.volumes[i], node, out);

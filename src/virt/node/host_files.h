@@ -1,0 +1,33 @@
+/* src/virt/node/host_files.h - the files of this node that are disks of VMs: hostDisks.
+ *
+ * Blocking: pool threads; calls for one pod one at a time.  A file that all nodes see (shared) is only opened, and made
+ * where it is missing.  One that is this node's own comes with a move and is left by one; what a pod has to do with it
+ * stands in a record, <state>/local/.host-files/<pod uid>/<volume>, which is durable before anything is made:
+ *
+ *   incoming  this pod makes it: the file .ferry-incoming.<pod uid>.<volume>, of which the disk's own name is a second
+ *             one (and which nobody else can use as a disk, because of its two names)
+ *   used      the pod's guest runs on it: of this inode
+ *
+ * So nothing of a user's is ever removed: an incoming file has a name that only its pod gives, and the disk's name goes
+ * with it only while it is the same file; a used one goes only when the VM has left this node, and by its inode.
+ */
+#ifndef NODE_HOST_FILES_H
+#define NODE_HOST_FILES_H
+
+#include "base/err.h"
+
+struct vol_places;
+struct volume;
+
+/* Opens the file, as volume_open() does (which calls this).  With incoming_bytes it is made anew.  RC_EXISTS: there is
+ * a file of that name already. */
+MUST_CHECK enum rc host_file_open(struct volume *v, const struct vol_places *p, struct err *err);
+
+/* What has come for this pod is its guest's from now on; may be repeated.  RC_CONFLICT: the name is another file's. */
+MUST_CHECK enum rc host_files_keep(const char *local, const char *pod_uid, struct err *err);
+/* The pod has ended.  What came and was not kept is removed, and so are files of the guest whose paths are in moved[]:
+ * they are on another node now.  Nothing there is fine. */
+MUST_CHECK enum rc host_files_end(const char *local, const char *pod_uid, char *const *moved,
+				  size_t n_moved, struct err *err);
+
+#endif
