@@ -164,7 +164,8 @@ CELLS = {f"{m.phase}.{m.name}/{f.name}": (m, f) for m in MOMENTS for f in FAULTS
 
 
 # What each of these found is mended (docs/internals/faults.md), and must stay so: they are in every selection.
-FOUND = ["Cl.agent.cleaned/kill-source-agent", "Cl.target-agent.runs/kill-source-launcher", "So.target.recorded/end-source-agent",
+FOUND = ["Cl.target-agent.written/kill-target-agent", "Tr.source.starts/end-source-launcher",
+         "Cl.agent.cleaned/kill-source-agent", "Cl.target-agent.runs/kill-source-launcher", "So.target.recorded/end-source-agent",
          "Cl.source-agent.gives/away-source-agent", "Ab.source.cancels/expired-target",
          "Cl.target-agent.written/away-source-agent", "Pc.source.copies/end-source-agent",
          "So.target.runs/kill-target-agent", "Pc.source.copies/clock-ahead-at-source"]

@@ -431,8 +431,8 @@ class World:
         links = json.loads(self.cluster.in_node(node, "ip", "-j", "link", **inside).stdout or "[]")
         nft = self.cluster.in_node(node, "nft", "-s", "list", "ruleset", **inside).stdout
         with open(f"/proc/{pid1}/mounts") as f:
-            # others' file systems, which a box inherits, come and go with them
-            mounts = [x for x in f if x.split()[1].startswith("/run")]
+            # others' file systems, which a box inherits (also below /run), come and go with them
+            mounts = [x for x in f if x.split()[1].startswith("/run/ferry/")]
 
         def count(path):
             with contextlib.suppress(FileNotFoundError):

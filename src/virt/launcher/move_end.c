@@ -176,16 +176,30 @@ static void completed(struct move *m)
 	move_remove_key(m);
 }
 
+/* Whoever has moved out does not run, nor stand as before: `completed` is then the last word about the move by which
+ * the guest came here, and of the one that the launcher before this one prepared QEMU knows nothing. */
+static bool is_of_an_earlier_move(const struct move *m, const char *run_state)
+{
+	return m->adopting && (str_eq(run_state, "running") || str_eq(run_state, "paused") ||
+			       str_eq(run_state, "io-error"));
+}
+
 static void on_completed_status(const struct qmp_reply *r, void *arg)
 {
 	struct move *m = arg;
 	struct err err = {0};
+	const char *s = js_get_str(r->value, "status");
 
 	m->migrate_slot = qmp_slot_free(m->migrate_slot);
 	if (r->rc)
 		return;
-	if (str_eq(js_get_str(r->value, "status"), "postmigrate")) {
+	if (str_eq(s, "postmigrate")) {
 		completed(m);
+		return;
+	}
+	if (is_of_an_earlier_move(m, s)) {
+		move_set_failure(m, "Internal", "the launcher changed while the move was prepared");
+		out_finish(m, !str_eq(s, "running"));
 		return;
 	}
 	/* QEMU enters postmigrate right after it has told `completed`: no event follows, so it is asked. */

@@ -432,6 +432,56 @@ static void find_ports(struct mig_target *t, const VirtualMachineInstanceMigrati
 	t->nbd_port = t->port + 1;
 }
 
+static enum rc settle_work(struct dst_job *j)
+{
+	struct mig_target *t = j->t;
+
+	if (t->net.has_net)
+		TRY(vmnet_settle(t->net.ns_fd, &j->err));
+	return close_work(j);
+}
+
+static void settled(struct mig_target *t, enum rc rc, const char *why)
+{
+	if (rc)
+		log_warn("move %s: its network is not tidy: %s", t->uid, why);
+	/* The answer to a repeated permission stays possible: the struct goes with the VM or its next move. */
+}
+
+static enum rc tidy_work(struct dst_job *j)
+{
+	struct mig_target *t = j->t;
+
+	TRY(net_ns_open(j->netns_dir, j->ns_name, &t->net.ns_fd, &j->err));
+	if (t->net.has_net)
+		TRY(vmnet_steering_end(t->host->cfg.net.vxlan, t->net.cfg.mac, &j->err));
+	return settle_work(j);
+}
+
+/* The guest runs here, and the VMI says so.  The agent that wrote it may have died before it had put the move's things
+ * away; nobody else does until the guest goes.  Done again it does no harm. */
+static void tidy_up(struct vm *vm, const VirtualMachineInstanceMigrationState *s)
+{
+	const struct in_addr none = {0};
+	struct mig_target *t = target_new(vm, s);
+	struct err err;
+
+	if (!t)
+		return;
+	if (mig_net_init(vm, none, none, &t->net, &err)) {
+		log_warn("move %s: %s", t->uid, err.msg);
+		target_destroy(t);
+		return;
+	}
+	vm->target = t;
+	vm->is_target = false;
+	t->is_open = t->is_whole = true;
+	for (enum dst_event e = DSTEV_BEGIN; e <= DSTEV_WRITTEN; e++)
+		mig_target_step(t, e);
+	if (run(t, tidy_work, settled, NULL, &err))
+		log_warn("move %s: %s", t->uid, err.msg);
+}
+
 /* An agent that restarted in the middle: the key is gone, but the permission can still come, or has been
  * used already. */
 static void take_up_again(struct vm *vm, const struct json *data)
@@ -442,10 +492,16 @@ static void take_up_again(struct vm *vm, const struct json *data)
 	struct mig_target *t;
 	struct err err;
 
-	if (!vm->is_target || !s || !str_eq(s->migrationUid, vm->migration_uid) ||
+	if (!s || !str_eq(s->migrationUid, vm->migration_uid) ||
 	    !str_eq(js_get_str(data, "migrationUid"), s->migrationUid) ||
-	    !str_eq(s->targetNode, vm->host->cfg.node_name) || API_GET(s, failed, false) ||
-	    API_GET(s, completed, false))
+	    !str_eq(s->targetNode, vm->host->cfg.node_name) || API_GET(s, failed, false))
+		return;
+	if (API_GET(s, completed, false)) {
+		if (str_eq(phase, "resumed"))
+			tidy_up(vm, s);
+		return;
+	}
+	if (!vm->is_target)
 		return;
 	t = target_new(vm, s);
 	if (!t)
@@ -870,22 +926,6 @@ enum rc mig_target_plan(struct vm *vm, struct plan *plan)
 }
 
 /* --- after it --- */
-
-static enum rc settle_work(struct dst_job *j)
-{
-	struct mig_target *t = j->t;
-
-	if (t->net.has_net)
-		TRY(vmnet_settle(t->net.ns_fd, &j->err));
-	return close_work(j);
-}
-
-static void settled(struct mig_target *t, enum rc rc, const char *why)
-{
-	if (rc)
-		log_warn("move %s: its network is not tidy: %s", t->uid, why);
-	/* The answer to a repeated permission stays possible: the struct goes with the VM or its next move. */
-}
 
 void mig_target_written(struct vm *vm)
 {

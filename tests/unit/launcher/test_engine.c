@@ -1305,6 +1305,41 @@ static void a_new_launcher_of_the_source_knows_where_to_connect(void **state)
 	rig_down(&r);
 }
 
+/* QEMU still says `completed` of the move by which the guest came here, and has heard nothing of this one. */
+static void an_earlier_move_is_not_taken_for_the_one_that_was_prepared(void **state)
+{
+	struct rig r;
+	struct answer a;
+	char path[128];
+
+	rig_up(&r, "running");
+	r.mute = "migrate-set-capabilities";
+	ask(&r, &a, "startOutgoing", out_params(10000, 0));
+	while (!strstr(r.sent, "migrate-set-capabilities "))
+		turn(&r, 1);
+	stop_launcher(&r);
+	r.mute = NULL;
+	js_unref(a.result);
+	(void)snprintf(path, sizeof(path), "%s/creds/m1", r.dir);
+	assert_int_equal(access(path, F_OK), 0);
+	snprintf(r.mig, sizeof(r.mig), "{\"status\": \"completed\"}");
+	r.events = js_unref(r.events);
+	r.events = js_new_array();
+	start_launcher(&r);
+	const struct json *e = await(&r, "migration", "phase", "failed");
+
+	assert_false(js_get_bool(e, "released", false));
+	assert_string_equal(js_get_str(js_get(e, "failure"), "reason"), "Internal");
+	expect_state(&r, "running", NULL);
+	assert_int_not_equal(access(path, F_OK), 0); /* its key is gone */
+	turn(&r, 30);
+	/* and it can move */
+	r.events = js_unref(r.events);
+	r.events = js_new_array();
+	to_pre_switchover(&r, 10000, 0);
+	rig_down(&r);
+}
+
 /* --- tests: the target --- */
 
 static struct json *in_params(void)
@@ -1682,6 +1717,7 @@ int main(void)
 		cmocka_unit_test(the_end_of_post_copy_takes_no_release_back),
 		cmocka_unit_test(a_cancel_before_post_copy_is_found_is_refused),
 		cmocka_unit_test(a_new_launcher_of_the_source_knows_where_to_connect),
+		cmocka_unit_test(an_earlier_move_is_not_taken_for_the_one_that_was_prepared),
 		cmocka_unit_test(a_link_lost_before_the_permission_is_mended),
 		cmocka_unit_test(a_new_launcher_of_the_target_finds_a_lost_link),
 		cmocka_unit_test(a_new_launcher_of_the_target_finds_it_whole),
