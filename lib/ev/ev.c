@@ -25,8 +25,9 @@
  *
  * The pool has POOL_THREADS threads that take items from one queue.  Finished items go onto a second
  * list and an eventfd wakes the loop, which calls after().  Ordered items carry a queue number; an
- * item whose number is being worked on is passed over until that work is done.  The two lists and the
- * set of busy numbers are all that threads share, under one mutex.
+ * item whose number is being worked on is passed over until that work is done, and so is a slow one while
+ * slow ones have all threads but one.  The two lists and the set of busy numbers are all that threads share,
+ * under one mutex.
  */
 
 enum { POOL_THREADS = 4 };
@@ -504,12 +505,21 @@ void loop_quit(struct loop *l, int code)
 
 /* Pool */
 
-static bool queue_is_busy(const struct pool *p, unsigned queue)
+static unsigned order_of(unsigned queue)
 {
-	for (unsigned i = 0; queue && i < POOL_THREADS; i++)
-		if (p->busy_queues[i] == queue)
-			return true;
-	return false;
+	return queue & ~(unsigned)POOL_SLOW;
+}
+
+static bool may_begin(const struct pool *p, unsigned queue)
+{
+	unsigned order = order_of(queue), n_slow = 0;
+
+	for (unsigned i = 0; i < POOL_THREADS; i++) {
+		if (order && order_of(p->busy_queues[i]) == order)
+			return false;
+		n_slow += (p->busy_queues[i] & POOL_SLOW) != 0;
+	}
+	return !(queue & POOL_SLOW) || n_slow < POOL_THREADS - 1;
 }
 
 static struct work *pool_next(struct pool *p)
@@ -517,7 +527,7 @@ static struct work *pool_next(struct pool *p)
 	LIST_FOREACH(it, &p->todo) {
 		struct work *w = LIST_ENTRY(it, struct work, link);
 
-		if (!queue_is_busy(p, w->queue)) {
+		if (may_begin(p, w->queue)) {
 			list_remove(it);
 			return w;
 		}

@@ -26,6 +26,7 @@
 #include "cluster/podruntime/podnet.h"
 #include "cluster/podruntime/podruntime.h"
 #include "virt/node/pvdata.h"
+#include "virt/node/volwork.h"
 #include "ctl/daemon.h"
 #include "ctl/exec.h"
 #include "ev/ev.h"
@@ -88,6 +89,7 @@ struct node {
 	struct podnet *net;
 	struct podnet_config net_cfg;
 	struct netsync *netsync;
+	struct volwork *volwork;
 	struct vmhost *vms;
 	struct podrt *pods;
 	struct pvdata *pvdata;
@@ -359,6 +361,13 @@ static enum rc make_vms(struct node *n, struct err *err)
 				  .workload = &workload,
 				  .arg = n};
 
+	const struct volwork_config wc = {.loop = n->loop,
+					  .node_name = opt_name,
+					  .shared_dir = opt_shared,
+					  .local_dir = n->local_dir};
+
+	TRY(volwork_new(&n->volwork, &wc, err));
+	vc.volwork = n->volwork;
 	TRY(vmhost_new(&n->vms, &vc, err));
 	return podrt_new(&n->pods, &pc, err);
 }
@@ -417,7 +426,8 @@ static enum rc make_pvdata(struct node *n, struct err *err)
 				   .exec = n->pod_exec,
 				   .node_name = opt_name,
 				   .shared_dir = opt_shared,
-				   .local_dir = n->local_dir};
+				   .local_dir = n->local_dir,
+				   .volwork = n->volwork};
 
 	return pvdata_new(&n->pvdata, &pc, err);
 }
@@ -819,6 +829,7 @@ static void fini(struct node *n)
 	n->pvdata = pvdata_free(n->pvdata);
 	n->pods = podrt_free(n->pods);
 	n->vms = vmhost_free(n->vms);
+	n->volwork = volwork_free(n->volwork);
 	n->netsync = netsync_free(n->netsync);
 	n->net = podnet_free(n->net);
 	n->reg = nodereg_free(n->reg);

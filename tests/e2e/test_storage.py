@@ -201,6 +201,36 @@ def test_shared_storage_that_hangs_ends_a_move_with_a_reason(images):
     shutil.rmtree(state)
 
 
+def test_claims_on_storage_that_hangs_hold_up_no_other_vm(images):
+    """More disks to be made on each node than its agent has threads."""
+    state, names = os.path.join(WORK, "makes"), [f"waits-{i}" for i in range(10)]
+    shutil.rmtree(state, ignore_errors=True)
+    with ft.own_net(), ft.Freezable(f"{state}/shared") as shared:
+        c = ft.Cluster(state, 2).up()
+        try:
+            api = c.api
+            shared.freeze()
+            for name in names:
+                api.create(claim(name))
+                api.create(ft.vm(name, "64Mi", kernel=kernel_boot(images), pvc=name))
+
+            def why(name):
+                vmi = api.find("VirtualMachineInstance", name)
+                return (ft.condition(vmi, "Synchronized") or {}).get("message", "") if vmi else ""
+            ft.poll(lambda: all("the shared storage of node" in why(n) for n in names), 60, "each says what it waits for", 1)
+            api.create(ft.vm("other", "128Mi", kernel=kernel_boot(images)))
+            vmi = api.wait("VirtualMachineInstance", "other", ft.vmi_running, 60)
+            ft.Guest(ft.vmi_address(vmi)).wait(90)
+            assert not any(ft.vmi_running(api.find("VirtualMachineInstance", n)) for n in names)
+            shared.thaw()
+            api.wait("VirtualMachineInstance", names[0], ft.vmi_running, 120)
+        finally:
+            shared.thaw()
+            keep_logs(c, "makes")
+            c.down(purge=False)
+    shutil.rmtree(state)
+
+
 @pytest.mark.parametrize("volume_mode", ["Filesystem", "Block"])
 def test_a_claim_of_the_local_class_binds_where_the_vm_runs_and_does_not_move(cluster, make_vm, images, volume_mode):
     api = cluster.api

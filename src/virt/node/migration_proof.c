@@ -1,6 +1,5 @@
 /* Claims that both nodes are to share: proven before any byte moves.  The source's agent writes a token beside each
- * disk and tells the target's, which has to find it.  Not on the network's queue: storage may hang.  Then each look at it
- * holds a thread of the pool until it answers, and nothing can end that; so while one is late, no other is begun. */
+ * disk and tells the target's, which has to find it.  Storage may hang: then no other look at it is begun (volwork.h). */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,18 +16,17 @@
 #include "virt/node/migration_int.h"
 #include "virt/node/pvdata.h"
 #include "virt/node/voltoken.h"
-
-#define LATE_AFTER (5 * USEC_PER_SEC)
+#include "virt/node/volwork.h"
 
 enum what { WRITE, CHECK, DROP };
 
 struct mig_proof {
-	struct list link; /* of the host's */
-	usec_t begun_at;
+	struct volwork *volwork;
 	struct mig_proof **slot; /* NULL: nobody waits any more */
 	enum what what;
 	char *root, *vmi_uid, *move_uid, *source;
 	struct json *ours, *theirs; /* arrays of {claim, root, folder, token} */
+	size_t at;		    /* in ours */
 	mig_proof_fn fn;
 	void *arg;
 	enum rc rc;
@@ -175,8 +173,7 @@ static void work(void *arg)
 {
 	struct mig_proof *p = arg;
 
-	for (size_t i = 0; !p->rc && i < js_len(p->ours); i++)
-		p->rc = do_one(p, js_item(p->ours, i), &p->err);
+	p->rc = do_one(p, js_item(p->ours, p->at), &p->err);
 }
 
 static void proof_destroy(struct mig_proof *p)
@@ -190,21 +187,37 @@ static void proof_destroy(struct mig_proof *p)
 	mem_free(p);
 }
 
-/* How long shared storage has not answered; 0: nothing is late. */
-static usec_t late_for(const struct vmhost *h)
-{
-	usec_t now = loop_now(h->cfg.loop), longest = 0;
+static void after(void *arg);
 
-	LIST_FOREACH(it, &h->proofs)
-		longest = MAX(longest, now - LIST_ENTRY(it, struct mig_proof, link)->begun_at);
-	return longest < LATE_AFTER ? 0 : longest;
+static enum rc look(struct mig_proof *p, struct err *err)
+{
+	const char *own = js_get_str(js_item(p->ours, p->at), "root");
+
+	return volwork_run(p->volwork, own ? own : p->root, work, after, p, err);
+}
+
+/* The next one, which may lie on other storage.  What nobody waits for is not begun, but for what tidies up. */
+static bool goes_on(struct mig_proof *p)
+{
+	struct err err;
+
+	if (p->rc || (!p->slot && p->what != DROP) || ++p->at >= js_len(p->ours))
+		return false;
+	enum rc rc = look(p, &err); /* then p->rc and p->err are the job's already */
+
+	if (!rc)
+		return true;
+	p->rc = rc;
+	err_copy(&p->err, &err);
+	return false;
 }
 
 static void after(void *arg)
 {
 	struct mig_proof *p = arg;
 
-	list_remove(&p->link);
+	if (goes_on(p))
+		return;
 	if (p->slot)
 		*p->slot = NULL;
 	if (p->slot && p->fn)
@@ -225,18 +238,12 @@ struct ask {
 static enum rc start(struct mig_proof **slot, const struct vm *vm, const char *uid,
 		     const struct ask *a, struct err *err)
 {
-	usec_t late = late_for(vm->host);
-
-	if (late)
-		return err_set(err, RC_TIMEOUT,
-			       "the shared storage of node '%s' has not answered for %llu s",
-			       vm->host->cfg.node_name, (unsigned long long)(late / USEC_PER_SEC));
 	struct mig_proof *p = mem_alloc(sizeof(*p));
 	const char *root = vm->host->cfg.shared_dir;
 
 	if (!p)
 		return err_set(err, RC_NOMEM, "out of memory");
-	p->begun_at = loop_now(vm->host->cfg.loop);
+	p->volwork = vm->host->cfg.volwork;
 	p->slot = slot;
 	p->what = a->what;
 	p->fn = a->fn;
@@ -249,14 +256,13 @@ static enum rc start(struct mig_proof **slot, const struct vm *vm, const char *u
 	p->theirs = a->theirs ? js_copy(a->theirs) : NULL;
 	enum rc rc = (!root || p->root) && p->vmi_uid && p->move_uid && (!a->source || p->source) &&
 				     p->ours && (!a->theirs || p->theirs)
-			     ? pool_run(vm->host->cfg.loop, work, after, p, err)
+			     ? look(p, err)
 			     : err_set(err, RC_NOMEM, "out of memory");
 
 	if (rc) {
 		proof_destroy(p);
 		return rc;
 	}
-	list_push_tail(&vm->host->proofs, &p->link);
 	if (slot)
 		*slot = p;
 	return RC_OK;

@@ -17,6 +17,7 @@
 #include "virt/migration/local_disks.h"
 #include "virt/names.h"
 #include "virt/node/volumes.h"
+#include "virt/node/volwork.h"
 
 #define RETRY_DELAY (5 * USEC_PER_SEC)
 
@@ -224,7 +225,8 @@ static void start(struct removal *r)
 	struct err err;
 
 	r->places = (struct vol_places){.shared = r->p->shared_dir, .local = r->p->local_dir};
-	if (pool_run(r->p->cfg.loop, work, after, r, &err))
+	if (volwork_remove(r->p->cfg.volwork, r->is_local ? r->p->local_dir : r->p->shared_dir,
+			   work, after, r, &err))
 		retry(r, err.msg);
 	else
 		r->in_pool = true;

@@ -15,6 +15,7 @@ struct exec;
 struct kcache;
 struct loop;
 struct pvdata;
+struct volwork;
 
 /* Class and folder name (below the class' root) of a volume.  RC_UNSUPPORTED: not one of Ferry's. */
 MUST_CHECK enum rc pvdata_place(const PersistentVolume *pv, bool *is_local, const char **folder,
@@ -33,6 +34,7 @@ struct pvdata_config {
 	const char *node_name;
 	const char *shared_dir; /* NULL: none */
 	const char *local_dir;
+	struct volwork *volwork;
 };
 
 MUST_CHECK enum rc pvdata_new(struct pvdata **out, const struct pvdata_config *config,

@@ -634,7 +634,6 @@ enum rc vmhost_new(struct vmhost **out, const struct vmhost_config *config, stru
 		return err_set(err, RC_NOMEM, "out of memory");
 	h->cfg = *config;
 	list_init(&h->vms);
-	list_init(&h->proofs);
 	map_init(&h->pause_costs, free_cost);
 	h->local_dir = mem_printf("%s/local", config->state_dir);
 	if (!h->local_dir)

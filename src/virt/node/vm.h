@@ -21,6 +21,7 @@ struct podrt_pod;
 struct sbuf;
 struct vm;
 struct vmhost;
+struct volwork;
 
 /* What the pod runtime's workload is made of is composed by the daemon: see vmhost_* below, which take
  * the pod runtime's calls.  This module knows pods only through this table. */
@@ -78,9 +79,10 @@ struct vmhost_config {
 	const char *node_name;
 	const char *state_dir, *run_dir;
 	const char *shared_dir; /* NULL: no class "shared" */
-	const char *launcher;	/* path of ferry-launcher */
-	const char *qemu;	/* given to it */
-	const char *kvm_file;	/* given to it: the KVM proof */
+	struct volwork *volwork;
+	const char *launcher; /* path of ferry-launcher */
+	const char *qemu;     /* given to it */
+	const char *kvm_file; /* given to it: the KVM proof */
 	const struct image_store *images;
 	const struct json *probe; /* cpulabels.h */
 	const char *accel;	  /* "kvm", "tcg" */

@@ -32,7 +32,6 @@ struct vmhost {
 	uint64_t n_moves_out, n_moves_in, n_moves_failed, n_adopted, n_launcher_deaths;
 	uint64_t n_pause_overruns; /* moves whose pause was longer than declared */
 	struct map pause_costs;	   /* node -> int64_t, ms: a pause towards it, beside the bytes */
-	struct list proofs;	   /* that shared storage is looked at for; see migration_proof.c */
 	struct ev_src *usage_timer;
 	bool is_looking; /* a job reads what the VMs use */
 	uint64_t n_node_changes;

@@ -24,6 +24,7 @@
 #include "virt/node/imgref.h"
 #include "virt/node/pvdata.h"
 #include "virt/node/vm_int.h"
+#include "virt/node/volwork.h"
 
 #define VMI_WAIT (10 * USEC_PER_SEC)
 
@@ -72,6 +73,7 @@ struct vm_prep {
 	char *auth;
 	struct image_got got;
 	struct vol_places places;
+	size_t next_volume;
 	char *disks_dir, *pod_uid;
 	enum rc rc;
 	struct err err;
@@ -183,18 +185,48 @@ static enum rc open_kernel(struct vm *vm, const struct image_got *g, const struc
 	return RC_OK;
 }
 
+/* The storage that a volume lies on; NULL: this pod's own folder. */
+static const char *storage_of(const struct vm *vm, const struct volume *v)
+{
+	switch (v->kind) {
+	case VOL_CLAIM:
+		return v->is_local || v->incoming_bytes ? vm->host->local_dir
+							: vm->host->cfg.shared_dir;
+	case VOL_HOST_DISK:
+		return v->folder;
+	default:
+		return NULL;
+	}
+}
+
 static void open_work(void *arg)
 {
 	struct vm_prep *p = arg;
 	struct vm *vm = p->vm; /* stays: the VM is freed after its jobs */
 
-	for (size_t i = 0; !p->rc && i < vm->n_volumes; i++) {
-		const struct volume *v = &vm->volumes[i].v;
+	struct volume *v = &vm->volumes[p->next_volume].v;
 
-		p->rc = volume_open(&vm->volumes[i].v, &p->places, &p->err);
-		p->is_refused = p->rc && v->kind == VOL_HOST_DISK && v->incoming_bytes;
-	}
+	p->rc = volume_open(v, &p->places, &p->err);
+	p->is_refused = p->rc && v->kind == VOL_HOST_DISK && v->incoming_bytes;
 }
+
+/* Said, not ended: what hangs may come back, and nothing can take it away from there. */
+static void on_open_late(void *arg)
+{
+	struct vm_prep *p = arg;
+	struct vm *vm = p->vm;
+	const struct volume *v = &vm->volumes[p->next_volume].v;
+	const char *where = volwork_name(vm->host->cfg.volwork, storage_of(vm, v));
+	CLEANUP(mem_freep)
+	char *text = mem_printf("volume '%s': %s does not answer", v->name,
+				where ? where : "this node's own storage");
+
+	p->timer = ev_src_free(p->timer);
+	ignore_rc(api_set_str(&vm->sync_error, text));
+	vm_sync(vm);
+}
+
+static void open_next(struct vm_prep *p);
 
 static void open_after(void *arg)
 {
@@ -202,17 +234,46 @@ static void open_after(void *arg)
 	struct vm *vm = p->vm;
 
 	p->in_job = false;
+	p->timer = ev_src_free(p->timer);
 	if (!vm_job_done(vm))
 		return;
+	p->next_volume++;
 	if (p->rc)
 		end(p, p->rc, p->is_refused, "CreateContainerError", p->err.msg);
 	else
+		open_next(p);
+}
+
+/* One after the other, each where no other storage that hangs can hold it up. */
+static void open_next(struct vm_prep *p)
+{
+	struct vm *vm = p->vm;
+
+	if (p->next_volume == vm->n_volumes) {
 		end(p, RC_OK, false, NULL, NULL);
+		return;
+	}
+	struct volume *v = &vm->volumes[p->next_volume].v;
+	/* From here on p->rc and p->err are the job's: it may have ended before the call returns. */
+	struct err err = {0};
+	enum rc rc = volwork_run(vm->host->cfg.volwork, storage_of(vm, v), open_work, open_after, p,
+				 &err);
+
+	if (rc) {
+		rc = err_prepend(&err, "volume '%s'", v->name);
+		end(p, rc, false, "CreateContainerError", err.msg);
+		return;
+	}
+	p->in_job = true;
+	vm->jobs++;
+	ignore_rc(ev_timer_after(vm->host->cfg.loop, &p->timer, VOLWORK_LATE_AFTER, on_open_late, p,
+				 NULL)); /* nobody is told, then */
 }
 
 static void open_files(struct vm_prep *p)
 {
 	struct vm *vm = p->vm;
+	struct err err;
 
 	p->disks_dir = mem_printf("%s/disks", vm->host->cfg.pods->state_dir(vm->pod));
 	p->pod_uid = mem_strdup(vm->host->cfg.pods->uid(vm->pod));
@@ -220,18 +281,12 @@ static void open_files(struct vm_prep *p)
 					.local = vm->host->local_dir,
 					.disks = p->disks_dir,
 					.pod_uid = p->pod_uid};
-	/* From here on p->rc and p->err are the job's: it may have ended before pool_run() returns. */
-	struct err err = {0};
-	enum rc rc = p->disks_dir && p->pod_uid
-			     ? pool_run(vm->host->cfg.loop, open_work, open_after, p, &err)
-			     : err_set(&err, RC_NOMEM, "out of memory");
-
-	if (rc) {
-		end_err(p, "CreateContainerError", &err);
+	if (p->disks_dir && p->pod_uid) {
+		open_next(p);
 		return;
 	}
-	p->in_job = true;
-	vm->jobs++;
+	err_set(&err, RC_NOMEM, "out of memory");
+	end_err(p, "CreateContainerError", &err);
 }
 
 /* --- images --- */
@@ -357,8 +412,8 @@ static void next_image(struct vm_prep *p)
 	if (rc)
 		err_copy(&err, &p->err);
 	else /* p->rc and p->err are the job's: it may have ended before this call returns */
-		rc = pool_run_ordered(vm->host->cfg.loop, image_queue(m->ref), image_work,
-				      image_after, p, &err);
+		rc = pool_run_ordered(vm->host->cfg.loop, POOL_SLOW | image_queue(m->ref),
+				      image_work, image_after, p, &err);
 	if (rc) {
 		end_err(p, "ErrImagePull", &err);
 		return;

@@ -1,6 +1,8 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
@@ -113,6 +115,70 @@ static void a_pool_that_ends_does_what_it_has_and_takes_no_more(void **state)
 	assert_string_equal(p.order, "wwwww");
 }
 
+/* Work on storage that hangs. */
+struct stuck {
+	struct probe *p;
+	pthread_barrier_t *begun; /* NULL: nobody waits for its begin */
+	sem_t *until;
+};
+
+static void hang(void *arg)
+{
+	struct stuck *s = arg;
+
+	if (s->begun)
+		(void)pthread_barrier_wait(s->begun);
+	while (sem_wait(s->until) < 0)
+		;
+}
+
+static void hung(void *arg)
+{
+	struct probe *p = ((struct stuck *)arg)->p;
+
+	strcat(p->order, "h");
+	if (strlen(p->order) == 7)
+		loop_quit(p->loop, 0);
+}
+
+static void quit_after(void *arg)
+{
+	loop_quit(((struct probe *)arg)->loop, 0);
+}
+
+static void slow_work_leaves_a_thread_to_the_rest(void **state)
+{
+	struct probe p = {0};
+	pthread_barrier_t begun;
+	sem_t until;
+
+	(void)state;
+	assert_int_equal(loop_new(&p.loop, LOOP_REAL, NULL), RC_OK);
+	assert_int_equal(pthread_barrier_init(&begun, NULL, 4), 0);
+	assert_int_equal(sem_init(&until, 0, 0), 0);
+	struct stuck first = {&p, &begun, &until}, more = {&p, NULL, &until};
+
+	/* Three that have a thread each, and stand; then more than there are threads. */
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(
+			pool_run_ordered(p.loop, POOL_SLOW | (i + 1), hang, hung, &first, NULL),
+			RC_OK);
+	(void)pthread_barrier_wait(&begun);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(pool_run_ordered(p.loop, POOL_SLOW, hang, hung, &more, NULL),
+				 RC_OK);
+	assert_int_equal(pool_run(p.loop, work, quit_after, &p, NULL), RC_OK);
+	assert_int_equal(loop_run(p.loop, NULL, NULL), RC_OK);
+	assert_string_equal(p.order, "w"); /* the others stand still */
+	for (unsigned i = 0; i < 6; i++)
+		assert_int_equal(sem_post(&until), 0);
+	assert_int_equal(loop_run(p.loop, NULL, NULL), RC_OK);
+	assert_string_equal(p.order, "whhhhhh");
+	loop_free(p.loop);
+	assert_int_equal(sem_destroy(&until), 0);
+	assert_int_equal(pthread_barrier_destroy(&begun), 0);
+}
+
 static void pool_works_on_both_loops(void **state)
 {
 	(void)state;
@@ -173,6 +239,7 @@ int main(void)
 		cmocka_unit_test(virtual_time_jumps_and_keeps_order),
 		cmocka_unit_test(virtual_step_stops_at_the_asked_time),
 		cmocka_unit_test(pool_works_on_both_loops),
+		cmocka_unit_test(slow_work_leaves_a_thread_to_the_rest),
 		cmocka_unit_test(a_pool_that_ends_does_what_it_has_and_takes_no_more),
 		cmocka_unit_test(child_status_is_waits),
 		cmocka_unit_test(a_virtual_loop_refuses_descriptors),
