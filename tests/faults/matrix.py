@@ -51,6 +51,7 @@ MOMENTS = [
     Moment("Po", "paused", None, False),
 ]
 COMMIT = "source.released"  # from this moment on the decision is on the disk
+TOLD = "target-agent.permitted"  # and from this one on the target knows it
 ORDER = [m.name for m in MOMENTS]
 EARLY = ("Ac", "Sc", "Pt", "Tr")
 
@@ -83,6 +84,8 @@ FAULTS = (
      Fault("clock-ahead-at-target", "clock", ("target", 1), 3),
      Fault("clock-back-at-source", "clock", ("source", -1), 3),
      Fault("clock-back-at-target", "clock", ("target", -1), 3),
+     Fault("lost-source", "lose", "source", None),  # the whole machine, until the VM runs elsewhere without it
+     Fault("lost-target", "lose", "target", None),
      Fault("storage-hangs", "freeze", None, 3),
      Fault("storage-hangs-long", "freeze", None, 20),  # longer than the switch may take
      Fault("abort", "abort", None, 0),
@@ -105,7 +108,7 @@ def exists(m, f):
     """Not every fault can be had at every moment."""
     if (f.kind == "fail") != (m.name == "source.release-fails"):
         return False
-    if f.what in ("target-launcher", "target-qemu") and not has_target(m):
+    if (f.what in ("target-launcher", "target-qemu") or f.name == "lost-target") and not has_target(m):
         return False
     if m.name == "paused" and (f.kind in ("cut", "gone", "reboot")):  # it is cut; nobody is reached until it is not
         return False
@@ -122,11 +125,18 @@ def exists(m, f):
     return True
 
 
-def qemu_lost(m, f):
+def machine_lost(m, side):
+    if side == "target" or m.phase == "Po":
+        return qemu_lost(m, side)
+    # With the machine goes the word that only the source can give, unless it has reached the target before.
+    return "T" if is_released(m) and ORDER.index(m.name) >= ORDER.index(TOLD) else "X"
+
+
+def qemu_lost(m, side):
     if m.phase == "Po":
         # Two halves; only when the last page has come is the target's a whole one.
-        return "XT" if f.what == "source-qemu" and m.name == "streaming" else "X"
-    if f.what == "source-qemu":
+        return "XT" if side == "source" and m.name == "streaming" else "X"
+    if side == "source":
         if m.phase in EARLY + ("Pc", "Ab"):
             return "X"
         if is_released(m):
@@ -146,7 +156,9 @@ def may_end(m, f):
     if f.kind == "delete":
         return "D"
     if f.kind == "kill" and f.what in QEMUS:
-        return qemu_lost(m, f)
+        return qemu_lost(m, f.what.split("-")[0])
+    if f.kind == "lose":
+        return machine_lost(m, f.what)
     if m.phase == "Ab":
         return "S"
     if m.phase == "Po":

@@ -53,6 +53,8 @@ class Run:
         self.undo = []
         self.cuts = []
         self.told = []
+        self.lost = None  # the node, when it is
+        self.known = set()  # pods that had a QEMU before it came back
         self.status = {}
         self.times = []
         self.since = time.monotonic()
@@ -185,6 +187,17 @@ class Run:
             self.cuts = before
             self.w.cut(*before)
         self.undo.append(mend)
+
+    def do_lose(self, f):
+        """A machine is lost with all that runs on it; nothing of it says goodbye."""
+        node = self.lost = self.node_of(f.what)
+        self.cut(f"all-from-{f.what}", f"all-to-{f.what}")
+        how = self.w.lose(node)
+        self.cuts = []
+        self.w.cut()  # there is no link any more that could be cut
+        self.undo = [lambda: self.w.switch_on(node, how)]
+        if node == NODES[0]:
+            self.w.go_by(other(node))
 
     def do_expire(self, f):
         """The agent comes back with a certificate that is over, and later with its own one."""
@@ -325,17 +338,20 @@ class Run:
                       f"the guest's kernel complains: {now['kernelText']}")
         self.must(now["memBad"] == 0 and now["diskBad"] == 0, f"corrupt: {now}")
 
+    def allowed(self, letter):
+        may = matrix.may_end(self.moment, self.fault)
+        if letter not in may:
+            raise Violation(f"ended as {letter}, may end as {'/'.join(may)}: {self.reason()}; VMI "
+                            f"{json.dumps(self.ms)[:600]}; migration {json.dumps(self.status)[:600]}")
+        return letter
+
     def check(self):
         letter = self.outcome()
         self.lap("end")
         if self.moment.phase == "Po" and letter == "T":
             self.must(self.ms.get("mode") == "PostCopy", f"it was no post-copy: {self.ms}")
             self.w.outrun(False)
-        allowed = matrix.may_end(self.moment, self.fault)
-        self.letter = letter
-        if letter not in allowed:
-            raise Violation(f"ended as {letter}, may end as {'/'.join(allowed)}: {self.reason()}; VMI "
-                            f"{json.dumps(self.ms)[:600]}; migration {json.dumps(self.status)[:600]}")
+        self.letter = self.allowed(letter)
         if letter in "ST":
             self.check_place(letter)
             self.check_guest()
@@ -343,6 +359,8 @@ class Run:
             self.w.make_vm()
         if letter == "X" or self.fault.kind == "reboot":
             self.w.find_guest()
+        if self.lost:
+            self.check_returned()
         self.monitors.close()
         self.monitors.check()
         self.lap("guest")
@@ -357,6 +375,8 @@ class Run:
         self.since = now
 
     def go(self):
+        if self.fault.kind == "lose":
+            self.w.mind_silence(True)
         try:
             held = self.start()
             self.lap("event")
@@ -373,11 +393,16 @@ class Run:
             self.monitors.close()
             if self.moment.phase == "Po":
                 self.w.end_outrun()
+            if self.fault.kind == "lose":
+                self.w.mind_silence(False)
 
     def wait_out(self):
         """As long as the fault lasts."""
         if self.fault.kind == "gone":
             self.ends_by_itself()
+            return
+        if self.fault.kind == "lose":
+            self.goes_on_without()
             return
         if self.fault.seconds is not None:
             time.sleep(self.fault.seconds)
@@ -388,6 +413,27 @@ class Run:
             if obj is None or ft.phase(obj) in ft.FINAL:
                 return
             time.sleep(0.1)
+
+    def goes_on_without(self):
+        """The machine stays away and is called lost: the VM runs elsewhere, if it does not there already."""
+        w, node = self.w, self.lost
+        w.call_lost(node, True)
+        ft.poll(lambda: not w.pods_on(node), 40, f"all pods of {node} are over", 0.2)
+        letter = self.allowed(self.outcome())
+        if letter == "X":
+            vmi = w.find_guest()
+            self.must(vmi["status"]["nodeName"] == other(node), f"it was started on {vmi['status']['nodeName']}")
+        else:
+            self.check_place(letter)
+            self.check_guest()
+        self.known = set(self.monitors.by_pod)
+        self.lap("without")
+
+    def check_returned(self):
+        """What was lost and is back has started nothing."""
+        new = [m.label for uid, m in self.monitors.by_pod.items()
+               if uid not in self.known and m.label.split()[0] == self.lost]
+        self.must(not new, f"the machine that was lost has started {new}")
 
     def ends_by_itself(self):
         """While nobody can be told: the guest runs where it shall, alone, and answers until the fault is over."""

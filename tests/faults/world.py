@@ -19,12 +19,15 @@ import threading
 import time
 
 import ferrytest as ft
+import lostnode
 import ociimage
 
 NODES = ("node-1", "node-2")
 BOX_POINTS = "/run/ferry/state/failpoints"  # in a box; <state>/nodes/<node>/failpoints outside
 BOX_PODS = "run/ferry/run/pods"
 NAME = "guest"
+SILENCE = 5  # seconds after which a lost machine may be called lost
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 AWAY = (OSError, http.client.HTTPException, ft.ApiError)  # of an API server that is down or coming back
 
 
@@ -32,9 +35,12 @@ class Violation(Exception):
     """What must never happen has happened."""
 
 
+def since(text):
+    return time.time() - datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
 def age(obj):
-    made = datetime.datetime.fromisoformat(obj["metadata"]["creationTimestamp"].replace("Z", "+00:00"))
-    return time.time() - made.timestamp()
+    return since(obj["metadata"]["creationTimestamp"])
 
 
 def other(node):
@@ -156,8 +162,8 @@ class Monitors(threading.Thread):
 
     def look(self):
         for node in NODES:
-            pods = self.world.pods_dir(node)
             with contextlib.suppress(OSError):
+                pods = self.world.pods_dir(node)
                 for uid in os.listdir(pods):
                     if uid not in self.by_pod and os.path.exists(f"{pods}/{uid}/qmp1.sock"):
                         with contextlib.suppress(OSError):
@@ -394,6 +400,74 @@ class World:
         p = subprocess.run(["nft", "-f", "-"], input=text, text=True, capture_output=True)
         if p.returncode:
             raise RuntimeError(f"nft: {p.stderr}\n{text}")
+
+    # -- a machine that is lost
+
+    def mind_silence(self, on):
+        """How soon a silent node may be called lost.  A fence agent makes it short; this one never proves anything."""
+        lostnode.agent(self.cluster, fails=True)
+        spec = {"fencing": "Agent", "fenceAgent": {"program": "plug", "silenceSeconds": SILENCE}} if on else \
+               {"fencing": None, "fenceAgent": None}
+        self.ask(lambda: self.api.patch("FerryConfig", "ferry", {"spec": spec}))
+
+        def are_heard():
+            renewed = [self.api.get("Lease", n, ns="kube-node-lease")["spec"]["renewTime"] for n in NODES]
+            return all(since(t) < SILENCE / 2 for t in renewed) and not any(map(self.taints, NODES))
+        if on:
+            ft.poll(are_heard, 30, "all nodes are heard of as often as they now have to be")
+
+    def taints(self, node):
+        return self.api.get("Node", node).get("spec", {}).get("taints", [])
+
+    def call_lost(self, node, on):
+        """Somebody says that the machine is off, as `kubectl taint` would, or takes it back."""
+        def say():
+            obj = self.api.get("Node", node)
+            taints = [t for t in obj.get("spec", {}).get("taints", []) if t["key"] != OUT_OF_SERVICE]
+            if on:
+                taints.append({"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"})
+            try:
+                return self.api.patch("Node", node, {"spec": {"taints": taints}, "metadata": {
+                    "resourceVersion": obj["metadata"]["resourceVersion"]}})
+            except ft.ApiError as e:
+                if e.status != 409:
+                    raise
+                return None
+        ft.poll(say, 20, f"the taint of {node}")
+
+    def lose(self, node):
+        """Its power is cut.  Returns what it takes to switch it on again."""
+        pid = lostnode.outer(self.cluster, node)
+        how = lostnode.argv_of(pid), lostnode.env_of(pid)
+        inside = self.cluster.node_pid1(node)
+        os.kill(inside, signal.SIGKILL)
+        ft.poll(lambda: not os.path.exists(f"/proc/{inside}"), 20, f"nothing runs on {node}")
+        # Sockets that still wait for an answer would hold the namespace, and with it the cable, for minutes.
+        subprocess.run(["ip", "link", "del", f"ferry-n{node[-1]}"], check=True)
+        return how
+
+    def switch_on(self, node, how):
+        lostnode.start(self.cluster, node, *how)
+        ft.poll(lambda: self.ask(lambda: ft.condition(self.api.get("Node", node), "Ready"))["status"] == "True", 60,
+                f"{node} is Ready again")
+        self.call_lost(node, False)
+        # A machine has the hardware addresses that it had; its box has new ones.
+        for where in (["nsenter", "-t", str(self.cluster.node_pid1(other(node))), "-n"], []):
+            subprocess.run([*where, "ip", "neigh", "flush", "to", f"{ft.UNDERLAY}.1{node[-1]}"], check=True)
+        ft.poll(lambda: not self.ask(lambda: self.taints(node)), 20, f"nothing says any more that {node} is off")
+        self.go_by(NODES[0])
+
+    def go_by(self, node):
+        """The way to the guests leads by this node, which has to be the gateway: the first that is Ready."""
+        routes = json.loads(subprocess.run(["ip", "-j", "route"], capture_output=True, text=True, check=True).stdout)
+        for r in routes:
+            if r.get("gateway", "").startswith(f"{ft.UNDERLAY}."):
+                subprocess.run(["ip", "route", "replace", r["dst"], "via", f"{ft.UNDERLAY}.1{node[-1]}", "dev", r["dev"]],
+                               check=True)
+
+    def pods_on(self, node):
+        return [p["metadata"]["name"] for p in self.ask(lambda: self.api.list("Pod"))
+                if p["spec"].get("nodeName") == node]
 
     def turn_clock(self, node, seconds):
         """The wall clock of a node's agent and launchers (clock.c)."""

@@ -32,11 +32,15 @@ def outer(c, node):
         return int(f.read().split()[0])
 
 
-def switch_on(c, node, argv):
+def start(c, node, argv, env=None):
     """As `ferry up` starts the box of a node."""
-    p = subprocess.Popen(argv, start_new_session=True, stdin=subprocess.DEVNULL)
+    p = subprocess.Popen(argv, env=env, start_new_session=True, stdin=subprocess.DEVNULL)
     with open(f"{c.state}/pids/{node}", "w") as f:
         f.write(f"{p.pid} {stat_of(p.pid)[19]}\n")
+
+
+def switch_on(c, node, argv):
+    start(c, node, argv)
 
     def is_back():
         n = c.api.get("Node", node)
@@ -48,6 +52,11 @@ def switch_on(c, node, argv):
 def argv_of(pid):
     with open(f"/proc/{pid}/cmdline", "rb") as f:
         return [os.fsdecode(w) for w in f.read().split(b"\0")[:-1]]
+
+
+def env_of(pid):
+    with open(f"/proc/{pid}/environ", "rb") as f:
+        return dict(os.fsdecode(w).split("=", 1) for w in f.read().split(b"\0") if b"=" in w)
 
 
 def lose(c, node, how):

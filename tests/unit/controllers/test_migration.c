@@ -248,6 +248,25 @@ static void a_target_that_dies_before_the_start_fails_the_move(void **state)
 	}
 }
 
+/* Its machine is declared dead: its pods are deleted, and nobody writes how they ended. */
+static void a_target_sees_that_its_sources_pod_is_gone(void **state)
+{
+	struct world w;
+
+	(void)state;
+	cast_settled(&w);
+	lead_to(&w, MIG_RUNNING);
+	world_delete(&w, KPOD, NS, cast_source(&w)->metadata.name, 0);
+	world_pass(&w, 10 * USEC_PER_SEC);
+	const VirtualMachineInstance *vmi = world_get(&w, KVMI, NS, "tiny");
+
+	assert_int_equal(vmi->status.activePods.n, 1);
+	assert_true(api_map_has(&vmi->status.activePods, cast_target(&w)->metadata.uid));
+	assert_at(&w, KVMI, "tiny", PHASE,
+		  "Running"); /* whether it came over is the target's word */
+	world_fini(&w);
+}
+
 static void a_target_that_vanishes_while_data_flows_is_aborted_by_the_source(void **state)
 {
 	struct world w;
@@ -804,6 +823,7 @@ int main(void)
 		cmocka_unit_test(a_cancel_that_comes_too_late_does_no_harm),
 		cmocka_unit_test(a_failed_copy_leaves_the_guest_and_takes_the_target),
 		cmocka_unit_test(a_target_that_dies_before_the_start_fails_the_move),
+		cmocka_unit_test(a_target_sees_that_its_sources_pod_is_gone),
 		cmocka_unit_test(a_target_that_vanishes_while_data_flows_is_aborted_by_the_source),
 		cmocka_unit_test(an_agent_that_does_not_answer_has_a_deadline),
 		cmocka_unit_test(a_move_that_nobody_ends_is_given_up_without_touching_a_pod),

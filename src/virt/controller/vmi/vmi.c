@@ -378,6 +378,18 @@ static enum rc keep(struct vmi_ctx *c)
 	return wait ? plan_requeue_after(c->plan, wait) : write_vmi(c);
 }
 
+/* The source's pod is gone, with its machine or by force.  Whether the guest came over is the target's agent's to tell, and
+ * that has to see that nobody is left at the source. */
+static enum rc await_target(struct vmi_ctx *c)
+{
+	usec_t wait = unseen_left(c);
+
+	if (wait)
+		return plan_requeue_after(c->plan, wait);
+	TRY(vmi_set_active_pods(c));
+	return is_changed(c) ? write_vmi(c) : RC_OK;
+}
+
 static bool has_live_pod(const struct vmi_ctx *c)
 {
 	for (size_t i = 0; i < c->pods.n; i++)
@@ -403,9 +415,8 @@ static enum rc sync(struct vmi_ctx *c)
 	}
 	if (c->pods.current)
 		return keep(c);
-	/* The source's pod is gone, the target's agent has yet to tell whether the guest came over. */
 	if (vmi_is_moving(c->vmi) && has_live_pod(c))
-		return RC_OK;
+		return await_target(c);
 	if (st->activePods.n || !str_is_empty(st->nodeName))
 		return pod_lost(c);
 	return start(c);

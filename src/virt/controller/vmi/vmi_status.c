@@ -163,7 +163,7 @@ static bool is_left_behind(const VirtualMachineInstance *vmi, const Pod *pod, co
 	       pod != current && str_eq(ms->sourcePod, pod->metadata.name);
 }
 
-static enum rc set_active_pods(struct vmi_ctx *c)
+enum rc vmi_set_active_pods(struct vmi_ctx *c)
 {
 	struct api_map want = {0};
 	enum rc rc = RC_OK;
@@ -255,7 +255,7 @@ enum rc vmi_status_from_pod(struct vmi_ctx *c)
 	const ContainerStateWaiting *w;
 
 	TRY(advance(c, pod));
-	TRY(set_active_pods(c));
+	TRY(vmi_set_active_pods(c));
 	if (kit_vmi_is_final(c->next)) {
 		DEL(c, "PodScheduled");
 		return mirror_ready(c);

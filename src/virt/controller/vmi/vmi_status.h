@@ -19,6 +19,8 @@ struct vmi_ctx {
 
 /* Phase, node, active pods, conditions and volumes from the current pod. */
 MUST_CHECK enum rc vmi_status_from_pod(struct vmi_ctx *c);
+/* Pods that have not ended and hold some of the guest, with their nodes. */
+MUST_CHECK enum rc vmi_set_active_pods(struct vmi_ctx *c);
 /* Conditions that hold whether there is a pod or not. */
 MUST_CHECK enum rc vmi_status_common(struct vmi_ctx *c);
 /* Synchronized is present only while False. reason NULL: the controller has nothing to say. */
