@@ -363,6 +363,7 @@ void mig_stats_parse(const struct json *q, struct mig_stats *out)
 		.downtime_bytes = js_get_int(ram, "downtime-bytes", 0),
 		.postcopy_bytes = js_get_int(ram, "postcopy-bytes", 0),
 		.elapsed_ms = js_get_int(q, "total-time", -1),
+		.throttle_percent = js_get_int(q, "cpu-throttle-percentage", 0),
 		.setup_ms = js_get_int(q, "setup-time", -1),
 		.expected_downtime_ms = js_get_int(q, "expected-downtime", -1),
 		.downtime_ms = js_get_int(q, "downtime", -1),
@@ -372,10 +373,10 @@ void mig_stats_parse(const struct json *q, struct mig_stats *out)
 
 struct json *mig_stats_json(const struct mig_stats *s)
 {
-	return js_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:I, s:I}", "memory",
+	return js_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}, s:I, s:I, s:I}", "memory",
 		       "total", s->total, "transferred", s->transferred, "remaining", s->remaining,
 		       "dirtyBytesPerSecond", s->dirty_rate, "bytesPerSecond", s->rate, "passes",
 		       s->passes, "zeroPages", s->zero_pages, "normalPages", s->normal_pages,
-		       "elapsedMs", s->elapsed_ms, "setupMs", s->setup_ms, "expectedDowntimeMs",
-		       s->expected_downtime_ms);
+		       "throttlePercent", s->throttle_percent, "elapsedMs", s->elapsed_ms,
+		       "setupMs", s->setup_ms, "expectedDowntimeMs", s->expected_downtime_ms);
 }

@@ -82,8 +82,9 @@ struct mig_stats {
 	int64_t total, transferred, remaining; /* of memory, bytes */
 	int64_t dirty_rate, rate;	       /* bytes a second */
 	int64_t passes, zero_pages, normal_pages;
-	int64_t downtime_bytes; /* sent while the guest stood */
-	int64_t postcopy_bytes; /* sent after the guest had stopped here for good */
+	int64_t downtime_bytes;	  /* sent while the guest stood */
+	int64_t postcopy_bytes;	  /* sent after the guest had stopped here for good */
+	int64_t throttle_percent; /* of the time in which the guest does not get its processors */
 	int64_t elapsed_ms, setup_ms, expected_downtime_ms, downtime_ms; /* -1: not told */
 	char error[256];
 };

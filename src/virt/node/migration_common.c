@@ -235,13 +235,29 @@ static enum rc fill_disks(FerryMigrationStatus *out, const struct json *disks)
 	return RC_OK;
 }
 
+struct mig_transfer mig_disks_of(const struct json *data)
+{
+	const struct json *disks = js_at(data, "stats", "disks", NULL);
+	struct mig_transfer t = {0, 0};
+
+	for (size_t i = 0; i < js_len(disks); i++) {
+		const struct json *d = js_item(disks, i);
+		int64_t total = js_get_int(d, "total", 0);
+
+		t.total += total;
+		t.left += MAX(total - js_get_int(d, "done", 0), 0);
+	}
+	return t;
+}
+
 char *mig_figures(const char *what, const struct json *data)
 {
 	const struct json *m = js_at(data, "stats", "memory", NULL);
+	int64_t left = js_get_int(m, "remaining", 0) + mig_disks_of(data).left;
 
 	return mem_printf("%s: %lld MiB are left, the guest changes %lld MiB/s and %lld MiB/s go "
 			  "over",
-			  what, (long long)(js_get_int(m, "remaining", 0) >> 20),
+			  what, (long long)(left >> 20),
 			  (long long)(js_get_int(m, "dirtyBytesPerSecond", 0) >> 20),
 			  (long long)(js_get_int(m, "bytesPerSecond", 0) >> 20));
 }
@@ -270,14 +286,39 @@ static enum rc fill_forecast(FerryMigrationStatus *out, const struct json *data)
 	return RC_OK;
 }
 
-enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data)
+/* Of memory and disks together; it never goes back, and is 100 at the end only. */
+static void fill_percent(FerryMigrationStatus *out, int64_t total, int64_t left)
+{
+	int64_t percent = MIN(100 * (total - MIN(left, total)) / total, 99);
+
+	API_SET(out, percent, MAX(percent, API_GET(out, percent, 0)));
+}
+
+static void fill_limits(FerryMigrationStatus *out, const struct json *data)
+{
+	const struct json *m = js_at(data, "stats", "memory", NULL);
+
+	if (js_get_int(m, "throttlePercent", 0))
+		API_SET(out, throttlePercent, js_get_int(m, "throttlePercent", 0));
+	if (js_get(data, "downtimeLimitMs"))
+		API_SET(out, pauseLimitMs, js_get_int(data, "downtimeLimitMs", 0));
+	if (out->method && js_get(data, "maxBandwidthBytes"))
+		API_SET(out->method, maxBandwidthBytes, js_get_int(data, "maxBandwidthBytes", 0));
+}
+
+enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data, int64_t memory_bytes)
 {
 	const struct json *stats = js_get(data, "stats");
 	const struct json *m = js_get(stats, "memory");
 	int64_t total = js_get_int(m, "total", 0), left = js_get_int(m, "remaining", 0);
+	struct mig_transfer disks = mig_disks_of(data);
 
 	if (js_get_str(data, "phase"))
 		TRY(api_set_str(&out->stage, js_get_str(data, "phase")));
+	if (total)
+		fill_percent(out, total + disks.total, left + disks.left);
+	else if (disks.total)
+		fill_percent(out, memory_bytes + disks.total, memory_bytes + disks.left);
 	if (m && total) {
 		FerryTransfer *t = api_ensure(&api_type_FerryTransfer, &out->memory);
 
@@ -286,15 +327,11 @@ enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data)
 		API_SET(t, totalBytes, total);
 		API_SET(t, transferredBytes, js_get_int(m, "transferred", 0));
 		API_SET(t, remainingBytes, left);
-		int64_t percent = MIN(100 * (total - MIN(left, total)) / total, 99);
-
-		API_SET(out, percent, MAX(percent, API_GET(out, percent, 0)));
 		API_SET(out, dirtyBytesPerSecond, js_get_int(m, "dirtyBytesPerSecond", 0));
 		API_SET(out, linkBytesPerSecond, js_get_int(m, "bytesPerSecond", 0));
 		API_SET(out, passes, js_get_int(m, "passes", 0));
 	}
-	if (out->method && js_get(data, "maxBandwidthBytes"))
-		API_SET(out->method, maxBandwidthBytes, js_get_int(data, "maxBandwidthBytes", 0));
+	fill_limits(out, data);
 	TRY(fill_forecast(out, data));
 	if (js_get(data, "downtimeMs"))
 		API_SET(out, qemuDowntimeMs, js_get_int(data, "downtimeMs", 0));

@@ -63,8 +63,15 @@ MUST_CHECK enum rc mig_set_time(char **field, usec_t at);
 char *mig_figures(const char *what, const struct json *data);
 /* How long the guest may stand while *left bytes go over, in milliseconds: twice what the rate promises. */
 int64_t mig_finish_timeout(const struct json *data, int64_t *left);
-/* Moved bytes, passes, pause of a launcher's migration event into status.ferry.migration. */
-MUST_CHECK enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data);
+/* The disks of a launcher's migration event, together. */
+struct mig_transfer {
+	int64_t total, left;
+};
+struct mig_transfer mig_disks_of(const struct json *data);
+/* Moved bytes, passes, pause of a launcher's migration event into status.ferry.migration.  memory_bytes: the guest's;
+ * while disks are copied QEMU does not know it. */
+MUST_CHECK enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data,
+				  int64_t memory_bytes);
 
 /* The last look before any byte moves: this QEMU shows its guest less than the guest has seen so far.  False also
  * when QEMU does not tell. */

@@ -2,6 +2,7 @@
 #ifndef NODE_MIGRATION_SOURCE_INT_H
 #define NODE_MIGRATION_SOURCE_INT_H
 
+#include "virt/migration/progress.h"
 #include "virt/node/migration_int.h"
 
 struct mig_source {
@@ -38,8 +39,8 @@ struct mig_source {
 	usec_t backoff;
 	usec_t unknown_since; /* the target's agent does not know the move */
 	struct ev_src *watch, *end_timer;
-	int64_t best_left;
-	usec_t best_at;
+	struct mig_progress progress;
+	struct mig_rate disk_rate;
 	bool shows_progress; /* the move takes long enough */
 	bool post_copy_asked, said_split, cannot_split;
 	usec_t broken_since; /* monotonic; 0: the link holds */
@@ -56,7 +57,8 @@ void mig_source_given(struct mig_source *m, enum src_event why);
 void mig_source_lost(struct mig_source *m, enum src_event event, const char *why);
 
 /* migration_watch.c */
-void mig_source_watch(struct mig_source *m); /* looks each second from now on */
+/* The launcher has said something: noted, and looked at each second from now on. */
+void mig_source_watch(struct mig_source *m);
 /* The launcher is asked to cancel; reason is a constant. */
 void mig_source_ask_cancel(struct mig_source *m, const char *reason);
 /* The release could not be written down: nothing was given away, so the guest goes on here. */

@@ -4,6 +4,7 @@
 #include "base/try.h"
 #include "virt/migration/host_disks.h"
 #include "virt/node/migration_source_int.h"
+#include "virt/node/vmspec.h"
 
 /* Beside KubeVirt's text: why, for programs and for people. */
 static enum rc publish_reason(struct mig_source *m, VirtualMachineInstance *vmi)
@@ -58,7 +59,12 @@ static enum rc publish_progress(struct mig_source *m, VirtualMachineInstance *vm
 		TRY(api_set_str(&vmi->status.migrationState->mode, MigrationMode_PostCopy));
 	else if (m->finish_by)
 		TRY(api_set_str(&vmi->status.migrationState->mode, MigrationMode_Paused));
-	return fm ? mig_fill_stats(fm, m->last) : RC_NOMEM;
+	if (!fm)
+		return RC_NOMEM;
+	TRY(mig_fill_stats(fm, m->last, vmspec_memory(vmi)));
+	if (str_eq(fm->stage, "disks") && m->disk_rate.per_second)
+		API_SET(fm, linkBytesPerSecond, m->disk_rate.per_second);
+	return RC_OK;
 }
 
 /* How this one goes over was written with the hand-off, and stays. */

@@ -19,6 +19,7 @@
 #include "virt/migration/mig_qemu.h"
 #include "virt/node/host_files.h"
 #include "virt/node/migration_target_int.h"
+#include "virt/node/vmspec.h"
 
 #define RESUME_MS 5000
 
@@ -872,7 +873,7 @@ static enum rc publish_taken(const struct mig_target *t, VirtualMachineInstance 
 	if (!t->is_split) {
 		TRY(api_set_str(&s->mode,
 				was_finished ? MigrationMode_Paused : MigrationMode_PreCopy));
-		TRY(mig_fill_stats(fm, t->final));
+		TRY(mig_fill_stats(fm, t->final, vmspec_memory(vmi)));
 	}
 	if (fm->memory)
 		API_SET(fm->memory, remainingBytes, 0);

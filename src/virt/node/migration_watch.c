@@ -124,22 +124,17 @@ static void on_watch(void *arg)
 	const VirtualMachineInstanceMigrationState *s = mig_state(m->vm);
 	const VirtualMachineInstance *vmi = vm_vmi(m->vm);
 	const VMIMConfigurationOptions *c = s ? s->migrationConfiguration : NULL;
-	const struct json *memory = js_at(m->last, "stats", "memory", NULL);
-	int64_t left = js_get_int(memory, "remaining", 0);
 	int64_t per_gb = c ? API_GET(c, completionTimeoutPerGiB, DEFAULT_PER_GB) : DEFAULT_PER_GB;
 	int64_t progress = c ? API_GET(c, progressTimeout, DEFAULT_PROGRESS_SECONDS)
 			     : DEFAULT_PROGRESS_SECONDS;
-	int64_t gb = vmi ? (vmspec_memory(vmi) + 999999999) / 1000000000 : 1;
+	struct mig_transfer disks = mig_disks_of(m->last);
+	int64_t gb = mig_gigabytes(vmi ? vmspec_memory(vmi) : 0, disks.total);
 	usec_t now = loop_now(m->host->cfg.loop);
 
 	m->shows_progress = true;
 	if (mig_source_is_unreleased(m->last))
 		mig_source_ask_back(m);
 	if (m->state == SRC_MOVING) {
-		if (!m->best_at || left < m->best_left) {
-			m->best_left = left;
-			m->best_at = now;
-		}
 		usec_t limit = (usec_t)(per_gb * gb) * USEC_PER_SEC;
 		usec_t taken = now - m->since;
 		bool may_pause = c && API_GET(c, allowWorkloadDisruption, false);
@@ -150,16 +145,31 @@ static void on_watch(void *arg)
 		if (limit && taken > limit)
 			overdue(m, may_pause && taken < 2 * limit, "CompletionTimeout",
 				"the move did not end within completionTimeoutPerGiB");
-		else if (progress && now - m->best_at > (usec_t)progress * USEC_PER_SEC)
+		else if (progress && mig_progress_is_stalled(&m->progress,
+							     (usec_t)progress * USEC_PER_SEC, now))
 			overdue(m, may_pause, "ProgressTimeout", "no progress for progressTimeout");
 	}
 	ev_timer_rearm(m->watch, WATCH_EVERY);
 	vm_sync(m->vm);
 }
 
+static void note_progress(struct mig_source *m)
+{
+	const struct json *memory = js_at(m->last, "stats", "memory", NULL);
+	struct mig_transfer disks = mig_disks_of(m->last);
+	int64_t pass = js_get_int(memory, "passes", 0);
+	usec_t now = loop_now(m->host->cfg.loop);
+
+	mig_progress_note(&m->progress, pass,
+			  pass ? js_get_int(memory, "remaining", 0) : disks.left, now);
+	mig_rate_note(&m->disk_rate, disks.total - disks.left, now);
+}
+
 void mig_source_watch(struct mig_source *m)
 {
 	struct err err = {0};
+
+	note_progress(m);
 
 	if (!m->watch &&
 	    ev_timer_after(m->host->cfg.loop, &m->watch, WATCH_EVERY, on_watch, m, &err))

@@ -328,6 +328,24 @@ static void a_move_that_nobody_ends_is_given_up_without_touching_a_pod(void **st
 	world_fini(&w);
 }
 
+/* 10 GB of disks and 128 MiB: eleven times 150 s are acceptable, not once. */
+static void disks_that_go_along_have_their_time_too(void **state)
+{
+	struct world w;
+
+	(void)state;
+	cast_settled(&w);
+	lead_to(&w, MIG_RUNNING);
+	world_patch(&w, KVMI, NS, "tiny",
+		    "{'status':{'ferry':{'migration':{'disks':[{'name':'root','totalBytes':"
+		    "10000000000}]}}}}");
+	world_pass(&w, (2 * 11 * 150 + 119) * USEC_PER_SEC);
+	assert_at(&w, KVMI, "tiny", "/status/migrationState/abortRequested", "(none)");
+	world_pass(&w, 2 * USEC_PER_SEC);
+	assert_at(&w, KVMI, "tiny", "/status/migrationState/abortRequested", "true");
+	world_fini(&w);
+}
+
 /* ---- placement ---- */
 
 static void no_other_node_fails_at_once(void **state)
@@ -827,6 +845,7 @@ int main(void)
 		cmocka_unit_test(a_target_that_vanishes_while_data_flows_is_aborted_by_the_source),
 		cmocka_unit_test(an_agent_that_does_not_answer_has_a_deadline),
 		cmocka_unit_test(a_move_that_nobody_ends_is_given_up_without_touching_a_pod),
+		cmocka_unit_test(disks_that_go_along_have_their_time_too),
 		cmocka_unit_test(no_other_node_fails_at_once),
 		cmocka_unit_test(what_no_waiting_can_help_names_every_node_and_its_reason),
 		cmocka_unit_test(a_selector_that_only_the_source_has_says_so),

@@ -406,7 +406,8 @@ static void the_pause_limit_follows_the_passes(void **state)
 static void statistics_are_read(void **state)
 {
 	static const char text[] =
-		"{\"status\": \"active\", \"total-time\": 5, \"expected-downtime\": 9, \"ram\": "
+		"{\"status\": \"active\", \"total-time\": 5, \"expected-downtime\": 9, "
+		"\"cpu-throttle-percentage\": 30, \"ram\": "
 		"{\"total\": 100, \"transferred\": 7, \"remaining\": 3, \"page-size\": 4096, "
 		"\"dirty-pages-rate\": 2, \"mbps\": 8.0, \"dirty-sync-count\": 4}}";
 	CLEANUP(js_unrefp) struct json *j = NULL;
@@ -419,6 +420,7 @@ static void statistics_are_read(void **state)
 	assert_int_equal(s.rate, 1000000);
 	assert_int_equal(s.passes, 4);
 	assert_int_equal(s.downtime_ms, -1);
+	assert_int_equal(s.throttle_percent, 30);
 	mig_stats_parse(NULL, &s);
 	assert_int_equal(s.status, MIGQ_NONE);
 }

@@ -5,8 +5,9 @@
 #include "base/try.h"
 #include "virt/controller/kit.h"
 #include "virt/controller/migration/mig_int.h"
-#include "virt/migration/policy.h"
 #include "virt/controller/vmi/resources.h"
+#include "virt/migration/policy.h"
+#include "virt/migration/progress.h"
 #include "virt/names.h"
 
 #define PER_CLUSTER	   5
@@ -122,8 +123,12 @@ usec_t mig_acceptable_time(const MigState *s, const VirtualMachineInstance *vmi)
 	const VMIMConfigurationOptions *o = s->migrationConfiguration;
 	int64_t per_gb =
 		o ? API_GET(o, completionTimeoutPerGiB, COMPLETION_PER_GIB) : COMPLETION_PER_GIB;
-	int64_t bytes = vmi_guest_memory(&vmi->spec);
-	int64_t gb = (bytes + 999999999) / 1000000000;
+	const FerryMigrationStatus *f = vmi->status.ferry ? vmi->status.ferry->migration : NULL;
+	int64_t disks = 0;
 
-	return per_gb <= 0 ? 0 : (usec_t)(per_gb * MAX(gb, 1)) * USEC_PER_SEC;
+	for (size_t i = 0; f && i < f->n_disks; i++)
+		disks += API_GET(&f->disks[i], totalBytes, 0);
+	int64_t gb = mig_gigabytes(vmi_guest_memory(&vmi->spec), disks);
+
+	return per_gb <= 0 ? 0 : (usec_t)(per_gb * gb) * USEC_PER_SEC;
 }
