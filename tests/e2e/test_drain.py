@@ -78,6 +78,12 @@ def test_what_cannot_go_is_named_and_left_alone(cluster, make_vm, uncordoned):
     for name, spec in (("pinned", {"nodeSelector": kept}), ("stops", {"nodeSelector": kept, "eviction": "None"})):
         make_vm(name, **spec)
     before = {n: api.get("VirtualMachineInstance", n)["metadata"]["uid"] for n in ("pinned", "stops")}
+    vmi = api.wait("VirtualMachineInstance", "pinned",  # and each of its moves is refused in these words
+                   lambda v: (ft.condition(v, "LiveMigratable") or {}).get("status") == "False", 10)
+    with pytest.raises(ft.ApiError) as e:
+        api.create(ft.migration("m-pinned", "pinned"))
+    text = ft.condition(vmi, "LiveMigratable")["message"]
+    assert "kubernetes.io/hostname=node-1" in text and text in e.value.message, e.value
     code, out, err = drain(cluster, "node-1", "--dry-run", timeout=20)
     assert code == 1 and "nothing was changed" in out, out + err
     t = time.monotonic()
@@ -162,7 +168,9 @@ def attempts(cluster):
 
 def test_an_evacuation_that_cannot_work_is_given_up_and_asked_anew(cluster, make_vm, uncordoned, attempts):
     api = cluster.api
-    make_vm("stuck", nodeSelector={"kubernetes.io/hostname": "node-1"})
+    # by its affinity, which only a try finds out: a nodeSelector makes the VM one that cannot move at all
+    make_vm("stuck", affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1"]}]}]}}})
     assert evict(api, "stuck")[0] == 429
 
     def tries():

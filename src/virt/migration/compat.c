@@ -130,12 +130,29 @@ void compat_check(const VirtualMachineInstance *vmi, const Node *node, struct co
 		check_cpu(vmi, node, out);
 }
 
+/* In the words of lib/sched. */
+static void check_selector(const VirtualMachineInstance *vmi, const Node *node, struct compat *c)
+{
+	const struct api_map *sel = &vmi->spec.nodeSelector;
+
+	for (size_t i = 0; i < sel->n && !c->reason; i++) {
+		const struct api_map_item *s = &sel->items[i];
+		const char *has = api_label(&node->metadata, s->key);
+
+		if (!str_eq(has, s->value))
+			find(c, COMPAT_SELECTOR, "needs label %s=%s, the node has %s%s%s", s->key,
+			     s->value, has ? "'" : "", has ? has : "none", has ? "'" : "");
+	}
+}
+
 void compat_add(struct compat_summary *s, const VirtualMachineInstance *vmi, const Node *node)
 {
 	size_t n = strlen(s->text);
-	struct compat c;
+	struct compat c = {0};
 
-	compat_check(vmi, node, &c);
+	check_selector(vmi, node, &c);
+	if (!c.reason)
+		compat_check(vmi, node, &c);
 	s->n_others++;
 	s->n_fit += !c.reason;
 	if (c.reason)

@@ -18,6 +18,7 @@ struct sbuf;
 #define COMPAT_QEMU	"QEMUVersion"
 #define COMPAT_MODEL	"CPUModel"
 #define COMPAT_FEATURES "CPUFeatures"
+#define COMPAT_SELECTOR "NodeSelector"
 
 struct compat {
 	const char *reason; /* NULL: the node can take it; constant */
@@ -33,6 +34,8 @@ struct compat_summary {
 	char text[600]; /* "node-2 lacks …; node-3 …" of those that do not fit */
 };
 
+/* compat_check(), and before it the nodeSelector of the VM itself: a VM that is held at its node by name can go nowhere.
+ * (For a move the scheduler's predicates judge that, and node affinity.) */
 void compat_add(struct compat_summary *s, const VirtualMachineInstance *vmi, const Node *node);
 
 /* The named model that the guest was given ("Skylake-Client-v4"); false: none, or everything that its node had

@@ -208,6 +208,41 @@ static void the_vmi_sums_up_where_it_could_go(void **state)
 		Node_free(nodes[i]);
 }
 
+/* kubevirt/kubevirt#5565: held at its node by name, a VM has no other; the move is refused in the same words. */
+static void a_selector_that_only_its_own_node_meets_makes_it_immovable(void **state)
+{
+	Node *nodes[] = {node("node-1", "10.0.2", NULL), node("node-2", "10.0.2", NULL)};
+	VirtualMachineInstance *vmi = guest(GUEST);
+	struct compat_summary s = {0};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(nodes); i++)
+		assert_int_equal(api_map_set(&nodes[i]->metadata.labels, "kubernetes.io/hostname",
+					     nodes[i]->metadata.name),
+				 RC_OK);
+	assert_int_equal(api_map_set(&vmi->spec.nodeSelector, "kubernetes.io/hostname", "node-1"),
+			 RC_OK);
+	compat_add(&s, vmi, nodes[1]);
+	VirtualMachineInstance *told = judged(&s);
+
+	assert_cond(told, "LiveMigratable", "False", "NodesNotLiveMigratable",
+		    "no other node can take the guest: node-2 needs label "
+		    "kubernetes.io/hostname=node-1, the node has 'node-2'");
+	VirtualMachineInstance_free(told);
+	/* One that others meet as well holds nothing. */
+	s = (struct compat_summary){0};
+	assert_int_equal(api_map_set(&nodes[1]->metadata.labels, "disk", "ssd"), RC_OK);
+	assert_int_equal(api_map_set(&vmi->spec.nodeSelector, "disk", "ssd"), RC_OK);
+	(void)api_map_del(&vmi->spec.nodeSelector, "kubernetes.io/hostname");
+	compat_add(&s, vmi, nodes[1]);
+	told = judged(&s);
+	assert_cond(told, "LiveMigratable", "True", NULL, NULL);
+	VirtualMachineInstance_free(told);
+	VirtualMachineInstance_free(vmi);
+	for (size_t i = 0; i < ARRAY_SIZE(nodes); i++)
+		Node_free(nodes[i]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -217,6 +252,7 @@ int main(void)
 		cmocka_unit_test(of_many_missing_features_the_first_are_named),
 		cmocka_unit_test(levels_are_compared_not_texts),
 		cmocka_unit_test(the_vmi_sums_up_where_it_could_go),
+		cmocka_unit_test(a_selector_that_only_its_own_node_meets_makes_it_immovable),
 	};
 
 	js_use_mem();
