@@ -481,6 +481,9 @@ static void want_of_room_waits_with_the_reason_shown_and_ends_in_time(void **sta
 	world_pass(&w, 2 * USEC_PER_SEC);
 	assert_at(&w, KVMIM, "m1", PHASE, "Failed");
 	assert_true(world_saw(&w, "timeout period exceeded"));
+	assert_at(&w, KVMIM, "m1", "/status/ferry/message",
+		  "no node could take the virtual machine in time: node-2: memory: needs 396Mi, "
+		  "124Mi free of 1024Mi");
 	assert_false(cast_has_live_target(&w));
 	world_fini(&w);
 }

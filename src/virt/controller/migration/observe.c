@@ -4,6 +4,7 @@
 #include "api/api.h"
 #include "api/meta.h"
 #include "base/file.h"
+#include "base/sbuf.h"
 #include "base/str.h"
 #include "base/try.h"
 #include "virt/controller/kit.h"
@@ -214,6 +215,24 @@ static bool is_unschedulable(const Pod *pod)
 	       str_eq(c.status, "False") && str_eq(c.reason, "Unschedulable");
 }
 
+/* KubeVirt's text does not tell why nothing was found in all that time; the nodes do. */
+static enum rc tell_nodes(struct mig *m)
+{
+	FerryMigrationStatus *f = m->next->status.ferry;
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(4096);
+
+	for (size_t i = 0; f && i < f->n_placement; i++) {
+		const FerryPlacement *p = &f->placement[i];
+
+		if (!p->allowed && !str_eq(p->node, m->vmi->status.nodeName))
+			sbuf_addf(&b, "%s%s: %s", b.n ? "; " : "", p->node,
+				  p->message ? p->message : "");
+	}
+	return b.n ? api_set_strf(&f->message, "no node could take the virtual machine in time: %s",
+				  sbuf_str(&b))
+		   : RC_OK;
+}
+
 static enum rc observe_unschedulable(struct mig *m, enum mig_event *out)
 {
 	bool first = !m->old->status.ferry || !m->old->status.ferry->n_placement ||
@@ -228,9 +247,10 @@ static enum rc observe_unschedulable(struct mig *m, enum mig_event *out)
 			       "Warning", "migrationTargetPodUnschedulable",
 			       "Migration target pod for VMI [%s/%s] is currently unschedulable.",
 			       m->vmi->metadata.namespace, m->vmi->metadata.name));
-	return check_timeout(m, "unschedulable",
-			     timeout_of(m, ANN_UNSCHEDULABLE_TIMEOUT, MIG_UNSCHEDULABLE_TIMEOUT),
-			     out);
+	TRY(check_timeout(m, "unschedulable",
+			  timeout_of(m, ANN_UNSCHEDULABLE_TIMEOUT, MIG_UNSCHEDULABLE_TIMEOUT),
+			  out));
+	return *out == MIG_EV_FAIL ? tell_nodes(m) : RC_OK;
 }
 
 /* A pod that was made a moment ago may not be in the view yet, right after a restart. */
