@@ -464,6 +464,27 @@ static void closed(struct mig_source *m, enum rc rc, const char *why)
 		mig_source_kick(m->vm); /* the rest is closed later: see close_later() */
 }
 
+static enum rc cut_work(struct src_job *j)
+{
+	struct mig_source *m = j->m;
+
+	if (m->is_open)
+		TRY(m->host->cfg.net.mig_close(m->net.pod, m->host->cfg.net.arg, &j->err));
+	m->is_open = false;
+	return RC_OK;
+}
+
+void mig_source_cut(struct mig_source *m)
+{
+	struct err err = {0};
+
+	m->is_cut = true;
+	log_warn("move %s: the cancel has no effect: its way through the network is closed",
+		 m->uid);
+	if (run(m, cut_work, closed, &err))
+		log_warn("move %s: %s", m->uid, err.msg);
+}
+
 /* The guest is here: say so. */
 static void ended(struct mig_source *m, const char *why)
 {

@@ -26,6 +26,8 @@ struct mig_source {
 	bool is_open; /* the way through the firewall */
 	bool has_key, net_ready, is_written, cancel_asked, cancel_sent, resume_asked;
 	const char *cancel_reason; /* a constant */
+	usec_t cancel_at;	   /* when that was asked for first; 0: it was not */
+	bool is_cut;		   /* its way was closed, because that had no effect */
 	bool is_aborted_by_user;
 	usec_t finish_by; /* 0: not told to finish. The guest stands, the rest goes over */
 	usec_t begun_at; /* realtime: for the VMI. Limits are kept by the loop's time, which no clock turns */
@@ -49,6 +51,8 @@ struct mig_source {
 
 /* migration_source.c */
 bool mig_source_step(struct mig_source *m, enum src_event e); /* false: not in this state */
+/* Nothing goes over any more: the kernel ends connections that wait for the other side.  Only while it is cancelled. */
+void mig_source_cut(struct mig_source *m);
 /* A request to the target's agent; frees body. */
 MUST_CHECK enum rc mig_source_post(struct mig_source *m, const char *what, struct json *body,
 				   usec_t timeout, http_done_fn done, struct err *err);

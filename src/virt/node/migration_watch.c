@@ -12,6 +12,7 @@
 #include "virt/node/vmspec.h"
 
 #define WATCH_EVERY		 (1 * USEC_PER_SEC)
+#define CUT_AFTER		 (5 * USEC_PER_SEC)
 #define DEFAULT_PER_GB		 150
 #define DEFAULT_PROGRESS_SECONDS 150
 
@@ -22,6 +23,7 @@ void mig_source_ask_cancel(struct mig_source *m, const char *reason)
 
 	failpoint("source-agent.cancels");
 	m->cancel_sent = true;
+	m->cancel_at = m->cancel_at ? m->cancel_at : loop_now(m->host->cfg.loop);
 	m->cancel_reason = reason;
 	if (vm_call(m->vm, "cancelOutgoing", params, MIG_CALL_DEADLINE, NULL, NULL, &err))
 		log_warn("move %s: cannot be cancelled: %s", m->uid, err.msg);
@@ -149,6 +151,11 @@ static void on_watch(void *arg)
 							     (usec_t)progress * USEC_PER_SEC, now))
 			overdue(m, may_pause, "ProgressTimeout", "no progress for progressTimeout");
 	}
+	/* A QEMU that waits for the other's part of the handshake hears of no cancel, and yank does not reach that
+	 * connection either (QEMU 10.0).  The other one may stand still for ever. */
+	if (m->state == SRC_CANCELLING && m->cancel_at && !m->is_cut &&
+	    now - m->cancel_at > CUT_AFTER)
+		mig_source_cut(m);
 	ev_timer_rearm(m->watch, WATCH_EVERY);
 	vm_sync(m->vm);
 }
