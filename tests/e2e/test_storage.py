@@ -85,8 +85,12 @@ def test_a_tag_that_moves_changes_no_vm_until_its_spec_does(cluster, make_vm, im
 
 
 def test_empty_disk_and_cloud_init(cluster, make_vm, images):
-    extra = [{"name": "e", "disk": {"bus": "virtio"}}, {"name": "ci", "cdrom": {"bus": "sata"}}]
+    """Beside two more images, one of them as a cdrom (kubevirt/kubevirt#9824)."""
+    extra = [{"name": "e", "disk": {"bus": "virtio"}}, {"name": "more", "disk": {"bus": "virtio"}},
+             {"name": "drivers", "cdrom": {"bus": "sata"}}, {"name": "ci", "cdrom": {"bus": "sata"}}]
     vols = [{"name": "e", "emptyDisk": {"capacity": "32Mi"}},
+            {"name": "more", "containerDisk": {"image": f"oci:{images}/qcow2"}},
+            {"name": "drivers", "containerDisk": {"image": f"oci:{images}/disk"}},
             {"name": "ci", "cloudInitNoCloud": {"userData": "#cloud-config\n{}\n"}}]
     address = make_vm("empty", manifest=container_disk("empty", f"oci:{images}/disk", extra, vols))
     g = ft.Guest(address)

@@ -637,12 +637,18 @@ static void have_objects(struct vm_prep *p)
 	struct vm *vm = p->vm;
 	struct err err = {0};
 
-	for (size_t i = 0; i < vm->n_volumes; i++)
-		if (set_volume(p, &vm->volumes[i], &err)) {
-			ignore_rc(err_prepend(&err, "volume '%s'", vm->volumes[i].spec->name));
+	for (size_t i = 0; i < vm->n_volumes; i++) {
+		struct vm_volume *v = &vm->volumes[i];
+
+		if (set_volume(p, v, &err)) {
+			ignore_rc(err_prepend(&err, "volume '%s'", v->spec->name));
 			end(p, err.rc, p->is_misplaced, "CreateContainerConfigError", err.msg);
 			return;
 		}
+		/* A cdrom of whatever volume is opened as the guest sees it. */
+		v->v.read_only |=
+			vmspec_disk_is_read_only(vmspec_disk_of(kobj_typed(p->vmi), v->spec->name));
+	}
 	next_image(p);
 }
 

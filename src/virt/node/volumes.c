@@ -290,7 +290,7 @@ static enum rc open_overlay(struct volume *v, int dir, struct err *err)
 	TRY(image_probe(base, &info, err));
 	(void)snprintf(name, sizeof(name), "%s.qcow2", v->name);
 	TRY(make_file(dir, name, fill_qcow2, &info.virtual_bytes, err));
-	TRY(open_plain(dir, name, false, &v->top_fd, &bytes, err));
+	TRY(open_plain(dir, name, v->read_only, &v->top_fd, &bytes, err));
 	v->base_fd = STEAL_FD(base);
 	v->base_format = info.format;
 	v->top_format = IMAGE_QCOW2;
@@ -308,7 +308,7 @@ static enum rc open_empty(struct volume *v, int dir, struct err *err)
 		return err_set(err, RC_INVALID, "an empty disk needs at least 1Mi");
 	(void)snprintf(name, sizeof(name), "%s.qcow2", v->name);
 	TRY(make_file(dir, name, fill_qcow2, &bytes, err));
-	TRY(open_plain(dir, name, false, &v->top_fd, &file_bytes, err));
+	TRY(open_plain(dir, name, v->read_only, &v->top_fd, &file_bytes, err));
 	v->top_format = IMAGE_QCOW2;
 	v->virtual_bytes = bytes;
 	v->has_direct_io = vol_direct_io(dir, name);

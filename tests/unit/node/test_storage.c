@@ -741,7 +741,37 @@ static void overlays_record_no_base(void **state)
 	assert_int_equal(image_probe(v.top_fd, &info, &err),
 			 RC_OK); /* it would refuse a backing file */
 	assert_int_equal(info.format, IMAGE_QCOW2);
+	assert_int_equal(fcntl(v.top_fd, F_GETFL) & O_ACCMODE, O_RDWR);
 	volume_fini(&v);
+}
+
+/* kubevirt/kubevirt#9824: the image of a cdrom, and an empty disk that is only to be read. */
+static void what_the_guest_only_reads_is_opened_so(void **state)
+{
+	static const enum vol_kind kinds[] = {VOL_CONTAINER_DISK, VOL_EMPTY_DISK};
+	struct vol_places p = places();
+	struct err err = {0};
+	char base[128];
+
+	(void)state;
+	(void)snprintf(base, sizeof(base), "%s/drivers.iso", dir);
+	int fd = open(base, O_RDWR | O_CREAT | O_CLOEXEC, 0444);
+
+	assert_int_equal(ftruncate(fd, 3 * MIB), 0);
+	close(fd);
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		struct volume v;
+
+		volume_init(&v);
+		v.kind = kinds[i];
+		v.capacity = MIB;
+		v.read_only = true;
+		v.name = mem_printf("ro-%zu", i);
+		v.base_path = i ? NULL : mem_strdup(base);
+		assert_int_equal(volume_open(&v, &p, &err), RC_OK);
+		assert_int_equal(fcntl(v.top_fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+		volume_fini(&v);
+	}
 }
 
 int main(void)
@@ -782,6 +812,8 @@ int main(void)
 						drop_dir),
 		cmocka_unit_test_setup_teardown(too_small_a_disk_says_so, make_dir, drop_dir),
 		cmocka_unit_test_setup_teardown(overlays_record_no_base, make_dir, drop_dir),
+		cmocka_unit_test_setup_teardown(what_the_guest_only_reads_is_opened_so, make_dir,
+						drop_dir),
 	};
 
 	return cmocka_run_group_tests_name("node storage", tests, NULL, NULL);
