@@ -43,6 +43,12 @@ CASES = [
     ("bad mac", changed(D + ["devices", "interfaces", 0, "macAddress"], "zz"), 422, "malformed MAC address"),
     ("bad image path", changed(T + ["volumes", 0], {"name": "d", "containerDisk": {"image": "x", "path": "/../etc"}}), 422,
      "must be an absolute path to a file without relative components"),
+    ("efi", changed(D + ["firmware"], {"bootloader": {"efi": {}}}), 422, "spec.template.spec.domain.firmware.bootloader.efi"),
+    ("macvtap", changed(D + ["devices", "interfaces", 0], {"name": "default", "macvtap": {}}), 422,
+     "spec.template.spec.domain.devices.interfaces[0].macvtap"),
+    ("storage move", changed(["spec", "updateVolumesStrategy"], "Migration"), 422, "spec.updateVolumesStrategy"),
+    ("instance type", changed(["spec", "instancetype"], {"name": "small"}), 422, "spec.instancetype"),
+    ("rate limit", changed(D + ["devices", "interfaces", 0, "bandwidth"], {}), 400, "interfaces[0].bandwidth"),
 ]
 
 
@@ -55,6 +61,14 @@ def test_refused_with_a_path(cluster, what, obj, code, text):
     assert e.value.status in codes, e.value.body
     assert text in json.dumps(e.value.body), e.value.body
     assert cluster.api.find("VirtualMachine", obj["metadata"]["name"]) is None
+
+
+@pytest.mark.parametrize("side", [{"sendTo": {"connectURL": "x", "migrationID": "m"}}, {"receive": {"migrationID": "m"}}])
+def test_moves_between_clusters_are_refused(cluster, side):
+    with pytest.raises(ft.ApiError) as e:
+        cluster.api.create(ft.migration("abroad", "bad", **side))
+    assert e.value.status == 422 and f"spec.{list(side)[0]}" in e.value.message, e.value
+    assert cluster.api.find("VirtualMachineInstanceMigration", "abroad") is None
 
 
 def test_a_volume_without_a_disk_gets_one(cluster, make_vm, images):

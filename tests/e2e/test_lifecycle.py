@@ -86,8 +86,11 @@ def test_a_vm_that_moved_and_was_deleted_leaves_nothing_on_its_nodes(cluster, ma
     ft.poll(lambda: not api.list("Pod"), 60, "no pod is left")
     before = {n: traces_of(cluster, n) for n in ("node-1", "node-2")}
     make_vm("clean")
+    source = api.get("VirtualMachineInstance", "clean")["status"]["nodeName"]
     obj, _ = ft.move(api, "clean")
     assert obj["status"]["phase"] == "Succeeded"
+    # also while it runs elsewhere: no helper of it is left (kubevirt#11895)
+    ft.poll(lambda: traces_of(cluster, source) == before[source], 20, "the source is as it was", 0.5)
     api.delete("VirtualMachine", "clean")
     api.wait("VirtualMachine", "clean", lambda v: v is None, 60)
     ft.poll(lambda: not api.list("Pod"), 60, "no pod is left")

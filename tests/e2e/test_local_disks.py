@@ -195,6 +195,12 @@ def test_a_cancelled_move_leaves_the_volume_as_it_was(cluster, local_vm, slow_po
     check_goes_on(g, boot)
     assert node_of(api, "local-cancel") == source
     check_untouched(cluster, "local-cancel", before, source)
+    # nor is anything to be done before it starts anew (user-guide, volume migration)
+    uid = api.get("VirtualMachineInstance", "local-cancel")["metadata"]["uid"]
+    assert api.sub("virtualmachines", "local-cancel", "restart")[0] == 202
+    vmi = api.wait("VirtualMachineInstance", "local-cancel",
+                   lambda v: v and v["metadata"]["uid"] != uid and ft.vmi_running(v), 90)
+    assert vmi["status"]["nodeName"] == source and place(volume(api, "local-cancel")) == before
 
 
 @pytest.mark.parametrize("side", ["source", "target"])

@@ -40,18 +40,22 @@ def test_moves_keep_address_and_connections(cluster, make_vm):
             return True
     ft.poll(answers, 10, "the Service answers")
     probes = [ft.Probe(f"{address}:7777", "--udp-rate", "250"), ft.Probe(f"{svc}:7777")]
+    windows = []
     try:
         time.sleep(0.5)
         for _ in range(4):
             source = node_of(api, "mover")
             obj, _ = ft.move(api, "mover")
             check_moved(cluster, "mover", obj, source)
-            assert obj["status"]["ferry"]["pauseMs"] > 0
+            windows.append(probes[0].mark())
+            # the pause that is told is one that a client has seen
+            pause, gap = obj["status"]["ferry"]["pauseMs"], windows[-1]["held"]["longestGapMs"]
+            assert 0 < pause <= gap + 10, (pause, gap)
         time.sleep(0.5)
     finally:
         last = [p.stop() for p in probes]
         api.delete("Service", "mover")
-    for w in last:
+    for w in windows + last:
         assert not w["held"]["broken"], w
         assert w["new"]["failed"] == 0, w
     assert probes[0].udp_back == probes[0].udp_sent, last[0]

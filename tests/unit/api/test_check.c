@@ -89,6 +89,11 @@ static void each_fault_is_named_with_its_path(void **state)
 		 "{'permitSlirpInterface':true}}}}",
 		 "spec.configuration.network.permitSlirpInterface",
 		 "not supported by Ferry: KubeVirt has discontinued slirp"},
+		{&api_kind_KubeVirt,
+		 "{'metadata':{'name':'a'},'spec':{'configuration':{'migrations':"
+		 "{'parallelMigrationsPerCluster':0}}}}",
+		 "spec.configuration.migrations.parallelMigrationsPerCluster",
+		 "must be between 1 and"},
 		{&api_kind_VirtualMachine,
 		 DOMAIN("{'devices':{},'resources':{'requests':{'memory':'1Gi','-bad':'1'}}}"),
 		 P "domain.resources.requests[-bad]", "name part must consist of"},

@@ -79,6 +79,28 @@ static void movable_vms_are_marked_and_stay(void **state)
 	js_unref(fx_do(&f, 200, "GET", PODS "/p", NULL));
 }
 
+/* kubevirt/kubevirt#2196: while it moves there are two pods, and neither is to be had. */
+static void neither_pod_of_a_move_is_evicted(void **state)
+{
+	(void)state;
+	make("LiveMigrate", true);
+	js_unref(fx_do(
+		&f, 201, "POST", PODS,
+		"{\"metadata\":{\"name\":\"q\",\"labels\":{\"kubevirt.io\":\"virt-launcher\"},\"annotations\":{\"kubevirt.io/domain\":"
+		"\"v\"}},\"spec\":{\"nodeName\":\"node-2\",\"containers\":[{\"name\":\"c\",\"image\":\"x\"}]}}"));
+	for (int i = 0; i < 5; i++) {
+		js_unref(fx_do(&f, 429, "POST", PODS "/p/eviction", EVICTION));
+		struct json *j = fx_do(
+			&f, 429, "POST", PODS "/q/eviction",
+			"{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":\"q\"}}");
+
+		assert_msg(j, DENIED "Eviction request for target Pod");
+		js_unref(j);
+	}
+	js_unref(fx_do(&f, 200, "GET", PODS "/p", NULL));
+	js_unref(fx_do(&f, 200, "GET", PODS "/q", NULL));
+}
+
 static void a_descheduler_is_told_apart(void **state)
 {
 	(void)state;
@@ -324,6 +346,7 @@ int main(void)
 #define T(fn_) cmocka_unit_test_setup_teardown(fn_, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(movable_vms_are_marked_and_stay),
+		T(neither_pod_of_a_move_is_evicted),
 		T(a_descheduler_is_told_apart),
 		T(immovable_vms_that_ask_to_move_stay),
 		T(others_are_shut_down),

@@ -239,9 +239,14 @@ static void a_target_that_dies_before_the_start_fails_the_move(void **state)
 		assert_true(world_saw(
 			&w, "FailedMigration: Migration failed because target pod shutdown "
 			    "during migration"));
+		assert_string_not_equal(
+			world_at(&w, KVMIM, NS, "m1", "/status/migrationState/endTimestamp"),
+			"(none)");
 		if (states[i] >= MIG_PREPARING) {
 			assert_at(&w, KVMI, "tiny", WHY, "Target pod is down");
 			assert_true(world_saw(&w, "reason: Target pod is down"));
+			assert_at(&w, KVMI, "tiny", "/status/migrationState/migrationUid",
+				  ((const ObjectMeta *)world_get(&w, KVMIM, NS, "m1"))->uid);
 		}
 		assert_at(&w, KVMI, "tiny", PHASE, "Running");
 		world_fini(&w);
@@ -326,6 +331,85 @@ static void a_move_that_nobody_ends_is_given_up_without_touching_a_pod(void **st
 	world_pass(&w, 600 * USEC_PER_SEC);
 	assert_true(cast_has_live_target(&w));
 	world_fini(&w);
+}
+
+static size_t live_targets(struct world *w)
+{
+	struct kiter it;
+	size_t n = 0;
+
+	kcache_list(w->cache, KPOD, NS, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));) {
+		const Pod *p = kobj_typed(o);
+
+		n += api_label(&p->metadata, LABEL_MIGRATION_UID) &&
+		     !p->metadata.deletionTimestamp && !str_eq(p->status.phase, "Failed");
+	}
+	return n;
+}
+
+/* kubevirt/kubevirt#18087: a target that dies when it is ready left a state that made pods by the thousand. */
+static void a_hundred_targets_that_die_never_are_two(void **state)
+{
+	struct world w;
+
+	(void)state;
+	cast_settled(&w);
+	for (int i = 0; i < 100; i++) {
+		CLEANUP(mem_freep) char *name = mem_printf("m%d", i);
+		CLEANUP(mem_freep) char *pod = NULL;
+
+		add_move(&w, name, "tiny", "");
+		world_settle(&w);
+		assert_at(&w, KVMIM, name, PHASE, "Scheduling");
+		assert_int_equal(live_targets(&w), 1);
+		pod = mem_strdup(cast_target(&w)->metadata.name);
+		cast_pod_runs(&w, pod);
+		world_settle(&w);
+		if (i % 2)
+			cast_target_listens(&w);
+		world_pass(&w, 2 * USEC_PER_SEC);
+		world_patch(&w, KPOD, NS, pod, "{'status':{'phase':'Failed'}}");
+		world_settle(&w);
+		assert_at(&w, KVMIM, name, PHASE, "Failed");
+		world_pass(&w, 3600 * USEC_PER_SEC); /* and by itself no other one comes */
+		assert_int_equal(live_targets(&w), 0);
+		cast_pod_gone(&w, pod);
+	}
+	assert_in_range(world_count(&w, KVMIM), 1, 5);
+	assert_in_range(world_count(&w, KPOD), 1, 6);
+	assert_at(&w, KVMI, "tiny", PHASE, "Running");
+	assert_at(&w, KVMI, "tiny", "/status/nodeName", "node-1");
+	world_fini(&w);
+}
+
+/* kubevirt/kubevirt#5373: what a cancel leaves at the target is nobody's obstacle, also while it ends. */
+static void after_a_cancel_the_next_move_does_not_wait_for_the_old_target(void **state)
+{
+	static const enum mig_state states[] = {MIG_SCHEDULING, MIG_PREPARING, MIG_TARGET_READY};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+		struct world w;
+
+		cast_settled(&w);
+		lead_to(&w, states[i]);
+		CLEANUP(mem_freep) char *old = mem_strdup(cast_target(&w)->metadata.name);
+
+		world_delete(&w, KVMIM, NS, "m1", -1);
+		add_move(&w, "m2", "tiny", "");
+		world_pass(&w, 2 * USEC_PER_SEC);
+		assert_null(world_get(&w, KVMIM, NS, "m1"));
+		if (world_get(&w, KPOD, NS, old)) { /* its agent has a second for that */
+			assert_non_null(((const ObjectMeta *)world_get(&w, KPOD, NS, old))
+						->deletionTimestamp);
+			cast_pod_gone(&w, old);
+		}
+		world_pass(&w, 3 * USEC_PER_SEC);
+		assert_at(&w, KVMIM, "m2", PHASE, "Scheduling");
+		assert_int_equal(live_targets(&w), 1);
+		world_fini(&w);
+	}
 }
 
 /* 10 GB of disks and 128 MiB: eleven times 150 s are acceptable, not once. */
@@ -849,6 +933,8 @@ int main(void)
 		cmocka_unit_test(an_agent_that_does_not_answer_has_a_deadline),
 		cmocka_unit_test(a_move_that_nobody_ends_is_given_up_without_touching_a_pod),
 		cmocka_unit_test(disks_that_go_along_have_their_time_too),
+		cmocka_unit_test(a_hundred_targets_that_die_never_are_two),
+		cmocka_unit_test(after_a_cancel_the_next_move_does_not_wait_for_the_old_target),
 		cmocka_unit_test(no_other_node_fails_at_once),
 		cmocka_unit_test(what_no_waiting_can_help_names_every_node_and_its_reason),
 		cmocka_unit_test(a_selector_that_only_the_source_has_says_so),

@@ -254,6 +254,28 @@ static void overhead_and_requests(void **state)
 	}
 }
 
+/* kubevirt/kubevirt#17879: one place looked at limits only, and took the same two processors for none. */
+static void the_same_processors_in_other_words_are_as_many(void **state)
+{
+	static const char *const specs[] = {
+		"{'domain':{'resources':{'limits':{'cpu':'2'}},'devices':{}}}",
+		"{'domain':{'resources':{'requests':{'cpu':'2'}},'devices':{}}}",
+		"{'domain':{'resources':{'limits':{'cpu':'1500m'}},'devices':{}}}",
+		"{'domain':{'cpu':{'cores':2},'devices':{}}}",
+		"{'domain':{'cpu':{'sockets':2},'devices':{}}}",
+		"{'domain':{'cpu':{'threads':2},'devices':{}}}",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(specs); i++) {
+		CLEANUP(VirtualMachineInstanceSpec_freep)
+		VirtualMachineInstanceSpec *s =
+			world_decoded(&api_type_VirtualMachineInstanceSpec, specs[i]);
+
+		assert_int_equal(vmi_vcpus(s), 2);
+	}
+}
+
 static void configuration_changes_requests(void **state)
 {
 	CLEANUP(KubeVirtConfiguration_freep)
@@ -620,6 +642,7 @@ int main(void)
 		cmocka_unit_test(printable),
 		cmocka_unit_test(back_off_grows_and_stays_the_same_for_the_same_input),
 		cmocka_unit_test(overhead_and_requests),
+		cmocka_unit_test(the_same_processors_in_other_words_are_as_many),
 		cmocka_unit_test(configuration_changes_requests),
 		cmocka_unit_test(live_migratable),
 		cmocka_unit_test(storage_live_migratable_collects_everything),
