@@ -43,6 +43,7 @@ struct mig_source {
 	struct ev_src *watch, *end_timer;
 	struct mig_progress progress;
 	struct mig_rate disk_rate;
+	int64_t disk_bytes; /* of the disks that go along; a launcher that came later does not know */
 	bool shows_progress; /* the move takes long enough */
 	bool post_copy_asked, said_split, cannot_split;
 	usec_t broken_since; /* monotonic; 0: the link holds */

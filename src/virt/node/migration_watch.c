@@ -129,8 +129,7 @@ static void on_watch(void *arg)
 	int64_t per_gb = c ? API_GET(c, completionTimeoutPerGiB, DEFAULT_PER_GB) : DEFAULT_PER_GB;
 	int64_t progress = c ? API_GET(c, progressTimeout, DEFAULT_PROGRESS_SECONDS)
 			     : DEFAULT_PROGRESS_SECONDS;
-	struct mig_transfer disks = mig_disks_of(m->last);
-	int64_t gb = mig_gigabytes(vmi ? vmspec_memory(vmi) : 0, disks.total);
+	int64_t gb = mig_gigabytes(vmi ? vmspec_memory(vmi) : 0, m->disk_bytes);
 	usec_t now = loop_now(m->host->cfg.loop);
 
 	m->shows_progress = true;
@@ -170,6 +169,7 @@ static void note_progress(struct mig_source *m)
 	mig_progress_note(&m->progress, pass,
 			  pass ? js_get_int(memory, "remaining", 0) : disks.left, now);
 	mig_rate_note(&m->disk_rate, disks.total - disks.left, now);
+	m->disk_bytes = MAX(m->disk_bytes, disks.total);
 }
 
 void mig_source_watch(struct mig_source *m)
@@ -177,7 +177,6 @@ void mig_source_watch(struct mig_source *m)
 	struct err err = {0};
 
 	note_progress(m);
-
 	if (!m->watch &&
 	    ev_timer_after(m->host->cfg.loop, &m->watch, WATCH_EVERY, on_watch, m, &err))
 		log_warn("move %s: %s", m->uid, err.msg);
