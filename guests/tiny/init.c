@@ -357,11 +357,12 @@ static void watch_kernel(void)
 
 		if (level > 4 || !text)
 			continue;
-		cnt->kernel_bad++;
 		snprintf(cnt->kernel_text, sizeof(cnt->kernel_text), "%s", text + 1);
 		for (char *c = cnt->kernel_text; *c; c++)
 			if (*c == '"' || *c == '\\' || (unsigned char)*c < 32)
 				*c = ' ';
+		__sync_synchronize(); /* whoever sees the count sees why */
+		cnt->kernel_bad++;
 		printf("kernel: %s\n", cnt->kernel_text);
 		fflush(stdout);
 	}

@@ -88,6 +88,10 @@ FAULTS = (
      Fault("lost-target", "lose", "target", None),
      Fault("storage-hangs", "freeze", None, 3),
      Fault("storage-hangs-long", "freeze", None, 20),  # longer than the switch may take
+     # Somebody else holds the locks on the guest's disk, so that nobody can take it anew.
+     Fault("disk-held", "hold", None, 3),
+     Fault("disk-held-long", "hold", None, 20),
+     Fault("disk-held-for-good", "hold", None, None),
      Fault("abort", "abort", None, 0),
      Fault("second-move", "second", None, 0),
      Fault("delete-vm", "delete", None, 0),
@@ -120,6 +124,8 @@ def exists(m, f):
         return m.phase != "Cl" or m.name == "target-agent.runs"
     if f.kind == "gone":  # from here on the two agents need nobody else
         return m.phase in ("Tr", "Pc", "So", "Cl", "Po", "Ab")
+    if f.kind == "hold":  # from when the target opens its disks until it has taken them
+        return m.phase == "Pt" or (m.phase == "So" and ORDER.index(m.name) <= ORDER.index("target.recorded"))
     if f.kind == "reboot":  # a guest that stands hears nothing
         return m.phase in EARLY + ("Pc", "Po")
     return True
@@ -157,6 +163,8 @@ def may_end(m, f):
         return "D"
     if f.kind == "kill" and f.what in QEMUS:
         return qemu_lost(m, f.what.split("-")[0])
+    if f.kind == "hold":
+        return "X" if f.seconds is None else "T"  # a target takes them last, when only it may run
     if f.kind == "lose":
         return machine_lost(m, f.what)
     if m.phase == "Ab":
@@ -177,6 +185,7 @@ CELLS = {f"{m.phase}.{m.name}/{f.name}": (m, f) for m in MOMENTS for f in FAULTS
 
 # What each of these found is mended (docs/internals/faults.md), and must stay so: they are in every selection.
 FOUND = ["Cl.target-agent.written/kill-target-agent", "Tr.source.starts/end-source-launcher",
+         "Pc.source.copies/lost-source", "So.source.continues/disk-held",
          "Cl.agent.cleaned/kill-source-agent", "Cl.target-agent.runs/kill-source-launcher", "So.target.recorded/end-source-agent",
          "Cl.source-agent.gives/away-source-agent", "Ab.source.cancels/expired-target",
          "Cl.target-agent.written/away-source-agent", "Pc.source.copies/end-source-agent",

@@ -5,6 +5,7 @@ Nothing here knows of the matrix: run.py asks for a moment, a fault and an outco
 import collections
 import contextlib
 import datetime
+import fcntl
 import http.client
 import json
 import os
@@ -26,6 +27,7 @@ NODES = ("node-1", "node-2")
 BOX_POINTS = "/run/ferry/state/failpoints"  # in a box; <state>/nodes/<node>/failpoints outside
 BOX_PODS = "run/ferry/run/pods"
 NAME = "guest"
+F_OFD_SETLK = 37
 SILENCE = 5  # seconds after which a lost machine may be called lost
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 AWAY = (OSError, http.client.HTTPException, ft.ApiError)  # of an API server that is down or coming back
@@ -325,7 +327,7 @@ class World:
         if on:
             self.api.create({
                 "apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy", "metadata": {"name": NAME},
-                "spec": {"allowPostCopy": True, "bandwidthPerMigration": "24Mi",
+                "spec": {"allowPostCopy": True, "bandwidthPerMigration": "12Mi",
                          "selectors": {"virtualMachineInstanceSelector": {"app": NAME}}}})
         self.guest.command("dirty 32 40" if on else "dirty 0")
 
@@ -400,6 +402,17 @@ class World:
         p = subprocess.run(["nft", "-f", "-"], input=text, text=True, capture_output=True)
         if p.returncode:
             raise RuntimeError(f"nft: {p.stderr}\n{text}")
+
+    # -- a disk that somebody else holds
+
+    def hold_disk(self):
+        """The locks of a QEMU that reads and writes it and lets nobody else write (block/file-posix.c: a byte for each
+        right that is used, and one for each that others may not have); it does not ask first whether it may.  Returns what
+        lets go."""
+        f = os.open(f"{self.state}/shared/{NAME}/disk.img", os.O_RDWR | os.O_CLOEXEC)
+        for start, n in ((100, 2), (201, 3)):
+            fcntl.fcntl(f, F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, start, n, 0))
+        return lambda: os.close(f)
 
     # -- a machine that is lost
 

@@ -6,6 +6,9 @@
 #include "base/str.h"
 #include "virt/launcher/move_int.h"
 
+/* How long a `cont` that QEMU refuses is tried again. */
+#define CONT_REFUSED_FOR (30 * USEC_PER_SEC)
+
 /* The target of a move: it listens, loads, and stands until it is told that the source has been released.
  * That it has loaded everything is no permission.
  */
@@ -200,6 +203,24 @@ static struct json *resumed_json(const struct move *m)
 		       (int)(m->is_split && !m->is_whole));
 }
 
+/* QEMU takes the disks with `cont`, and refuses it while somebody else holds one of them, or cannot read it.  All that
+ * there is of the guest is here by now, so that is no final word for a while. */
+static enum rc refused(struct move *m, const struct qmp_seq_result *r)
+{
+	usec_t now = loop_now(m->l->loop);
+
+	if (r->rc == RC_CLOSED || r->rc == RC_TIMEOUT)
+		return r->rc;
+	if (!m->refused_since)
+		m->refused_since = now;
+	if (now - m->refused_since < CONT_REFUSED_FOR) {
+		log_warn("move '%s': QEMU does not go on, it is asked again: %s", m->uid, r->desc);
+		return RC_BUSY;
+	}
+	log_error("move '%s': the guest does not go on: %s", m->uid, r->desc);
+	return RC_IO;
+}
+
 static void on_resumed(const struct qmp_seq_result *r, void *arg)
 {
 	struct move *m = arg;
@@ -207,11 +228,10 @@ static void on_resumed(const struct qmp_seq_result *r, void *arg)
 
 	m->resume_deadline = ev_src_free(m->resume_deadline);
 	if (r->rc) {
-		log_error("move '%s': the guest does not go on: %s", m->uid, r->desc);
+		enum rc rc = refused(m, r);
+
 		if (call)
-			ipc_call_fail(call,
-				      r->rc == RC_CLOSED || r->rc == RC_TIMEOUT ? r->rc : RC_IO,
-				      "QEMU does not go on: %s", r->desc);
+			ipc_call_fail(call, rc, "QEMU does not go on: %s", r->desc);
 		return;
 	}
 	failpoint("target.runs");

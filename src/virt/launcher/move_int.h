@@ -84,7 +84,8 @@ struct move {
 	struct qmp_seq *clean;
 	struct qmp_slot *stats_slot, *migrate_slot, *recover_slot;
 	struct ev_src *progress, *deadline, *poll, *resume_deadline;
-	usec_t last_report; /* monotonic */
+	usec_t last_report;   /* monotonic */
+	usec_t refused_since; /* target: QEMU has refused `cont` since then; 0: it has not */
 	unsigned polls;
 };
 

@@ -1367,6 +1367,26 @@ static void recover_incoming(struct rig *r)
 	assert_non_null(strstr(r->said, "tcp:10.0.0.2:49153"));
 }
 
+/* Somebody else holds a disk when QEMU is to take it: the guest stands, and goes on once it is let go. */
+static void a_disk_that_somebody_holds_is_waited_for(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "inmigrate");
+	assert_int_equal(call(&r, "prepareIncoming", in_params()), RC_OK);
+	qstatus(&r, "active");
+	snprintf(r.run_state, sizeof(r.run_state), "paused");
+	qstatus(&r, "completed");
+	await(&r, "migration", "phase", "loaded");
+	r.fails = "cont";
+	r.fail_times = 2;
+	assert_int_equal(call(&r, "resumeIncoming", uid_params()), RC_BUSY);
+	assert_int_equal(call(&r, "resumeIncoming", uid_params()), RC_BUSY);
+	assert_int_equal(call(&r, "resumeIncoming", uid_params()), RC_OK);
+	await(&r, "migration", "phase", "resumed");
+	rig_down(&r);
+}
+
 static void a_link_lost_before_the_permission_is_mended(void **state)
 {
 	struct rig r;
@@ -1719,6 +1739,7 @@ int main(void)
 		cmocka_unit_test(a_new_launcher_of_the_source_knows_where_to_connect),
 		cmocka_unit_test(an_earlier_move_is_not_taken_for_the_one_that_was_prepared),
 		cmocka_unit_test(a_link_lost_before_the_permission_is_mended),
+		cmocka_unit_test(a_disk_that_somebody_holds_is_waited_for),
 		cmocka_unit_test(a_new_launcher_of_the_target_finds_a_lost_link),
 		cmocka_unit_test(a_new_launcher_of_the_target_finds_it_whole),
 		cmocka_unit_test(a_new_launcher_of_the_target_finds_it_cut_off),
