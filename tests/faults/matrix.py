@@ -185,7 +185,7 @@ CELLS = {f"{m.phase}.{m.name}/{f.name}": (m, f) for m in MOMENTS for f in FAULTS
 
 # What each of these found is mended (docs/internals/faults.md), and must stay so: they are in every selection.
 FOUND = ["Cl.target-agent.written/kill-target-agent", "Tr.source.starts/end-source-launcher",
-         "Pc.source.copies/lost-source", "So.source.continues/disk-held",
+         "Pc.source.copies/lost-source", "Po.streaming/lost-target", "So.source.continues/disk-held",
          "Cl.agent.cleaned/kill-source-agent", "Cl.target-agent.runs/kill-source-launcher", "So.target.recorded/end-source-agent",
          "Cl.source-agent.gives/away-source-agent", "Ab.source.cancels/expired-target",
          "Cl.target-agent.written/away-source-agent", "Pc.source.copies/end-source-agent",

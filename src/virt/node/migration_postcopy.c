@@ -13,6 +13,8 @@
 
 #define MEND_FIRST    (200 * USEC_PER_MSEC)
 #define MEND_MAX      (5 * USEC_PER_SEC)
+#define GONE_AFTER    (10 * USEC_PER_SEC)
+#define IRRECOVERABLE "VMI is irrecoverable due to failed post-copy migration"
 #define HALF_LOOK     (500 * USEC_PER_MSEC)
 #define HALF_LOOK_MAX (8 * USEC_PER_SEC)
 
@@ -132,8 +134,7 @@ static void on_listening(const struct http_result *r, void *arg)
 
 	m->http = http_slot_free(m->http);
 	if (!r->rc && r->status == 409) { /* its QEMU has died: there is nothing to join any more */
-		mig_source_lost(m, SRCEV_BROKEN,
-				"VMI is irrecoverable due to failed post-copy migration");
+		mig_source_lost(m, SRCEV_BROKEN, IRRECOVERABLE);
 		return;
 	}
 	if (r->rc || r->status != 200 || js_parse(r->body, r->n, &j, NULL)) {
@@ -152,6 +153,14 @@ static void on_listening(const struct http_result *r, void *arg)
 	}
 }
 
+/* Its pod is gone from the API, since somebody has said that its machine is off, and it has been silent for a while: what
+ * the API showed for a moment only, after it was away, ends no guest. */
+static bool target_is_gone(const struct mig_source *m)
+{
+	return m->broken_since && mig_is_alone(m->vm) &&
+	       loop_now(m->host->cfg.loop) - m->broken_since >= GONE_AFTER;
+}
+
 /* Asked for as long as it takes: both halves wait, and giving up would be the guest's end. */
 static void mend(struct mig_source *m)
 {
@@ -159,6 +168,10 @@ static void mend(struct mig_source *m)
 
 	if (m->state != SRC_STREAMING || !is_phase(m, "postcopy-paused") || m->http || m->timer)
 		return;
+	if (target_is_gone(m)) {
+		mig_source_lost(m, SRCEV_BROKEN, IRRECOVERABLE);
+		return;
+	}
 	if (mig_source_post(m, "recover", js_pack("{s:s}", "migrationUid", m->uid),
 			    MIG_CALL_DEADLINE, on_listening, &err)) {
 		log_warn("move %s: %s", m->uid, err.msg);
@@ -253,7 +266,7 @@ void mig_target_phase_split(struct mig_target *t, const char *phase)
 	if (str_eq(phase, "failed") && t->is_split && !t->is_whole && t->state != DST_FAILED &&
 	    t->state >= DST_PERMITTED) {
 		t->is_lost = t->vm->is_half = true;
-		mig_target_failed(t, "VMI is irrecoverable due to failed post-copy migration");
+		mig_target_failed(t, IRRECOVERABLE);
 	}
 }
 
@@ -368,7 +381,7 @@ static void on_half_ended(const struct ipc_reply *r, void *arg)
 		"move %s: the source's copy of '%s/%s' has ended, and what the guest lacks with it",
 		t->uid, vm->ns, vm->name);
 	if (t->state != DST_FAILED)
-		mig_target_failed(t, "VMI is irrecoverable due to failed post-copy migration");
+		mig_target_failed(t, IRRECOVERABLE);
 }
 
 void mig_target_end_half(struct mig_target *t)
