@@ -329,6 +329,7 @@ class World:
                 "apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy", "metadata": {"name": NAME},
                 "spec": {"allowPostCopy": True, "bandwidthPerMigration": "12Mi",
                          "selectors": {"virtualMachineInstanceSelector": {"app": NAME}}}})
+        self.guest.wait(60)  # it may just be booting
         self.guest.command("dirty 32 40" if on else "dirty 0")
 
     def end_outrun(self):
