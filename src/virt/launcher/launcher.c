@@ -78,6 +78,7 @@ struct launcher *launcher_free(struct launcher *l)
 	l->asking_cpu = guest_cpu_free(l->asking_cpu);
 	l->asking_devices = guest_devices_free(l->asking_devices);
 	l->cpu = js_unref(l->cpu);
+	l->meter = meter_free(l->meter);
 	l->qmp = qmp_free(l->qmp);
 	l->jail = jail_start_free(l->jail);
 	console_free(l);

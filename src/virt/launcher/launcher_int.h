@@ -13,6 +13,7 @@
 #include "virt/launcher/kvm_probe.h"
 #include "virt/launcher/launch_spec.h"
 #include "virt/launcher/launcher.h"
+#include "virt/launcher/meter.h"
 #include "virt/launcher/qemu_cmdline.h"
 #include "virt/launcher/qmp_seq.h"
 #include "virt/launcher/vmstate.h"
@@ -65,6 +66,7 @@ struct launcher {
 	struct qmp_seq *seq; /* query after connecting */
 	struct guest_cpu *asking_cpu;
 	struct guest_devices *asking_devices;
+	struct meter *meter; /* NULL: QEMU has not answered yet */
 	struct json *cpu; /* {"model", "features": [names that the guest sees]}; NULL: not known */
 	/* requests that wait */
 	struct ipc_call *start_call, *pause_call, *unpause_call;

@@ -53,7 +53,10 @@ struct move {
 	struct mig_stats stats;
 	int64_t downtime_limit_ms; /* QEMU's, at this moment; source only */
 	int64_t judged_pass, remaining_before;
-	usec_t pass_began;	  /* the one that is under way */
+	usec_t pass_began;	       /* the one that is under way */
+	struct written written;	       /* what the guest writes; source only */
+	int64_t measured_seconds;      /* the longest measurement for this move; -1: no more */
+	int64_t since_ms, since_bytes; /* of the move: from here on the link's rate counts */
 	struct forecast forecast; /* at the end of the last pass, its left_ms now; source only */
 	int64_t seen_bytes;	  /* of memory, and when they last grew (monotonic) */
 	usec_t grew_at;
@@ -122,6 +125,13 @@ struct move_names move_disk_names(const struct move *m, const struct move_disk *
 void move_event(struct launcher *l, const char *name, const struct json *data, usec_t at);
 bool move_owns_stop(struct launcher *l);
 bool move_owns_resume(struct launcher *l);
+/* A move whose first pass is under way, and what the guest writes is measured for it. */
+bool move_is_measured(const struct launcher *l);
+struct move_writes {
+	int64_t seconds, bytes; /* 0 seconds: the measurement failed */
+	bool was_asked;		/* by the move; else it had begun before */
+};
+void move_measured(struct launcher *l, const struct move_writes *w);
 bool move_is_waiting_target(const struct launcher *l);
 void move_adopt(struct launcher *l, const char *run_state);
 void move_monitor_lost(struct launcher *l);
@@ -161,6 +171,7 @@ void move_recover_incoming(struct launcher *l, struct ipc_call *call, const stru
 void move_recover_outgoing(struct launcher *l, struct ipc_call *call, const struct json *params);
 
 void out_start_progress(struct move *m);
+struct forecast_in out_forecast_in(const struct move *m);
 void in_loaded(struct move *m);
 void in_fail(struct move *m, const char *reason, const char *message);
 void in_completed(struct move *m); /* target: the last page has come to a guest that runs here */

@@ -16,23 +16,82 @@
  */
 
 static const usec_t SETUP_TIMEOUT = 15 * USEC_PER_SEC, PROGRESS = USEC_PER_SEC,
-		    STALL_TIMEOUT = 10 * USEC_PER_SEC, PASS_GAP = 200 * USEC_PER_MSEC;
+		    STALL_TIMEOUT = 10 * USEC_PER_SEC, PASS_GAP = 200 * USEC_PER_MSEC,
+		    FIRST_LOOK = USEC_PER_SEC / 10;
 
 static void send_migrate(struct move *m);
 
 /* --- progress --- */
 
+static int64_t pass_ms(const struct move *m)
+{
+	return m->pass_began ? (int64_t)((loop_now(m->l->loop) - m->pass_began) / USEC_PER_MSEC)
+			     : 0;
+}
+
+struct forecast_in out_forecast_in(const struct move *m)
+{
+	return (struct forecast_in){.stats = m->stats,
+				    .options = m->options,
+				    .written = m->written,
+				    .limit_ms = m->downtime_limit_ms,
+				    .pass_ms = pass_ms(m),
+				    .pass_bytes = m->remaining_before,
+				    .since_ms = m->since_ms,
+				    .since_bytes = m->since_bytes};
+}
+
 /* The verdict is of the last pass' end; how long it still takes is said anew each time. */
 static void count_down(struct move *m)
 {
-	usec_t pass = loop_now(m->l->loop) - m->pass_began;
+	struct forecast_in in = out_forecast_in(m);
 
 	if (m->post_copy_asked)
-		m->forecast.left_ms = forecast_post_copy(&m->stats);
+		m->forecast.left_ms = forecast_post_copy(&in);
+	else if (m->phase == MP_MEMORY && m->forecast.verdict == FORECAST_UNKNOWN)
+		m->forecast = forecast_of(&in);
 	else if (m->phase == MP_MEMORY && m->forecast.verdict == FORECAST_CONVERGES)
-		m->forecast.left_ms =
-			forecast_left(&m->stats, (int64_t)(pass / USEC_PER_MSEC),
-				      m->options.downtime_limit_ms, m->options.fixed_pause_ms);
+		m->forecast.left_ms = forecast_left(&in);
+}
+
+/* --- what the guest writes meanwhile --- */
+
+bool move_is_measured(const struct launcher *l)
+{
+	return l->move && l->move->role == MIG_SOURCE && l->move->phase == MP_MEMORY;
+}
+
+static void measure_next(struct move *m)
+{
+	struct forecast_in in = out_forecast_in(m);
+	int64_t seconds =
+		m->measured_seconds < 0 ? 0 : forecast_measure_next(&in, m->measured_seconds);
+
+	if (seconds && !m->was_paused)
+		meter_measure(m->l, seconds);
+}
+
+void move_measured(struct launcher *l, const struct move_writes *w)
+{
+	struct move *m = l->move;
+
+	if (w->was_asked)
+		m->measured_seconds = w->seconds ? w->seconds : -1;
+	if (!w->seconds)
+		return;
+	written_add(&m->written, w->seconds * 1000, w->bytes);
+	log_info("move '%s': the guest writes %lld MiB in %lld s", m->uid,
+		 (long long)(w->bytes >> 20), (long long)w->seconds);
+	count_down(m);
+	measure_next(m);
+	move_report(m);
+}
+
+/* What is left at a pass' end is what was written while it took: QEMU has counted each page. */
+static void learn_from_pass(struct move *m)
+{
+	if (m->judged_pass && m->stats.passes == m->judged_pass + 1)
+		written_add(&m->written, pass_ms(m), m->stats.remaining);
 }
 
 /* At a pass' end: is the limit on the pause still the right one? */
@@ -43,9 +102,12 @@ static void judge_pass(struct move *m)
 
 	if (m->phase != MP_MEMORY || m->stats.passes == m->judged_pass)
 		return;
-	m->pass_began = loop_now(m->l->loop);
-	m->forecast =
-		forecast_of(&m->stats, m->options.downtime_limit_ms, m->options.fixed_pause_ms);
+	learn_from_pass(m);
+	if (m->judged_pass || !m->pass_began)
+		m->pass_began = loop_now(m->l->loop);
+	struct forecast_in in = out_forecast_in(m);
+
+	m->forecast = forecast_of(&in);
 	/* what the first pass sent stands for what was left before it */
 	before = m->stats.passes == 2 ? m->stats.transferred : m->remaining_before;
 	if (mig_wants_post_copy(&m->options, m->forecast.verdict == FORECAST_DIVERGES,
@@ -53,9 +115,9 @@ static void judge_pass(struct move *m)
 		pc_start(m);
 	next = mig_next_downtime(&m->options, m->downtime_limit_ms, m->stats.passes,
 				 m->stats.remaining, m->remaining_before);
-	count_down(m);
 	m->judged_pass = m->stats.passes;
 	m->remaining_before = m->stats.remaining;
+	count_down(m);
 	if (next == m->downtime_limit_ms)
 		return;
 	c.args = js_pack("{s:I}", "downtime-limit", next);
@@ -93,6 +155,10 @@ static void on_stats(const struct qmp_reply *r, void *arg)
 	if (r->rc || move_is_over(m))
 		return;
 	mig_stats_parse(r->value, &m->stats);
+	if (m->phase == MP_MEMORY && !m->since_ms) {
+		m->since_ms = m->stats.elapsed_ms;
+		m->since_bytes = m->stats.transferred;
+	}
 	count_down(m);
 	if (pc_out_stats(m))
 		return;
@@ -105,6 +171,8 @@ static void on_stats(const struct qmp_reply *r, void *arg)
 		return;
 	}
 	judge_pass(m);
+	if (m->phase == MP_MEMORY)
+		measure_next(m);
 	if (loop_now(m->l->loop) - m->last_report > PASS_GAP)
 		move_report(m);
 }
@@ -157,7 +225,8 @@ void out_start_progress(struct move *m)
 	struct err err = {0};
 
 	if (!m->progress &&
-	    ev_timer_after(m->l->loop, &m->progress, PROGRESS, on_progress, m, &err))
+	    ev_timer_after(m->l->loop, &m->progress, m->phase == MP_MEMORY ? FIRST_LOOK : PROGRESS,
+			   on_progress, m, &err))
 		log_warn("move '%s' shows no progress: %s", m->uid, err.msg);
 }
 
@@ -662,6 +731,8 @@ static void on_status_event(struct move *m, enum mig_status status, usec_t at)
 	case MIGQ_ACTIVE:
 		if (m->phase == MP_SETUP || m->phase == MP_DISKS) {
 			out_disarm(m);
+			m->pass_began = loop_now(m->l->loop);
+			m->written = meter_written(m->l);
 			move_step(m, MP_MEMORY);
 			out_start_progress(m);
 			failpoint("source.copies");

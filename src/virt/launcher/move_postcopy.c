@@ -80,7 +80,9 @@ static enum rc start(struct move *m, struct err *err)
 	}
 	log_info("move '%s': post-copy after pass %lld, %lld MiB are left", m->uid,
 		 (long long)m->stats.passes, (long long)(m->stats.remaining >> 20));
-	m->forecast.left_ms = forecast_post_copy(&m->stats);
+	struct forecast_in in = out_forecast_in(m);
+
+	m->forecast.left_ms = forecast_post_copy(&in);
 	move_report(m);
 	return RC_OK;
 }

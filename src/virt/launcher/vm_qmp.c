@@ -82,6 +82,7 @@ static void on_status(const struct qmp_seq_result *r, void *arg)
 	if (l->state == VM_SHUTDOWN) /* found so: nobody is left to end it */
 		vm_kill(l, "GuestShutdown", 2 * USEC_PER_SEC);
 	answer_start(l);
+	meter_start(l);
 	methods_go_on(l);
 }
 
@@ -203,6 +204,7 @@ static void on_closed(enum rc rc, const char *why, void *arg)
 	l->seq = qmp_seq_free(l->seq);
 	l->asking_cpu = guest_cpu_free(l->asking_cpu);
 	l->asking_devices = guest_devices_free(l->asking_devices);
+	meter_lost(l);
 	l->qmp = qmp_free(l->qmp);
 	if (l->reaper.pidfd < 0)
 		return;

@@ -302,7 +302,35 @@ struct json *mig_tls_object(const char *dir, const struct mig_tls *tls, enum mig
 		       fast_aes ? "NORMAL:-CHACHA20-POLY1305:+CHACHA20-POLY1305" : NULL);
 }
 
+/* QEMU's own bounds of sample-pages, which is for each GiB. */
+enum { SAMPLE_MIN = 128, SAMPLE_MAX = 16384 };
+
+struct json *mig_measure(int64_t seconds, int64_t memory_bytes, int64_t pages)
+{
+	double gib = (double)MAX(memory_bytes, 1) / (double)((int64_t)1 << 30);
+	double sample = (double)pages / gib;
+	int64_t n = sample < SAMPLE_MIN	  ? SAMPLE_MIN
+		    : sample > SAMPLE_MAX ? SAMPLE_MAX
+					  : (int64_t)sample;
+
+	return js_pack("{s:I, s:I, s:s}", "calc-time", seconds, "sample-pages", n, "mode",
+		       "page-sampling");
+}
+
 /* --- what QEMU says --- */
+
+void mig_measured_parse(const struct json *q, struct mig_measured *out)
+{
+	const char *status = js_get_str(q, "status");
+	int64_t mib = js_get_int(q, "dirty-rate", -1), seconds = js_get_int(q, "calc-time", 0);
+
+	*out = (struct mig_measured){.goes_on = str_eq(status, "measuring")};
+	if (!str_eq(status, "measured") || mib < 0 || mib > INT64_MAX >> 20 || seconds <= 0)
+		return;
+	out->is_done = true;
+	out->bytes_per_second = mib << 20;
+	out->seconds = seconds;
+}
 
 enum mig_status mig_status_parse(const char *s)
 {

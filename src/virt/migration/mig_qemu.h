@@ -59,6 +59,18 @@ struct json *mig_recover_uri(const char *address, int port);
 struct json *mig_tls_object(const char *dir, const struct mig_tls *tls, enum mig_role role,
 			    bool fast_aes);
 
+/* calc-dirty-rate: how much of the guest's memory changes within so many seconds, looked up in about so many of its
+ * pages.  With every accelerator; memory_bytes is the guest's. */
+struct json *mig_measure(int64_t seconds, int64_t memory_bytes, int64_t pages);
+
+struct mig_measured {
+	bool is_done, goes_on; /* neither: QEMU has measured nothing */
+	int64_t bytes_per_second;
+	int64_t seconds; /* of the measurement */
+};
+/* query-dirty-rate's value. */
+void mig_measured_parse(const struct json *q, struct mig_measured *out);
+
 enum mig_status {
 	MIGQ_NONE,
 	MIGQ_SETUP,

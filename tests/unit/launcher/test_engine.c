@@ -46,7 +46,8 @@ struct rig {
 	const char
 		*dropped; /* what QEMU drops of the CPU that was asked for; NULL: it knows no CPU */
 	bool has_devices; /* there is one virtio device */
-	int run_state_delay; /* query-status says finish-migrate this often first */
+	int run_state_delay;  /* query-status says finish-migrate this often first */
+	const char *measured; /* what query-dirty-rate says; NULL: {} */
 	/* what the node hears */
 	struct json *events;
 	struct ev_src *tick;
@@ -165,6 +166,8 @@ static void qanswer(struct rig *r, const struct json *msg)
 		r->run_state_delay--;
 		qsay(r, "{\"id\": %lld, \"return\": {\"status\": \"%s\", \"running\": true}}", id,
 		     s);
+	} else if (r->measured && str_eq(cmd, "query-dirty-rate")) {
+		qsay(r, "{\"id\": %lld, \"return\": %s}", id, r->measured);
 	} else if (str_eq(cmd, "query-migrate")) {
 		qsay(r, "{\"id\": %lld, \"return\": %s}", id, r->mig);
 	} else {
@@ -1020,6 +1023,94 @@ static void bad_parameters_are_refused(void **state)
 	rig_down(&r);
 }
 
+/* --- tests: what the guest writes --- */
+
+static void to_a_long_first_pass(struct rig *r)
+{
+	snprintf(r->mig, sizeof(r->mig),
+		 "{\"status\": \"active\", \"total-time\": 1000, \"setup-time\": 0, \"ram\": {"
+		 "\"total\": 536870912, \"remaining\": 503316480, \"transferred\": 33554432, "
+		 "\"dirty-sync-count\": 1, \"mbps\": 268.4}}");
+	assert_int_equal(call(r, "startOutgoing", out_params(10000, 0)), RC_OK);
+	qstatus(r, "setup");
+	qstatus(r, "active");
+	await(r, "migration", "phase", "memory");
+}
+
+/* Turns until the command has been sent so often. */
+static void until_sent(struct rig *r, const char *command, unsigned times)
+{
+	usec_t end = loop_now(r->loop) + 10 * USEC_PER_SEC;
+
+	for (unsigned n = 0; n < times;) {
+		n = 0;
+		for (const char *p = r->sent; (p = strstr(p, command)); p++)
+			n++;
+		assert_true(loop_now(r->loop) < end);
+		turn(r, 5);
+	}
+}
+
+static void a_long_first_pass_is_measured_and_foreseen(void **state)
+{
+	struct rig r;
+	struct answer a;
+
+	rig_up(&r, "running");
+	r.measured = "{\"status\": \"measured\", \"dirty-rate\": 16, \"calc-time\": 1}";
+	to_a_long_first_pass(&r);
+	const struct json *e = await(&r, "dirtyRate", "none", NULL);
+
+	assert_int_equal(js_get_int(e, "bytesPerSecond", -1), 16 << 20);
+	until_sent(&r, "calc-dirty-rate ", 2); /* for two seconds now */
+	assert_non_null(strstr(r.said, "\"calc-time\":2"));
+	ask(&r, &a, "query", NULL);
+	turn_until(&r, &a.done);
+	assert_int_equal(js_get_int(js_get(a.result, "dirtyRate"), "bytesPerSecond", -1), 16 << 20);
+	assert_int_equal(js_get_int(a.result, "meterCommands", -1), 3);
+	js_unref(a.result);
+	/* 15 s for the first pass at 32 MiB/s; the two passes after it are foreseen, too */
+	ask(&r, &a, "migrationStats", NULL);
+	turn_until(&r, &a.done);
+	assert_in_range(js_get_int(js_get(a.result, "forecast"), "leftMs", -1), 15000 + 1000,
+			15000 + 3000);
+	js_unref(a.result);
+	rig_down(&r);
+}
+
+static void a_measurement_that_fails_leaves_the_move_alone(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	r.fails = "calc-dirty-rate";
+	r.fail_times = 100;
+	to_a_long_first_pass(&r);
+	until_sent(&r, "calc-dirty-rate ", 1);
+	until_sent(&r, "query-migrate ", 3); /* two seconds on */
+	assert_null(strstr(strstr(r.sent, "calc-dirty-rate ") + 1, "calc-dirty-rate "));
+	assert_null(strstr(r.sent, "query-dirty-rate "));
+	qevent(&r, "STOP", "{}");
+	qstatus(&r, "pre-switchover");
+	await(&r, "preSwitchover", "migrationUid", "m1");
+	rig_down(&r);
+}
+
+/* One command is all that a QEMU that hangs ever gets of it, until its deadline. */
+static void a_measurement_without_an_answer_is_asked_for_once(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	r.mute = "calc-dirty-rate";
+	to_a_long_first_pass(&r);
+	until_sent(&r, "calc-dirty-rate ", 1);
+	until_sent(&r, "query-migrate ", 3);
+	assert_null(strstr(strstr(r.sent, "calc-dirty-rate ") + 1, "calc-dirty-rate "));
+	shutdown(r.fd, SHUT_RDWR); /* and it ends with the monitor */
+	rig_down(&r);
+}
+
 /* --- tests: post-copy --- */
 
 static void to_switch_of_post_copy(struct rig *r)
@@ -1728,6 +1819,9 @@ int main(void)
 		cmocka_unit_test(an_old_qemu_does_not_move_an_emulated_guest),
 		cmocka_unit_test(a_refusal_while_setting_up_leaves_the_vm_as_it_was),
 		cmocka_unit_test(bad_parameters_are_refused),
+		cmocka_unit_test(a_long_first_pass_is_measured_and_foreseen),
+		cmocka_unit_test(a_measurement_that_fails_leaves_the_move_alone),
+		cmocka_unit_test(a_measurement_without_an_answer_is_asked_for_once),
 		cmocka_unit_test(post_copy_is_released_when_qemu_cannot_fall_back),
 		cmocka_unit_test(post_copy_that_fails_before_the_devices_are_sent_stays_here),
 		cmocka_unit_test(a_lost_link_in_post_copy_is_mended),

@@ -289,106 +289,6 @@ static void a_page_sent_in_post_copy_is_beyond_return(void **state)
 	}
 }
 
-/* Figures of a 1 GiB guest on a link of 64 MiB/s. */
-static void a_forecast_follows_from_rates(void **state)
-{
-	const int64_t mib = 1 << 20;
-	static const struct {
-		int64_t passes, remaining_mib, dirty_mib;
-		enum forecast_verdict verdict;
-		int64_t pause_ms, left_ms;
-	} cases[] = {
-		/* the first pass: what the guest writes is not known */
-		{1, 1024, 0, FORECAST_CONVERGES, 16050, 16050},
-		/* what is left fits into 300 ms: 19.2 MiB */
-		{3, 16, 40, FORECAST_CONVERGES, 300, 300},
-		/* half of each pass is left: 512, 256, 128, 64, 32, 16 MiB: 992/64 s, and the last in the pause */
-		{2, 512, 32, FORECAST_CONVERGES, 8050, 15500 + 250 + 50},
-		/* as fast as the link, or nearly */
-		{2, 512, 64, FORECAST_DIVERGES, 8050, -1},
-		{4, 100, 62, FORECAST_DIVERGES, 1612, -1},
-		{9, 512, 500, FORECAST_DIVERGES, 8050, -1},
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-		struct mig_stats s = {.total = 1024 * mib,
-				      .rate = 64 * mib,
-				      .passes = cases[i].passes,
-				      .remaining = cases[i].remaining_mib * mib,
-				      .dirty_rate = cases[i].dirty_mib * mib};
-		struct forecast f = forecast_of(&s, 300, 50);
-
-		assert_int_equal(f.verdict, cases[i].verdict);
-		assert_int_equal(f.pause_ms, cases[i].pause_ms);
-		assert_int_equal(f.left_ms, cases[i].left_ms);
-	}
-	struct mig_stats none = {.total = mib};
-
-	assert_int_equal(forecast_of(&none, 300, 0).verdict, FORECAST_UNKNOWN);
-	assert_int_equal(forecast_of(&none, 300, 0).pause_ms, -1);
-}
-
-/* Figures of a 512 MiB guest on a link of 64 MiB/s, of which each second of writing touches 8 MiB. */
-static void the_time_that_is_left_is_counted_down_within_a_pass(void **state)
-{
-	const int64_t mib = 1 << 20;
-	struct mig_stats s = {
-		.total = 512 * mib, .passes = 1, .rate = 64 * mib, .remaining = 512 * mib};
-
-	(void)state;
-	assert_int_equal(forecast_left(&s, 0, 300, 50), 8050);
-	s.remaining = 256 * mib;
-	assert_int_equal(forecast_left(&s, 4000, 300, 50), 4050); /* it is taken to write nothing */
-	s.passes = 2;
-	s.dirty_rate = 8 * mib;
-	s.remaining = 64 * mib;
-	/* a second; the 8 MiB of it go over in the pause */
-	assert_int_equal(forecast_left(&s, 0, 300, 50), 1000 + 125 + 50);
-	/* two seconds in, the last 8 MiB of the pass: what was written since its beginning comes after it */
-	s.remaining = 8 * mib;
-	assert_int_equal(forecast_left(&s, 2000, 300, 50), 125 + 265 + 50);
-	/* post-copy: only what is left */
-	assert_int_equal(forecast_post_copy(&s), 125);
-	s.rate = 0;
-	assert_int_equal(forecast_left(&s, 0, 300, 50), -1);
-	assert_int_equal(forecast_post_copy(&s), -1);
-}
-
-/* QEMU's rate is of the last moments: a low one after a short pass is not the link's. */
-static void a_moment_of_a_slow_link_is_no_verdict(void **state)
-{
-	const int64_t mib = 1 << 20;
-	struct mig_stats s = {.total = 512 * mib,
-			      .passes = 5,
-			      .rate = 31 * mib,
-			      .dirty_rate = 34 * mib,
-			      .remaining = 24 * mib,
-			      .transferred = 640 * mib,
-			      .elapsed_ms = 10500,
-			      .setup_ms = 500};
-	struct forecast f = forecast_of(&s, 300, 50);
-
-	(void)state;
-	assert_int_equal(f.verdict, FORECAST_CONVERGES);
-	assert_int_equal(f.pause_ms, 425);
-	s.transferred = 320 * mib; /* the whole move was that slow */
-	assert_int_equal(forecast_of(&s, 300, 50).verdict, FORECAST_DIVERGES);
-}
-
-static void a_pause_is_planned_below_the_declared_limit(void **state)
-{
-	int64_t fixed = pause_fixed_cost(-1, 70, 1000000, 100000000); /* 10 ms of it were bytes */
-
-	assert_int_equal(fixed, 60);
-	assert_int_equal(pause_fixed_cost(60, 30, 0, 100), 53); /* a quarter of the way to 30 */
-	assert_int_equal(pause_fixed_cost(-1, 5, 1000000, 100000000), 0); /* never below nothing */
-	assert_int_equal(pause_fixed_cost(-1, 5, 1000, 0), 5);
-	assert_int_equal(pause_budget(300, fixed), 240);
-	assert_int_equal(pause_budget(300, -1), 300);
-	assert_int_equal(pause_budget(50, fixed),
-			 1); /* below the floor: QEMU plans for nothing, nearly */
-}
-
 static void the_pause_limit_follows_the_passes(void **state)
 {
 	struct mig_options o;
@@ -423,6 +323,64 @@ static void statistics_are_read(void **state)
 	assert_int_equal(s.throttle_percent, 30);
 	mig_stats_parse(NULL, &s);
 	assert_int_equal(s.status, MIGQ_NONE);
+}
+
+static void a_measurement_looks_at_so_many_pages_whatever_the_size(void **state)
+{
+	const int64_t gib = (int64_t)1 << 30;
+	static const struct {
+		int64_t gib_64ths, pages;
+		const char *want;
+	} cases[] = {
+		{32, 2048, "4096"},	   {64, 2048, "2048"},
+		{64 * 64, 16384, "256"},   {8, 16384, "16384"}, /* QEMU takes no more of a GiB */
+		{64 * 1024, 16384, "128"},			/* and no fewer */
+		{0, 16384, "16384"},
+	};
+	char want[120];
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		snprintf(want, sizeof(want),
+			 "{\"calc-time\":4,\"sample-pages\":%s,\"mode\":\"page-sampling\"}",
+			 cases[i].want);
+		expect_json(mig_measure(4, cases[i].gib_64ths * gib / 64, cases[i].pages), want);
+	}
+}
+
+static void measurements_are_read(void **state)
+{
+	static const struct {
+		const char *text;
+		bool is_done, goes_on;
+		int64_t rate;
+	} cases[] = {
+		{"{\"status\": \"measured\", \"dirty-rate\": 32, \"calc-time\": 1}", true, false,
+		 32 << 20},
+		{"{\"status\": \"measured\", \"dirty-rate\": 0, \"calc-time\": 4}", true, false, 0},
+		{"{\"status\": \"measuring\", \"calc-time\": 1}", false, true, 0},
+		{"{\"status\": \"unstarted\", \"calc-time\": 1}", false, false, 0},
+		{"{\"status\": \"measured\", \"calc-time\": 1}", false, false, 0},
+		{"{\"status\": \"measured\", \"dirty-rate\": -1, \"calc-time\": 1}", false, false,
+		 0},
+		{"{\"status\": \"measured\", \"dirty-rate\": 9223372036854775807, \"calc-time\": 1}",
+		 false, false, 0},
+		{"{\"status\": \"measured\", \"dirty-rate\": 5, \"calc-time\": 0}", false, false,
+		 0},
+		{"{}", false, false, 0},
+		{"[1]", false, false, 0},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct json *j = NULL;
+		struct mig_measured m;
+
+		assert_int_equal(js_parse(cases[i].text, strlen(cases[i].text), &j, NULL), RC_OK);
+		mig_measured_parse(j, &m);
+		assert_int_equal(m.is_done, cases[i].is_done);
+		assert_int_equal(m.goes_on, cases[i].goes_on);
+		assert_int_equal(m.bytes_per_second, cases[i].rate);
+		js_unref(j);
+	}
 }
 
 static void only_literal_addresses_are_addresses(void **state)
@@ -571,12 +529,10 @@ int main(void)
 		cmocka_unit_test(several_connections_and_xbzrle_have_theirs),
 		cmocka_unit_test(post_copy_begins_when_passes_do_not_shrink),
 		cmocka_unit_test(a_page_sent_in_post_copy_is_beyond_return),
-		cmocka_unit_test(a_forecast_follows_from_rates),
-		cmocka_unit_test(the_time_that_is_left_is_counted_down_within_a_pass),
-		cmocka_unit_test(a_moment_of_a_slow_link_is_no_verdict),
-		cmocka_unit_test(a_pause_is_planned_below_the_declared_limit),
 		cmocka_unit_test(the_pause_limit_follows_the_passes),
 		cmocka_unit_test(statistics_are_read),
+		cmocka_unit_test(a_measurement_looks_at_so_many_pages_whatever_the_size),
+		cmocka_unit_test(measurements_are_read),
 		cmocka_unit_test(only_literal_addresses_are_addresses),
 		cmocka_unit_test(limits_are_written_where_the_kernel_offers_them),
 		cmocka_unit_test(a_reused_pid_is_not_the_same_process),
