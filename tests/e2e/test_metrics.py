@@ -112,6 +112,35 @@ def test_figures_follow_a_vm_and_its_move(cluster, make_vm):
     assert 0 < value(c, "ferry_vmi_migration_pause_seconds", vmim="m-figures") < 60
 
 
+def test_the_rate_of_writing_is_measured_and_a_move_is_foreseen_by_it(cluster, make_vm):
+    """24 MiB written at half the limit: 24, 12 and fewer MiB follow the first pass, which knows of them."""
+    api = cluster.api
+    g = ft.Guest(make_vm("writes"))
+    g.command("verify 24 1")
+    ft.poll(lambda: g.status()["memChecks"], 60, "the guest has filled its memory")
+    g.command("dirty 24 8")
+    where = node_of(api, "writes")
+
+    def rate():
+        v = value(node(cluster, where), "kubevirt_vmi_dirty_rate_bytes_per_second", name="writes", node=where)
+        return v if v and v > 4 * 2**20 else None
+    assert ft.poll(rate, 90, "the rate of writing is measured") < 40 * 2**20  # a machine that is busy lets it catch up
+    told, start = [], time.time()
+    with migrations(api, bandwidthPerMigration="16Mi"):
+        made = api.create(ft.migration("m-writes", "writes"))
+        for when, _, obj in api.watch("VirtualMachineInstanceMigration", "m-writes",
+                                      made["metadata"]["resourceVersion"], 120):
+            if ft.phase(obj) in ft.FINAL:
+                break
+            left = obj.get("status", {}).get("ferry", {}).get("secondsLeft")
+            if left is not None:
+                told.append((when - start, when - start + left))
+    took = when - start
+    assert ft.phase(obj) == "Succeeded", obj["status"]
+    late = [whole for at, whole in told if at > took / 3]
+    assert late and all(0.6 * took < whole < 1.6 * took for whole in late), (took, told)
+
+
 def test_twenty_scrapes_a_second_ask_nobody(cluster, make_vm):
     make_vm("asked", guest=False)
     where = node_of(cluster.api, "asked")

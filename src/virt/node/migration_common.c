@@ -271,16 +271,17 @@ int64_t mig_finish_timeout(const struct json *data, int64_t *left)
 	return MIN(FINISH_MIN_MS + 2 * 1000 * *left / rate, FINISH_MAX_MS);
 }
 
-static enum rc fill_forecast(FerryMigrationStatus *out, const struct json *data)
+static enum rc fill_forecast(FerryMigrationStatus *out, const struct json *data, usec_t age)
 {
 	const struct json *f = js_get(data, "forecast");
+	int64_t left = js_get_int(f, "leftMs", -1), since = (int64_t)(age / USEC_PER_MSEC);
 
 	if (!f)
 		return RC_OK;
 	TRY(api_set_str(&out->forecast, js_get_str(f, "verdict")));
 	API_SET(out, expectedPauseMs, js_get_int(f, "pauseMs", 0));
-	if (js_get_int(f, "leftMs", -1) >= 0)
-		API_SET(out, secondsLeft, (js_get_int(f, "leftMs", 0) + 999) / 1000);
+	if (left >= 0) /* to the nearest second, as of now */
+		API_SET(out, secondsLeft, (MAX(left - since, 0) + 500) / 1000);
 	else
 		out->has_secondsLeft = false;
 	return RC_OK;
@@ -306,7 +307,8 @@ static void fill_limits(FerryMigrationStatus *out, const struct json *data)
 		API_SET(out->method, maxBandwidthBytes, js_get_int(data, "maxBandwidthBytes", 0));
 }
 
-enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data, int64_t memory_bytes)
+enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data, int64_t memory_bytes,
+		       usec_t age)
 {
 	const struct json *stats = js_get(data, "stats");
 	const struct json *m = js_get(stats, "memory");
@@ -332,7 +334,7 @@ enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data, int64
 		API_SET(out, passes, js_get_int(m, "passes", 0));
 	}
 	fill_limits(out, data);
-	TRY(fill_forecast(out, data));
+	TRY(fill_forecast(out, data, age));
 	if (js_get(data, "downtimeMs"))
 		API_SET(out, qemuDowntimeMs, js_get_int(data, "downtimeMs", 0));
 	return js_get(stats, "disks") ? fill_disks(out, js_get(stats, "disks")) : RC_OK;

@@ -69,9 +69,9 @@ struct mig_transfer {
 };
 struct mig_transfer mig_disks_of(const struct json *data);
 /* Moved bytes, passes, pause of a launcher's migration event into status.ferry.migration.  memory_bytes: the guest's;
- * while disks are copied QEMU does not know it. */
+ * while disks are copied QEMU does not know it.  age: of data. */
 MUST_CHECK enum rc mig_fill_stats(FerryMigrationStatus *out, const struct json *data,
-				  int64_t memory_bytes);
+				  int64_t memory_bytes, usec_t age);
 
 /* The last look before any byte moves: this QEMU shows its guest less than the guest has seen so far.  False also
  * when QEMU does not tell. */

@@ -736,6 +736,7 @@ static void on_phase(struct mig_source *m, const struct json *data)
 
 	js_unref(m->last);
 	m->last = js_ref(data);
+	m->last_at = loop_now(m->host->cfg.loop);
 	if (js_get(data, "stopAt") && !m->stop_at)
 		m->stop_at = (usec_t)js_get_int(data, "stopAt", 0);
 	if (mig_source_phase_split(m)) {

@@ -33,7 +33,8 @@ struct mig_source {
 	usec_t begun_at; /* realtime: for the VMI. Limits are kept by the loop's time, which no clock turns */
 	usec_t since; /* the same moment, by the loop */
 	usec_t stop_at;
-	struct json *last; /* the launcher's last word on the move */
+	struct json *last; /* the launcher's last word on the move… */
+	usec_t last_at;	   /* …and when it came, by the loop */
 	char *flows;
 	bool flows_pending;
 	struct http_slot *http;

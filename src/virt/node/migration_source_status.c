@@ -61,7 +61,8 @@ static enum rc publish_progress(struct mig_source *m, VirtualMachineInstance *vm
 		TRY(api_set_str(&vmi->status.migrationState->mode, MigrationMode_Paused));
 	if (!fm)
 		return RC_NOMEM;
-	TRY(mig_fill_stats(fm, m->last, vmspec_memory(vmi)));
+	TRY(mig_fill_stats(fm, m->last, vmspec_memory(vmi),
+			   loop_now(m->host->cfg.loop) - m->last_at));
 	if (str_eq(fm->stage, "disks") && m->disk_rate.per_second)
 		API_SET(fm, linkBytesPerSecond, m->disk_rate.per_second);
 	return RC_OK;

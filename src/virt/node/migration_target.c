@@ -873,7 +873,7 @@ static enum rc publish_taken(const struct mig_target *t, VirtualMachineInstance 
 	if (!t->is_split) {
 		TRY(api_set_str(&s->mode,
 				was_finished ? MigrationMode_Paused : MigrationMode_PreCopy));
-		TRY(mig_fill_stats(fm, t->final, vmspec_memory(vmi)));
+		TRY(mig_fill_stats(fm, t->final, vmspec_memory(vmi), 0));
 	}
 	if (fm->memory)
 		API_SET(fm->memory, remainingBytes, 0);

@@ -685,6 +685,7 @@ static struct vm_metrics_in metrics_of(const struct vm *vm)
 				      .runs_here = is_running_here(vm),
 				      .memory_bytes = vmi ? vmspec_memory(vmi) : 0,
 				      .usage = vm_usage_of(vm),
+				      .dirty_rate = vm_dirty_rate_of(vm),
 				      .move = mig_source_report(vm)};
 }
 

@@ -102,6 +102,8 @@ struct vm {
 	int64_t exit_code;
 	pid_t qemu_pid;	       /* 0: not known */
 	struct vm_usage usage; /* looked at now and then, for metrics */
+	int64_t dirty_rate;    /* bytes a second, as the launcher tells it now and then… */
+	usec_t dirty_at;       /* …the last time, by the loop; 0: never */
 	bool has_exited;       /* told the pod runtime */
 	bool is_source_done;   /* moved away */
 	bool is_half;	       /* post-copy: what the guest lacks is lost; it cannot go on */
@@ -161,6 +163,9 @@ MUST_CHECK enum rc vm_net_config(const struct vm *vm, struct vmnet_config *out, 
 MUST_CHECK enum rc vm_usage_start(struct vmhost *h, struct err *err);
 /* NULL: never looked, or too long ago. */
 const struct vm_usage *vm_usage_of(const struct vm *vm);
+/* How fast the guest writes: data is the launcher's word. */
+void vm_dirty_take(struct vm *vm, const struct json *data);
+int64_t vm_dirty_rate_of(const struct vm *vm); /* -1: not known, or too old to be shown */
 
 /* migration_source.c, migration_target.c */
 void mig_source_kick(struct vm *vm);

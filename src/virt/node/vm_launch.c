@@ -336,6 +336,10 @@ static void on_event(const char *name, const struct json *data, void *arg)
 {
 	struct vm *vm = arg;
 
+	if (str_eq(name, "dirtyRate")) { /* changes nothing but a metric */
+		vm_dirty_take(vm, data);
+		return;
+	}
 	if (str_eq(name, "cpu"))
 		vm->cpu_follows = false;
 	if (str_eq(name, "state") || str_eq(name, "cpu"))

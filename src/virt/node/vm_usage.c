@@ -7,10 +7,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "json/json.h"
 #include "virt/node/vm_int.h"
 
 #define LOOK_EVERY (5 * USEC_PER_SEC)
 #define SHOW_FOR   (15 * USEC_PER_SEC)
+/* The launcher measures once a minute; one turn may be missed. */
+#define SHOW_DIRTY_FOR (150 * USEC_PER_SEC)
 
 enum { PROC_BYTES = 1024 * 1024 };
 
@@ -168,4 +171,21 @@ const struct vm_usage *vm_usage_of(const struct vm *vm)
 	usec_t now = loop_now(vm->host->cfg.loop);
 
 	return vm->usage.at && now - vm->usage.at < SHOW_FOR ? &vm->usage : NULL;
+}
+
+void vm_dirty_take(struct vm *vm, const struct json *data)
+{
+	int64_t rate = js_get_int(data, "bytesPerSecond", -1);
+
+	if (rate < 0)
+		return;
+	vm->dirty_rate = rate;
+	vm->dirty_at = loop_now(vm->host->cfg.loop);
+}
+
+int64_t vm_dirty_rate_of(const struct vm *vm)
+{
+	usec_t now = loop_now(vm->host->cfg.loop);
+
+	return vm->dirty_at && now - vm->dirty_at < SHOW_DIRTY_FOR ? vm->dirty_rate : -1;
 }

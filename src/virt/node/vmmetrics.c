@@ -104,6 +104,12 @@ static bool get_cpu_system(const struct vm_metrics_in *v, double *out)
 	return true;
 }
 
+static bool get_dirty_rate(const struct vm_metrics_in *v, double *out)
+{
+	*out = (double)v->dirty_rate;
+	return v->runs_here && v->dirty_rate >= 0;
+}
+
 static int64_t disks_sum(const struct vm_metrics_in *v, const char *key)
 {
 	const struct json *disks = js_at(v->move, "stats", "disks", NULL);
@@ -177,6 +183,8 @@ static const struct family {
 	 get_memory},
 	{"kubevirt_vmi_memory_resident_bytes", "gauge",
 	 "Memory of the VM's QEMU, the guest's included, that this machine holds.", get_resident},
+	{"kubevirt_vmi_dirty_rate_bytes_per_second", "gauge",
+	 "How much memory the guest changes in a second, as it was measured last.", get_dirty_rate},
 	{"kubevirt_vmi_migration_data_bytes_total", "counter",
 	 "All that the move under way has to carry over: memory, and disks that move along.",
 	 get_move_total, true},

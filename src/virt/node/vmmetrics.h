@@ -38,6 +38,7 @@ struct vm_metrics_in {
 	bool runs_here;		      /* false: only on its way */
 	int64_t memory_bytes;	      /* of the guest; 0: not known */
 	const struct vm_usage *usage; /* NULL: none, or too old to be shown */
+	int64_t dirty_rate;	      /* bytes a second; -1: not known */
 	const struct json *move;      /* the launcher's last report; NULL: no move from here runs */
 };
 

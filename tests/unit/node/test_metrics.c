@@ -74,7 +74,8 @@ static struct vm_metrics_in running(void)
 				      .network = "default",
 				      .runs_here = true,
 				      .memory_bytes = 134217728,
-				      .usage = &usage};
+				      .usage = &usage,
+				      .dirty_rate = 33554432};
 }
 
 static char *print(const struct vm_metrics_in *vms, size_t n)
@@ -114,6 +115,8 @@ static void a_running_vm_has_its_figures_and_labels(void **state)
 		strstr(text, "kubevirt_vmi_cpu_system_usage_seconds_total" D " 0.500000\n"));
 	assert_non_null(strstr(text, "kubevirt_vmi_memory_domain_bytes" D " 134217728\n"));
 	assert_non_null(strstr(text, "kubevirt_vmi_memory_resident_bytes" D " 8192\n"));
+	assert_non_null(strstr(text, "# TYPE kubevirt_vmi_dirty_rate_bytes_per_second gauge\n"
+				     "kubevirt_vmi_dirty_rate_bytes_per_second" D " 33554432\n"));
 	assert_non_null(strstr(text,
 			       "kubevirt_vmi_network_receive_bytes_total{node=\"node-1\",namespace="
 			       "\"default\",name=\"a\",interface=\"default\","));
@@ -131,8 +134,10 @@ static void what_is_not_known_is_left_out(void **state)
 	make_labels();
 	v = running();
 	v.usage = NULL;
+	v.dirty_rate = -1;
 	char *text = print(&v, 1);
 
+	assert_null(strstr(text, "kubevirt_vmi_dirty_rate"));
 	assert_non_null(strstr(text, "kubevirt_vmi_memory_domain_bytes"));
 	assert_null(strstr(text, "cpu_usage"));
 	assert_null(strstr(text, "resident"));

@@ -129,7 +129,7 @@ static FerryMigrationStatus *fill(FerryMigrationStatus *out, const char *text)
 {
 	struct json *data = json_of(text);
 
-	assert_int_equal(mig_fill_stats(out, data, 1000), RC_OK);
+	assert_int_equal(mig_fill_stats(out, data, 1000, 0), RC_OK);
 	js_unref(data);
 	return out;
 }
@@ -194,7 +194,7 @@ static enum rc fill_once(void)
 	struct json *data = js_pack("{s:s, s:{s:[{s:s, s:i}]}}", "phase", "disks", "stats", "disks",
 				    "name", "root", "total", 3000);
 	FerryMigrationStatus *s = FerryMigrationStatus_new();
-	enum rc rc = data && s ? mig_fill_stats(s, data, 1000) : RC_NOMEM;
+	enum rc rc = data && s ? mig_fill_stats(s, data, 1000, 0) : RC_NOMEM;
 
 	FerryMigrationStatus_free(s);
 	js_unref(data);
