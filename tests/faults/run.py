@@ -53,6 +53,7 @@ class Run:
         self.undo = []
         self.cuts = []
         self.told = []
+        self.monitors = None
         self.lost = None  # the node, when it is
         self.known = set()  # pods that had a QEMU before it came back
         self.status = {}
@@ -396,7 +397,8 @@ class Run:
             self.check()
         finally:
             self.heal()
-            self.monitors.close()
+            if self.monitors:
+                self.monitors.close()
             if self.moment.phase == "Po":
                 self.w.end_outrun()
             if self.fault.kind == "lose":

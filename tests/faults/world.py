@@ -541,8 +541,8 @@ class World:
         for node in NODES:
             def at_rest(node=node):
                 p = self.picture(node)
-                # frames of the guest are sent on for some seconds after a move
-                return None if any("timeout" in x and "fvx0" in x for x in p["nft"]) else p
+                # frames of the guest are sent on for some seconds after a move, and its way is closed a moment after it
+                return None if any("timeout" in x and "fvx0" in x or ". 49152 " in x for x in p["nft"]) else p
             self.pictures[node, node == here] = ft.poll(at_rest, 20, "nothing is sent on any more", 0.2)
 
     def node(self):

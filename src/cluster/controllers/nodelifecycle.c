@@ -38,14 +38,18 @@ static usec_t silence(const struct view *v, const Node *node)
 	return cc_age(v->now, node->metadata.creationTimestamp);
 }
 
-/* Where an agent fences, a node is silent as soon as that one may act. */
-static usec_t grace(const struct view *v)
+/* Where an agent fences, a node is silent as soon as that one may act.  Not before the node knows how often it is to be
+ * heard of, which its lease tells: a setting that was just made shorter makes nobody late. */
+static usec_t grace(const struct view *v, const Node *node)
 {
 	const FerryConfig *cfg = view_get(v, CONFIG, NULL, "ferry");
+	const Lease *l = lease_of(v, node);
+	int64_t seconds, told = l ? API_GET(&l->spec, leaseDurationSeconds, 0) : 0;
 
 	if (!cfg || !str_eq(cfg->spec.fencing, FencingPolicy_Agent) || !cfg->spec.fenceAgent)
 		return GRACE;
-	return MIN(GRACE, (usec_t)API_GET(cfg->spec.fenceAgent, silenceSeconds, 40) * USEC_PER_SEC);
+	seconds = API_GET(cfg->spec.fenceAgent, silenceSeconds, 40);
+	return MIN(GRACE, (usec_t)MAX(seconds, told) * USEC_PER_SEC);
 }
 
 static bool has_taint(const Node *node, const char *key)
@@ -172,7 +176,7 @@ static enum rc silent(const struct view *v, const Node *node, usec_t age, struct
 
 static enum rc alive(const struct view *v, const Node *node, usec_t age, struct plan *out)
 {
-	TRY(plan_requeue_after(out, grace(v) - age));
+	TRY(plan_requeue_after(out, grace(v, node) - age));
 	/* Ready and the label are the agent's to set again; the taint is ours */
 	if (!has_taint(node, TAINT_UNREACHABLE) ||
 	    !API_COND_IS(&node->status, NodeCondition, "Ready", "True"))
@@ -195,7 +199,7 @@ static enum rc node_reconcile(const struct view *v, const char *ns, const char *
 	if (!node || node->metadata.deletionTimestamp)
 		return RC_OK;
 	usec_t age = silence(v, node);
-	enum rc rc = age >= grace(v) ? silent(v, node, age, out) : alive(v, node, age, out);
+	enum rc rc = age >= grace(v, node) ? silent(v, node, age, out) : alive(v, node, age, out);
 
 	return rc ? err_set(err, rc, "cannot judge node '%s'", name) : RC_OK;
 }

@@ -33,7 +33,7 @@ struct usage_job {
 
 static struct usage_job *job_free(struct usage_job *j)
 {
-	for (size_t i = 0; j && i < j->n; i++)
+	for (size_t i = 0; j && j->items && i < j->n; i++)
 		mem_free(j->items[i].pod_uid);
 	if (j)
 		mem_free(j->items);

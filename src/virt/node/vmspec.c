@@ -141,7 +141,9 @@ static enum rc everything(const struct vmspec_env *env, const FerryGuestCPU *see
 	TRY(api_set_str(&s->cpu_model, str_eq(env->accel, "kvm") ? "host" : "max"));
 	for (size_t i = 0; i < js_len(without); i++)
 		TRY(add_feature(s, js_str(js_item(without, i)), false));
-	JS_FOREACH(it, seen ? js_get(env->probe, "host") : NULL) {
+	if (!seen)
+		return RC_OK;
+	JS_FOREACH(it, js_get(env->probe, "host")) {
 		bool had = !js_bool(it.value, false) || !cpu_feature_counts(it.key);
 
 		for (size_t i = 0; !had && i < seen->n_features; i++)

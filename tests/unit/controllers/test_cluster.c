@@ -397,6 +397,34 @@ static void a_silent_node_is_marked_and_nothing_else(void **state)
 	world_fini(&w);
 }
 
+/* Its lease still promises the old pace when the setting is changed: nobody is late because of that. */
+static void a_shorter_silence_counts_once_the_node_knows_it(void **state)
+{
+	struct world w;
+
+	(void)state;
+	all_running(&w);
+	for (int i = 1; i <= 2; i++)
+		world_patch(&w, &api_kind_Lease, "kube-node-lease", i == 1 ? "node-1" : "node-2",
+			    "{'spec':{'leaseDurationSeconds':40}}");
+	world_pass(&w, 9 * USEC_PER_SEC);
+	world_add(&w, &api_kind_FerryConfig,
+		  "{'metadata':{'name':'ferry'},'spec':{'fencing':'Agent','fenceAgent':"
+		  "{'program':'plug','silenceSeconds':5}}}");
+	world_settle(&w);
+	assert_string_equal(world_cond(&w, &api_kind_Node, "", "node-1", "Ready"), "True");
+	assert_at(&w, &api_kind_Node, "", "node-1", "/spec/taints", "(none)");
+	world_renew(&w, "node-1");
+	world_patch(&w, &api_kind_Lease, "kube-node-lease", "node-1",
+		    "{'spec':{'leaseDurationSeconds':5}}");
+	world_pass(&w, 4 * USEC_PER_SEC);
+	assert_string_equal(world_cond(&w, &api_kind_Node, "", "node-1", "Ready"), "True");
+	world_pass(&w, 2 * USEC_PER_SEC);
+	assert_non_null(strstr(world_cond(&w, &api_kind_Node, "", "node-1", "Ready"), "Unknown"));
+	assert_string_equal(world_cond(&w, &api_kind_Node, "", "node-2", "Ready"), "True");
+	world_fini(&w);
+}
+
 static void only_a_fenced_node_gives_its_vms_up(void **state)
 {
 	struct world w;
@@ -750,6 +778,7 @@ int main(void)
 		cmocka_unit_test(a_move_does_not_touch_the_endpoint_slice),
 		cmocka_unit_test(endpoints_follow_readiness_and_named_ports),
 		cmocka_unit_test(a_silent_node_is_marked_and_nothing_else),
+		cmocka_unit_test(a_shorter_silence_counts_once_the_node_knows_it),
 		cmocka_unit_test(where_fencing_is_off_the_taint_changes_nothing),
 		cmocka_unit_test(only_a_fenced_node_gives_its_vms_up),
 		cmocka_unit_test(a_crash_loop_backs_off_is_shown_and_can_be_stopped),

@@ -136,11 +136,6 @@ static void one_thread_is_left_by_all(void **state)
 	end(&t);
 }
 
-static void pass(void *arg)
-{
-	(void)arg;
-}
-
 static void on_time(void *arg)
 {
 	loop_quit(arg, 0);
@@ -155,21 +150,24 @@ static void what_does_not_answer_is_asked_no_more(void **state)
 
 	(void)state;
 	begin(&t);
-	t.n_wanted = 1;
+	t.n_wanted = 3;
 	assert_int_equal(volwork_run(t.w, "/shared", hang, hung, &t, NULL), RC_OK);
 	assert_string_equal(volwork_name(t.w, "/shared"), "the shared storage of node 'n1'");
 	assert_null(volwork_name(t.w, "/disks"));
 	assert_int_equal(
 		ev_timer_after(t.loop, &timer, LATE + USEC_PER_MSEC, on_time, t.loop, NULL), RC_OK);
 	assert_int_equal(loop_run(t.loop, NULL, NULL), RC_OK);
-	assert_int_equal(volwork_run(t.w, "/shared", nothing, pass, &t, &err), RC_TIMEOUT);
+	assert_int_equal(volwork_run(t.w, "/shared", nothing, hung, &t, &err), RC_TIMEOUT);
 	assert_string_equal(err.msg, "the shared storage of node 'n1' has not answered for 0 s");
-	assert_int_equal(volwork_run(t.w, "/disks", nothing, pass, &t, NULL), RC_OK);
+	assert_int_equal(volwork_run(t.w, "/disks", nothing, hung, &t, NULL), RC_OK);
 	assert_string_equal(volwork_name(t.w, "/disks"), "folder '/disks' of node 'n1'");
-	assert_int_equal(volwork_remove(t.w, "/shared", nothing, pass, &t, NULL), RC_OK);
+	assert_int_equal(volwork_remove(t.w, "/shared", nothing, hung, &t, NULL), RC_OK);
 	assert_int_equal(sem_post(&t.until), 0);
 	assert_int_equal(loop_run(t.loop, NULL, NULL), RC_OK);
-	assert_int_equal(volwork_run(t.w, "/shared", nothing, pass, &t, NULL), RC_OK);
+	t.n_wanted = 4;
+	assert_int_equal(volwork_run(t.w, "/shared", nothing, hung, &t, NULL), RC_OK);
+	assert_int_equal(loop_run(t.loop, NULL, NULL), RC_OK);
+	assert_int_equal(t.n_hung, 4);
 	ev_src_free(timer);
 	end(&t);
 }
