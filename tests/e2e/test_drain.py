@@ -46,7 +46,7 @@ def test_a_drain_moves_all_and_a_second_one_has_nothing_to_do(cluster, make_vm, 
     api = cluster.api
     addresses = [make_vm("drain-a"), make_vm("drain-b")]
     node = together(api, ["drain-a", "drain-b"])
-    probes = [ft.Probe(f"{a}:7777") for a in addresses]
+    probes = [ft.Probe(f"{a}:7777", *ft.GENTLE) for a in addresses]
     try:
         time.sleep(0.5)
         code, out, err = drain(cluster, node, "--dry-run")

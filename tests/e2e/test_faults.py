@@ -41,7 +41,7 @@ def test_killing_a_process_does_not_touch_a_running_guest(cluster, make_vm, what
     name = f"kill-{what}"
     address = make_vm(name)
     before = ft.Guest(address).status()
-    probe = ft.Probe(f"{address}:7777")
+    probe = ft.Probe(f"{address}:7777", *ft.GENTLE)
     time.sleep(0.3)
     kill(cluster, what, node_of(cluster.api, name))
     time.sleep(1)
