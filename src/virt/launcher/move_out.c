@@ -302,6 +302,15 @@ static void disks_in_step(struct move *m)
 		out_fail(m, "Internal", err.msg);
 }
 
+static void go_on_in_step(struct move *m)
+{
+	for (size_t i = 0; i < m->n_disks; i++)
+		if (!m->disks[i].ready)
+			return;
+	if (m->phase == MP_DISKS && !m->seq && !m->migrate_sent)
+		disks_in_step(m);
+}
+
 static void on_mirrors(const struct qmp_seq_result *r, void *arg)
 {
 	struct move *m = arg;
@@ -313,6 +322,7 @@ static void on_mirrors(const struct qmp_seq_result *r, void *arg)
 		return;
 	}
 	answer_started(m);
+	go_on_in_step(m); /* small ones were ready before the last answer */
 }
 
 static struct json *nbd_node(const struct move *m, const char *node, const char *export_)
@@ -785,7 +795,6 @@ static void on_job_event(struct move *m, const char *name, const struct json *da
 {
 	struct move_disk *d = disk_of_job(m, js_get_str(data, "device"));
 	const char *error = js_get_str(data, "error");
-	bool all = true;
 
 	if (!d)
 		return;
@@ -798,10 +807,7 @@ static void on_job_event(struct move *m, const char *name, const struct json *da
 	d->copied = js_get_int(data, "offset", d->copied);
 	if (str_eq(name, "BLOCK_JOB_READY")) {
 		d->ready = true;
-		for (size_t i = 0; i < m->n_disks; i++)
-			all &= m->disks[i].ready;
-		if (all && m->phase == MP_DISKS && !m->seq)
-			disks_in_step(m);
+		go_on_in_step(m);
 		return;
 	}
 	if (m->phase == MP_PRE_SWITCHOVER && !error) { /* ended as asked: both sides are equal */
