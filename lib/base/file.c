@@ -190,6 +190,22 @@ static enum rc remove_below(int dir_fd, dev_t dev, int depth, struct err *err)
 	return rc;
 }
 
+enum rc file_each(const char *dir, file_each_fn fn, void *arg, struct err *err)
+{
+	DIR *d = opendir(dir);
+	enum rc rc = RC_OK;
+
+	if (!d && errno == ENOENT)
+		return RC_OK;
+	if (!d)
+		return err_set_sys(err, errno, "cannot list '%s'", dir);
+	for (struct dirent *e = readdir(d); e && !rc; e = readdir(d))
+		if (e->d_name[0] != '.')
+			rc = fn(e->d_name, arg, err);
+	closedir(d);
+	return rc;
+}
+
 enum rc file_remove_tree(const char *path, struct err *err)
 {
 	struct stat st;

@@ -26,6 +26,9 @@ MUST_CHECK enum rc file_write_durable(const char *path, const void *bytes, size_
 MUST_CHECK enum rc file_mkdir_p(const char *path, mode_t mode, struct err *err);
 /* Removes a tree below (and with) path without following links or crossing mounts; a missing path is fine. */
 MUST_CHECK enum rc file_remove_tree(const char *path, struct err *err);
+/* Calls fn for every name in the folder that does not begin with a dot, until one fails; a missing folder has none. */
+typedef enum rc (*file_each_fn)(const char *name, void *arg, struct err *err);
+MUST_CHECK enum rc file_each(const char *dir, file_each_fn fn, void *arg, struct err *err);
 /* Opens path below dir_fd with openat2: no links, no "..", no magic links (RESOLVE_BENEATH...). */
 MUST_CHECK enum rc file_open_beneath(int dir_fd, const char *path, int flags, mode_t mode, int *out,
 				     struct err *err);

@@ -1,6 +1,5 @@
 #include "net/ns.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -200,22 +199,6 @@ enum rc net_ns_delete(const char *dir, const char *name, struct err *err)
 	if (unlink(path) < 0 && errno != ENOENT)
 		return err_set_sys(err, errno, "cannot remove '%s'", path);
 	return RC_OK;
-}
-
-enum rc net_ns_list(const char *dir, net_ns_fn fn, void *arg, struct err *err)
-{
-	DIR *d = opendir(dir);
-	enum rc rc = RC_OK;
-
-	if (!d && errno == ENOENT)
-		return RC_OK;
-	if (!d)
-		return err_set_sys(err, errno, "cannot list '%s'", dir);
-	for (struct dirent *e = readdir(d); e && !rc; e = readdir(d))
-		if (e->d_name[0] != '.')
-			rc = fn(e->d_name, arg, err);
-	closedir(d);
-	return rc;
 }
 
 enum rc net_sysctl(int ns_fd, const char *path, const char *value, struct err *err)

@@ -17,9 +17,6 @@ MUST_CHECK enum rc net_ns_create(const char *dir, const char *name, int *fd, str
 MUST_CHECK enum rc net_ns_open(const char *dir, const char *name, int *fd, struct err *err);
 /* Takes the name away; a missing one is fine.  Its links go when the last user goes. */
 MUST_CHECK enum rc net_ns_delete(const char *dir, const char *name, struct err *err);
-/* Calls fn for every name in the folder (a missing folder has none). */
-typedef enum rc (*net_ns_fn)(const char *name, void *arg, struct err *err);
-MUST_CHECK enum rc net_ns_list(const char *dir, net_ns_fn fn, void *arg, struct err *err);
 /* The namespace of the calling thread. */
 MUST_CHECK enum rc net_ns_self(int *fd, struct err *err);
 

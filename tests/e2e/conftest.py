@@ -34,6 +34,27 @@ def new_cluster(name, nodes=2, **kw):
     return c.up()
 
 
+def start_writing(address):
+    """The guest's second disk, which it checks from now on."""
+    g = ft.Guest(address)
+    assert g.status()["disk"] == "/dev/vdb"
+    g.command(f"disk {8 << 20}")
+    ft.poll(lambda: g.status()["diskChecks"] > 20, 30, "the guest writes")
+    return g
+
+
+def wait_movable(api, name, status="True"):
+    return api.wait("VirtualMachineInstance", name,
+                    lambda v: (ft.condition(v, "LiveMigratable") or {}).get("status") == status, 20)
+
+
+def check_goes_on(g, boot):
+    n = g.wait(20)["diskChecks"]
+    ft.poll(lambda: g.status()["diskChecks"] > n + 20, 30, "the guest goes on writing")
+    s = g.status()
+    assert s["bootID"] == boot and s["diskBad"] == 0
+
+
 def keep_logs(cluster, name):
     to = os.path.join(WORK, "logs", name)
     shutil.rmtree(to, ignore_errors=True)

@@ -5,7 +5,7 @@ import signal
 
 import ferrytest as ft
 import pytest
-from conftest import kernel_boot, node_of, other
+from conftest import check_goes_on, kernel_boot, node_of, other, start_writing, wait_movable
 
 MIB = 1 << 20
 
@@ -83,13 +83,6 @@ def test_host_disks_that_are_refused(cluster, images, host_disks):
         finally:
             api.delete("VirtualMachine", name)
             api.wait("VirtualMachine", name, lambda v: v is None, 60)
-
-
-def start_writing(address):
-    g = ft.Guest(address)
-    g.command(f"disk {8 * MIB}")
-    ft.poll(lambda: g.status()["diskChecks"] > 20, 30, "the guest writes")
-    return g
 
 
 def set_strategy(api, name, strategy):
@@ -227,18 +220,6 @@ def below(cluster, node):
 def records_left(cluster, node):
     root = f"{cluster.state}/nodes/{node}/local/.host-files"
     return os.listdir(root) if os.path.isdir(root) else []
-
-
-def wait_movable(api, name, status="True"):
-    return api.wait("VirtualMachineInstance", name,
-                    lambda v: (ft.condition(v, "LiveMigratable") or {}).get("status") == status, 20)
-
-
-def check_goes_on(g, boot):
-    n = g.wait(20)["diskChecks"]
-    ft.poll(lambda: g.status()["diskChecks"] > n + 20, 30, "the guest goes on writing")
-    s = g.status()
-    assert s["bootID"] == boot and s["diskBad"] == 0
 
 
 def test_a_host_disk_goes_along_and_back(cluster, make_vm, images, host_disks, allowed):

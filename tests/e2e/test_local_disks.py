@@ -6,7 +6,7 @@ import struct
 
 import ferrytest as ft
 import pytest
-from conftest import WORK, keep_logs, kernel_boot, node_of, other
+from conftest import WORK, check_goes_on, keep_logs, kernel_boot, node_of, other, start_writing, wait_movable
 
 MIB = 1 << 20
 
@@ -36,14 +36,6 @@ def local_disks_vm(images, name, file=None, **kw):
         disks.append({"name": "file", "disk": {"bus": "virtio"}})
         volumes.append({"name": "file", "hostDisk": {"path": file, "type": "DiskOrCreate", "capacity": "16Mi"}})
     return ft.vm(name, "128Mi", kernel=kernel_boot(images), disks=disks, volumes=volumes, **kw)
-
-
-def start_writing(address):
-    g = ft.Guest(address)
-    assert g.status()["disk"] == "/dev/vdb"
-    g.command(f"disk {8 * MIB}")
-    ft.poll(lambda: g.status()["diskChecks"] > 20, 30, "the guest writes")
-    return g
 
 
 @pytest.fixture
@@ -84,18 +76,6 @@ def folders(cluster, node):
     for _, dirs, _ in os.walk(f"{root}/.incoming"):
         out += dirs
     return out
-
-
-def wait_movable(api, name, status="True"):
-    return api.wait("VirtualMachineInstance", name,
-                    lambda v: (ft.condition(v, "LiveMigratable") or {}).get("status") == status, 20)
-
-
-def check_goes_on(g, boot):
-    n = g.wait(20)["diskChecks"]
-    ft.poll(lambda: g.status()["diskChecks"] > n + 20, 30, "the guest goes on writing")
-    s = g.status()
-    assert s["bootID"] == boot and s["diskBad"] == 0
 
 
 @pytest.mark.parametrize("volume_mode", ["Filesystem", "Block"])

@@ -43,12 +43,13 @@ static usec_t silence(const struct view *v, const Node *node)
 static usec_t grace(const struct view *v, const Node *node)
 {
 	const FerryConfig *cfg = view_get(v, CONFIG, NULL, "ferry");
-	const Lease *l = lease_of(v, node);
-	int64_t seconds, told = l ? API_GET(&l->spec, leaseDurationSeconds, 0) : 0;
 
 	if (!cfg || !str_eq(cfg->spec.fencing, FencingPolicy_Agent) || !cfg->spec.fenceAgent)
 		return GRACE;
-	seconds = API_GET(cfg->spec.fenceAgent, silenceSeconds, 40);
+	const Lease *l = lease_of(v, node);
+	int64_t told = l ? API_GET(&l->spec, leaseDurationSeconds, 0) : 0;
+	int64_t seconds = API_GET(cfg->spec.fenceAgent, silenceSeconds, 40);
+
 	return MIN(GRACE, (usec_t)MAX(seconds, told) * USEC_PER_SEC);
 }
 

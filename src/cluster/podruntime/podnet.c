@@ -453,7 +453,7 @@ enum rc podnet_sweep(struct podnet *p, const char *const *pod_uids, size_t n, st
 	enum rc rc = drop_pod_links(p->net, keep, n, err);
 
 	if (!rc)
-		rc = net_ns_list(p->pod_ns_dir, sweep_ns, &s, err);
+		rc = file_each(p->pod_ns_dir, sweep_ns, &s, err);
 	mem_free(keep);
 	return rc;
 }
@@ -470,7 +470,7 @@ enum rc podnet_down(const struct podnet_config *cfg, struct err *err)
 	if (!rc)
 		rc = drop_pod_links(n, NULL, 0, err);
 	if (!rc)
-		rc = net_ns_list(cfg->pod_ns_dir, sweep_ns, &s, err);
+		rc = file_each(cfg->pod_ns_dir, sweep_ns, &s, err);
 	if (!rc)
 		rc = net_steer_drop(cfg->ns_fd, PODNET_VXLAN, err);
 	for (size_t i = 0; i < ARRAY_SIZE(links) && !rc; i++)

@@ -1,6 +1,5 @@
 #include "virt/node/host_files.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -180,41 +179,40 @@ static void record_fini(struct record *r)
 typedef enum rc (*record_fn)(const char *path, const char *pod_uid, const char *volume,
 			     const struct record *r, void *arg, struct err *err);
 
-static enum rc one_record(const char *dir, const char *pod_uid, const char *volume, record_fn fn,
-			  void *arg, struct err *err)
+struct records {
+	const char *dir, *pod_uid;
+	record_fn fn;
+	void *arg;
+};
+
+/* A dot in its name: what a write has left that did not end. */
+static enum rc one_record(const char *volume, void *arg, struct err *err)
 {
-	CLEANUP(mem_freep) char *path = mem_printf("%s/%s", dir, volume);
+	const struct records *s = arg;
+	CLEANUP(mem_freep) char *path = mem_printf("%s/%s", s->dir, volume);
 	CLEANUP(record_fini) struct record r = {0};
 
 	if (!path)
 		return err_set(err, RC_NOMEM, "out of memory");
+	if (strchr(volume, '.'))
+		return RC_OK;
 	enum rc rc = record_read(path, &r, err);
 
 	if (rc) /* gone meanwhile: its pod has ended */
 		return rc == RC_NOT_FOUND ? RC_OK : rc;
-	return fn(path, pod_uid, volume, &r, arg, err);
+	return s->fn(path, s->pod_uid, volume, &r, s->arg, err);
 }
 
-/* Of a pod, all of them; a file with a dot in its name is what a write has left that did not end. */
+/* Of a pod, all of them. */
 static enum rc each_record(const char *local, const char *pod_uid, record_fn fn, void *arg,
 			   struct err *err)
 {
 	if (!str_is_dns_subdomain(pod_uid))
 		return err_set(err, RC_INVALID, "'%s' is not a pod's uid", pod_uid);
 	CLEANUP(mem_freep) char *dir = mem_printf(RECORDS, local, pod_uid);
+	struct records s = {.dir = dir, .pod_uid = pod_uid, .fn = fn, .arg = arg};
 
-	if (!dir)
-		return err_set(err, RC_NOMEM, "out of memory");
-	DIR *d = opendir(dir);
-	enum rc rc = RC_OK;
-
-	if (!d)
-		return errno == ENOENT ? RC_OK : err_set_sys(err, errno, "cannot open '%s'", dir);
-	for (struct dirent *e; !rc && (e = readdir(d));)
-		if (!strchr(e->d_name, '.'))
-			rc = one_record(dir, pod_uid, e->d_name, fn, arg, err);
-	(void)closedir(d);
-	return rc;
+	return dir ? file_each(dir, one_record, &s, err) : err_set(err, RC_NOMEM, "out of memory");
 }
 
 /* --- what comes --- */
@@ -331,23 +329,28 @@ static enum rc refuse_same(const char *path, const char *pod_uid, const char *vo
 		       : RC_OK;
 }
 
+struct newcomer {
+	const struct volume *v;
+	const struct vol_places *p;
+};
+
+static enum rc refuse_if_used(const char *pod_uid, void *arg, struct err *err)
+{
+	const struct newcomer *n = arg;
+
+	return strcmp(pod_uid, n->p->pod_uid) == 0
+		       ? RC_OK
+		       : each_record(n->p->local, pod_uid, refuse_same, (void *)n->v, err);
+}
+
 /* A record of another pod could be carried out late, and take the new file for the old one: inodes are used again. */
 static enum rc check_others(const struct volume *v, const struct vol_places *p, struct err *err)
 {
 	CLEANUP(mem_freep) char *dir = mem_printf(RECORDS, p->local, "");
+	struct newcomer n = {.v = v, .p = p};
 
-	if (!dir)
-		return err_set(err, RC_NOMEM, "out of memory");
-	DIR *d = opendir(dir);
-	enum rc rc = RC_OK;
-
-	if (!d)
-		return errno == ENOENT ? RC_OK : err_set_sys(err, errno, "cannot open '%s'", dir);
-	for (struct dirent *e; !rc && (e = readdir(d));)
-		if (*e->d_name != '.' && strcmp(e->d_name, p->pod_uid) != 0)
-			rc = each_record(p->local, e->d_name, refuse_same, (void *)v, err);
-	(void)closedir(d);
-	return rc;
+	return dir ? file_each(dir, refuse_if_used, &n, err)
+		   : err_set(err, RC_NOMEM, "out of memory");
 }
 
 static enum rc open_incoming(struct volume *v, const struct vol_places *p, struct err *err)

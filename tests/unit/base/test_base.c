@@ -199,6 +199,38 @@ static void durable_write_replaces_and_tree_removal_follows_no_link(void **state
 	assert_int_equal(file_remove_tree(dir, NULL), RC_OK);
 }
 
+static enum rc note_name(const char *name, void *arg, struct err *err)
+{
+	unsigned *seen = arg;
+
+	assert_string_equal(name, "a");
+	(*seen)++;
+	return *seen > 1 ? err_set(err, RC_BUSY, "enough") : RC_OK;
+}
+
+static void names_of_a_folder_are_listed_without_hidden_ones(void **state)
+{
+	char dir[] = "/tmp/ferry-base-XXXXXX", path[64];
+	struct err err = {0};
+	unsigned seen = 0;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(file_each(dir, note_name, &seen, NULL), RC_OK);
+	(void)snprintf(path, sizeof(path), "%s/.hidden", dir);
+	assert_int_equal(file_write_durable(path, "", 0, 0600, NULL), RC_OK);
+	(void)snprintf(path, sizeof(path), "%s/a", dir);
+	assert_int_equal(file_write_durable(path, "", 0, 0600, NULL), RC_OK);
+	assert_int_equal(file_each(dir, note_name, &seen, NULL), RC_OK);
+	assert_int_equal(seen, 1);
+	assert_int_equal(file_each(dir, note_name, &seen, &err), RC_BUSY);
+	assert_string_equal(err.msg, "enough");
+	assert_int_equal(file_each(path, note_name, &seen, NULL), RC_IO);
+	assert_int_equal(file_remove_tree(dir, NULL), RC_OK);
+	assert_int_equal(file_each(dir, note_name, &seen, NULL), RC_OK);
+	assert_int_equal(seen, 2);
+}
+
 static void utf8_is_what_unicode_says(void **state)
 {
 	static const struct {
@@ -231,6 +263,7 @@ static void utf8_is_what_unicode_says(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(names_of_a_folder_are_listed_without_hidden_ones),
 		cmocka_unit_test(utf8_is_what_unicode_says),
 		cmocka_unit_test(every_result_has_status_and_reason),
 		cmocka_unit_test(prepended_context_reads_outside_in),
