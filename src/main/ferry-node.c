@@ -200,6 +200,7 @@ static const struct vm_pod_ops pod_ops = {
 	.started = podrt_started,
 	.exited = podrt_exited,
 	.cleaned = podrt_cleaned,
+	.retry = podrt_retry,
 	.unpaused = pod_unpaused,
 	.image = pod_image,
 };

@@ -252,6 +252,7 @@ def test_a_host_disk_goes_along_and_back(cluster, make_vm, images, host_disks, a
     assert vmi["status"]["nodeName"] == target
     with open(f"{cluster.state}/nodes/{target}/host-disks/team/data.img", "rb") as f:
         assert any(f.read(MIB)), "what the guest wrote before is there"
+    # although the VM was restarted before its source had tidied up: the instance waits for that
     assert below(cluster, other(target)) == ["team"]
 
 

@@ -449,18 +449,24 @@ static void on_backoff(void *arg)
 	step(p, PODEV_RETRY);
 }
 
+static usec_t next_backoff(const struct podrt_pod *p)
+{
+	return MIN(MAX(p->backoff * 2, BACKOFF_MIN), BACKOFF_MAX);
+}
+
 static void do_wait(struct podrt_pod *p)
 {
 	struct err err;
 
-	p->backoff = MIN(MAX(p->backoff * 2, BACKOFF_MIN), BACKOFF_MAX);
+	p->backoff = next_backoff(p);
 	/* The second and later waits of a pull that fails say so, as Kubernetes does. */
 	if (str_eq(p->facts.reason, "ErrImagePull") && p->backoff > BACKOFF_MIN)
 		ignore_rc(api_set_str(&p->facts.reason, "ImagePullBackOff"));
-	log_warn("pod '%s/%s': %s: %s, retrying in %llu s", kobj_ns(p->obj), kobj_name(p->obj),
-		 p->facts.reason ? p->facts.reason : "not ready",
-		 p->facts.message ? p->facts.message : "",
-		 (unsigned long long)(p->backoff / USEC_PER_SEC));
+	if (p->state == POD_WAITING)
+		log_warn("pod '%s/%s': %s: %s, retrying in %llu s", kobj_ns(p->obj),
+			 kobj_name(p->obj), p->facts.reason ? p->facts.reason : "not ready",
+			 p->facts.message ? p->facts.message : "",
+			 (unsigned long long)(p->backoff / USEC_PER_SEC));
 	if (ev_timer_after(p->rt->cfg.loop, &p->timer, p->backoff, on_backoff, p, &err))
 		log_error("pod '%s': %s", kobj_name(p->obj), err.msg);
 	podrt_report(p);
@@ -500,9 +506,6 @@ static void do_stop(struct podrt_pod *p)
 static void do_clean(struct podrt_pod *p)
 {
 	p->timer = ev_src_free(p->timer);
-	p->facts.is_running = false;
-	p->facts.is_unpaused = false;
-	p->facts.has_ended = true;
 	p->rt->cfg.workload->cleanup(p, p->rt->cfg.arg);
 }
 
@@ -520,8 +523,8 @@ static void detach_work(void *arg)
 
 static void clean_failed(struct podrt_pod *p, const char *why)
 {
-	log_warn("pod '%s/%s': cannot clean up: %s, retrying", kobj_ns(p->obj), kobj_name(p->obj),
-		 why);
+	log_warn("pod '%s/%s': cannot clean up: %s, retrying in %llu s", kobj_ns(p->obj),
+		 kobj_name(p->obj), why, (unsigned long long)(next_backoff(p) / USEC_PER_SEC));
 	step(p, PODEV_MISSING);
 }
 
@@ -541,11 +544,23 @@ static void detach_after(void *arg)
 	job_free(j);
 }
 
+void podrt_retry(struct podrt_pod *p)
+{
+	if (p->state == POD_CLEANING && p->timer)
+		step(p, PODEV_RETRY);
+}
+
 void podrt_cleaned(struct podrt_pod *p, enum rc rc, const char *message)
 {
 	struct net_job *j = rc ? NULL : job_new(p);
 	struct err err = {0};
 
+	/* A pod whose phase is final is gone as soon as somebody deletes it, and its owner with it. */
+	if (rc != RC_BUSY) {
+		p->facts.is_running = false;
+		p->facts.is_unpaused = false;
+		p->facts.has_ended = true;
+	}
 	if (rc) {
 		clean_failed(p, message);
 		return;

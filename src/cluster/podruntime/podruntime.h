@@ -87,7 +87,10 @@ void podrt_prepared(struct podrt_pod *p, enum rc rc, bool is_final, const char *
 		    const char *message);
 void podrt_started(struct podrt_pod *p, enum rc rc, const char *reason, const char *message);
 void podrt_exited(struct podrt_pod *p, int exit_code, const char *reason, const char *message);
+/* RC_BUSY: it waits for somebody else, and until it is over the pod's phase does not say that it has ended. */
 void podrt_cleaned(struct podrt_pod *p, enum rc rc, const char *message);
+/* What its cleanup waits for may have come: tries again now, if it waits. */
+void podrt_retry(struct podrt_pod *p);
 /* Facts changed: write the status if it differs. */
 void podrt_report(struct podrt_pod *p);
 

@@ -556,6 +556,8 @@ static void on_vmi(const struct kobj *old, const struct kobj *new, void *arg)
 			vm_poke_prepare(vm);
 		else
 			vm_kick(vm);
+		if (vm->pod && vm->has_exited)
+			pods(vm)->retry(vm->pod);
 	}
 }
 

@@ -64,6 +64,7 @@ struct vm_pod_ops {
 	void (*started)(struct podrt_pod *p, enum rc rc, const char *reason, const char *msg);
 	void (*exited)(struct podrt_pod *p, int code, const char *reason, const char *msg);
 	void (*cleaned)(struct podrt_pod *p, enum rc rc, const char *msg);
+	void (*retry)(struct podrt_pod *p);			 /* the cleanup, if it waits */
 	void (*unpaused)(struct podrt_pod *p, bool is_unpaused); /* readiness gate; reports */
 	void (*image)(struct podrt_pod *p, const char *name, const char *image, const char *id);
 };
