@@ -226,7 +226,7 @@ static enum rc merge_value(const struct api_field *f, const struct json *doc,
 		return merge_object(f && f->base == API_STRUCT ? f->type : NULL,
 				    js_is_object(doc) ? doc : NULL, patch, out, err);
 	}
-	if (!js_is_array(patch) || !merges(f)) {
+	if (!js_is_array(patch) || !f || !merges(f)) {
 		*out = js_ref(patch);
 		return RC_OK;
 	}

@@ -102,7 +102,7 @@ enum rc net_link_get(struct net *n, const char *name, struct net_link *out, stru
 
 enum rc net_ifindex(struct net *n, const char *name, int *out, struct err *err)
 {
-	struct net_link l;
+	struct net_link l = {0};
 	enum rc rc = net_link_get(n, name, &l, err);
 
 	if (!rc)
@@ -216,6 +216,8 @@ static enum rc existing(struct net *n, const char *name, const char *kind, struc
 			bool *found, struct err *err)
 {
 	struct err e = {0};
+
+	*l = (struct net_link){0};
 	enum rc rc = net_link_get(n, name, l, &e);
 
 	*found = !rc;

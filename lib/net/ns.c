@@ -308,7 +308,7 @@ enum rc net_ns_run(int ns_fd, const char *const argv[], usec_t timeout, struct e
 		return err_set_sys(err, errno, "cannot start '%s'", argv[0]);
 	if (pid == 0)
 		child_exec(argv, ns_fd, wr);
-	wr = fd_close(wr);
+	(void)fd_close(STEAL_FD(wr));
 
 	CLEANUP(fd_closep)
 	int pidfd = pidfd_open(pid, 0);

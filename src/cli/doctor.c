@@ -129,7 +129,7 @@ static void check_kvm(struct report *r, const char *bin)
 {
 	CLEANUP(mem_freep) char *launcher = mem_printf("%s/ferry-launcher", bin);
 	const char *const argv[] = {launcher, "--probe-kvm", NULL};
-	char line[256];
+	char line[256] = "";
 
 	if (access("/dev/kvm", F_OK) < 0)
 		say(r, WARN, "KVM",

@@ -1,5 +1,6 @@
 #include "cluster/apiserver/apisrv.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -305,7 +306,7 @@ static void join_tail(const char *const *seg, size_t n)
 /* Everything behind /api/<v>/ or /apis/<g>/<v>/. */
 static void route_resource(struct apisrv_call *c, const char **seg, size_t n)
 {
-	bool in_ns = n >= 3 && strcmp(seg[0], "namespaces") == 0;
+	bool in_ns = n >= 3 && str_eq(seg[0], "namespaces");
 
 	/* namespaces/<name>/status and /finalize are the namespace's own. */
 	if (in_ns && n == 3 && !*c->group &&
@@ -502,6 +503,7 @@ static void route(struct apisrv_call *c, const struct apisrv_request *r)
 	}
 	size_t n = split_path(c->uri.path, seg);
 
+	assert(n > skip); /* as counted */
 	c->group = core ? "" : seg[1];
 	c->version = core ? "v1" : seg[2];
 	serve_resource(c, seg + skip, n - skip, r->accept);

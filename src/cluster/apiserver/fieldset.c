@@ -86,8 +86,12 @@ static char *value_key(const struct json *v)
 static struct json *find_item(const struct place *list, const struct json *arr, const char *key,
 			      size_t *i)
 {
-	bool by_value = key[0] == 'v';
+	enum shape shape = shape_of(list, arr);
+	bool by_value = str_has_prefix(key, "v:");
 
+	/* A set that was stored under another schema: the list had keys then, or has them only now. */
+	if (shape != (by_value ? VALUES : ITEMS))
+		return NULL;
 	for (size_t k = 0; k < js_len(arr); k++) {
 		struct json *item = js_item(arr, k);
 		CLEANUP(mem_freep) char *have = by_value ? value_key(item) : item_key(list, item);

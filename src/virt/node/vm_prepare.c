@@ -167,11 +167,10 @@ static enum rc open_kernel(struct vm *vm, const struct image_got *g, const struc
 			   struct err *err)
 {
 	for (size_t i = 0; i < g->n_files; i++) {
-		int *into = str_eq(g->files[i].path, m->kernel)	  ? &vm->kernel_fd
-			    : str_eq(g->files[i].path, m->initrd) ? &vm->initrd_fd
-								  : NULL;
+		bool is_kernel = str_eq(g->files[i].path, m->kernel);
+		int *into = is_kernel ? &vm->kernel_fd : &vm->initrd_fd;
 
-		if (!into)
+		if (!is_kernel && !str_eq(g->files[i].path, m->initrd))
 			continue;
 		fd_close(*into);
 		*into = open(g->files[i].local, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);

@@ -8,8 +8,10 @@
 
 #include <cmocka.h>
 
+#include "api/gen/api_types.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "cluster/apiserver/fieldset.h"
 #include "fixture.h"
 
 #define CMS  "/api/v1/namespaces/default/configmaps"
@@ -263,6 +265,35 @@ static void requests_that_make_no_sense_are_refused(void **state)
 		"{\"apiVersion\":\"kubevirt.io/v1\",\"kind\":\"VirtualMachine\",\"metadata\":{\"name\":\"v\"},\"spec\":\"x\"}"));
 }
 
+/* As an older or a newer schema may have stored it: a map's field as a list with keys, and a list as a set. */
+static void what_another_schema_stored_names_nothing(void **state)
+{
+	(void)state;
+	struct json *cm = js_pack("{s:{s:s}, s:[s]}", "data", "a", "1", "immutable", "x");
+	struct json *svc =
+		js_pack("{s:{s:[{s:i, s:s}]}}", "spec", "ports", "port", 80, "protocol", "TCP");
+	struct json *odd = js_pack("{s:{s:{}, s:{}}, s:{s:{}}}", "f:data", "k:{\"a\":\"1\"}", "v:1",
+				   "f:immutable", "k:{}");
+	struct json *odd_svc = js_pack("{s:{s:{s:{}}}}", "f:spec", "f:ports", "v:{\"port\":80}");
+	struct json *was = js_copy(cm), *svc_was = js_copy(svc);
+
+	assert_true(cm && svc && odd && odd_svc && was && svc_was);
+	assert_int_equal(fieldset_remove(&api_kind_ConfigMap, cm, odd, NULL), RC_OK);
+	assert_true(js_equal(cm, was));
+	assert_int_equal(fieldset_remove(&api_kind_Service, svc, odd_svc, NULL), RC_OK);
+	assert_true(js_equal(svc, svc_was));
+	struct json *differing = fieldset_differing(&api_kind_ConfigMap, cm, svc, odd);
+
+	assert_true(differing && fieldset_is_empty(differing));
+	js_unref(differing);
+	js_unref(cm);
+	js_unref(svc);
+	js_unref(odd);
+	js_unref(odd_svc);
+	js_unref(was);
+	js_unref(svc_was);
+}
+
 int main(void)
 {
 #define T(fn_) cmocka_unit_test_setup_teardown(fn_, setup, teardown)
@@ -275,6 +306,7 @@ int main(void)
 		T(lists_are_merged_by_their_keys),
 		T(status_is_applied_at_its_own_address),
 		T(requests_that_make_no_sense_are_refused),
+		T(what_another_schema_stored_names_nothing),
 	};
 
 	js_use_mem();

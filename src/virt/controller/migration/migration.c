@@ -184,22 +184,20 @@ enum rc mig_reconcile(const struct view *v, const char *ns, const char *name, st
 
 	if (!vmim || str_is_empty(vmim->spec.vmiName))
 		return RC_OK;
-	CLEANUP(VirtualMachineInstanceMigration_freep)
-	Vmim *next = VirtualMachineInstanceMigration_clone(vmim);
 	struct mig m = {
 		.v = v,
 		.old = vmim,
-		.next = next,
+		.next = VirtualMachineInstanceMigration_clone(vmim),
 		.state = mig_state_of(vmim->status.phase),
 		.plan = out,
 		.err = err,
 	};
 
-	if (!next)
+	if (!m.next)
 		return err_set(err, RC_NOMEM, "out of memory");
 	enum rc rc = reconcile(&m);
 
-	next = m.next;
+	VirtualMachineInstanceMigration_free(m.next); /* NULL once it went into the plan */
 	mem_free(m.target_name);
 	Pod_free(m.again);
 	return kit_fail(err, rc, "cannot reconcile the migration");

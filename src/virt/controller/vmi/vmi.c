@@ -429,16 +429,18 @@ enum rc vmi_reconcile(const struct view *v, const char *ns, const char *name, st
 
 	if (!vmi)
 		return RC_OK; /* its pods, allocations and bindings go by their owner */
-	CLEANUP(VirtualMachineInstance_freep)
-	VirtualMachineInstance *next = VirtualMachineInstance_clone(vmi);
-	struct vmi_ctx c = {.v = v, .vmi = vmi, .next = next, .plan = out, .err = err};
+	struct vmi_ctx c = {.v = v,
+			    .vmi = vmi,
+			    .next = VirtualMachineInstance_clone(vmi),
+			    .plan = out,
+			    .err = err};
 
-	if (!next)
+	if (!c.next)
 		return err_set(err, RC_NOMEM, "out of memory");
 	vmi_find_pods(v, vmi, &c.pods);
 	enum rc rc = sync(&c);
 
-	next = c.next; /* NULL once it went into the plan */
+	VirtualMachineInstance_free(c.next); /* NULL once it went into the plan */
 	return kit_fail(err, rc, "cannot reconcile the virtual machine instance");
 }
 
