@@ -57,6 +57,7 @@ bit d_refuses;			/* it cannot go on: an image lock, an I/O error */
 byte ls_up = 2, lp;
 bit l_epoch, l_rel, l_sent, l_saving;	/* epoch known, released, `migrate` sent, the release is being written */
 bit l_told;			/* the agent sees `released` */
+bit l_stands, l_cont;		/* QEMU's STOP was told on; continueOutgoing has come before QEMU's pre-switchover */
 bit l_timer;			/* out_arm: a deadline runs */
 byte r_phase;			/* the record */
 bit r_epoch, r_rel;
@@ -138,8 +139,8 @@ end:	do
 
 /* --- the source's launcher --- */
 
-inline l_ask_cancel() { lp = LP_CANCEL; q_cancel = 1; l_timer = 0 }	/* out_cancel; it yanks in the end */
-inline l_over() { lp = LP_OVER; r_phase = LP_OVER; l_timer = 0 }	/* out_finish */
+inline l_ask_cancel() { lp = LP_CANCEL; q_cancel = 1; l_timer = 0; l_stands = 0; l_cont = 0 }	/* out_cancel; it yanks in the end */
+inline l_over() { lp = LP_OVER; r_phase = LP_OVER; l_timer = 0; l_stands = 0; l_cont = 0 }	/* out_finish */
 
 /* move_end.c completed(): the record first, then everybody may know. */
 inline l_complete() {
@@ -197,8 +198,16 @@ end:	do
 	:: atomic { ls_up == 2 && lp == LP_SETUP ->
 		if :: qs == Q_RUN -> qs = Q_COPY; lp = LP_COPY; l_sent = 1; a_start = YES
 		   :: else -> l_over(); a_start = NO fi }
+	/* out_stands: QEMU has stopped the guest, and is not in pre-switchover yet */
+	:: atomic { ls_up == 2 && lp == LP_COPY && qs == Q_COPY && q_converges && !l_stands ->
+		l_stands = 1; l_timer = 1; ev_pre = 1 }
 	/* pre_switchover() */
-	:: atomic { ls_up == 2 && lp == LP_COPY && qs == Q_PRE -> lp = LP_PRE; l_timer = 1; ev_pre = 1 }
+	:: atomic { ls_up == 2 && lp == LP_COPY && qs == Q_PRE ->
+		l_timer = 1;
+		if :: l_cont -> lp = LP_SWITCH; qs = Q_DEVICE
+		   :: else -> lp = LP_PRE; if :: !l_stands -> ev_pre = 1 :: else fi
+		fi;
+		l_stands = 0; l_cont = 0 }
 	/* move_continue: the epoch stands in the record before QEMU goes on. */
 	:: atomic { ls_up && rq_cont ->
 		rq_cont = 0;
@@ -209,11 +218,16 @@ end:	do
 #endif
 			l_epoch = 1; r_phase = LP_PRE; lp = LP_SWITCH;
 			if :: qs == Q_PRE -> qs = Q_DEVICE :: else fi
+		:: lp == LP_COPY && l_stands && !l_cont ->
+#ifndef M_EPOCH_NOT_RECORDED
+			r_epoch = 1;
+#endif
+			l_epoch = 1; l_cont = 1
 		:: else
 		fi }
 	/* on_deadline: nobody let it go on, or the last bytes were not taken (yank). */
-	:: atomic { ls_up == 2 && l_timer && !q_cancel && (lp == LP_PRE || lp == LP_SWITCH) && qs < Q_POST ->
-		if :: lp == LP_PRE -> l_ask_cancel() :: else -> q_cancel = 1 fi; l_timer = 0 }
+	:: atomic { ls_up == 2 && l_timer && !q_cancel && lp >= LP_COPY && lp <= LP_SWITCH && qs < Q_POST ->
+		if :: lp != LP_SWITCH -> l_ask_cancel() :: else -> q_cancel = 1 fi; l_timer = 0 }
 	/* move_cancel, out_cancel */
 	:: atomic { ls_up && rq_cancel ->
 		rq_cancel = 0;
@@ -283,6 +297,8 @@ end:	do
 	/* switch_now */
 	:: atomic { ev_pre && ls_up && (s == SRC_STARTING || s == SRC_MOVING) ->
 		ev_pre = 0; src_step(SRCEV_STANDS); rq_cont = 1 }
+	/* the same again: a new launcher, which has not heard the answer */
+	:: atomic { ev_pre && ls_up && s == SRC_SWITCHING -> ev_pre = 0; rq_cont = 1 }
 	/* kick_move: abortRequested; give_up: the limits on time and progress */
 	:: atomic { (abort_asked || !q_converges) && !cancel_sent && (s == SRC_MOVING || s == SRC_SWITCHING) ->
 		cancel_sent = 1; src_step(SRCEV_CANCEL);
@@ -478,7 +494,7 @@ end:	do
 		if :: t_call -> t_call = 2 :: else fi }
 	/* a launcher dies; its agent hears of it */
 	:: atomic { faults > 0 && ls_up == 2 -> faults--; ls_up = 0; lp = LP_NONE; l_epoch = 0; l_rel = 0; l_told = 0;
-		l_sent = 0; l_timer = 0; l_saving = 0; rq_cont = 0; rq_cancel = 0; rq_resume = 0; ev_pre = 0;
+		l_sent = 0; l_timer = 0; l_stands = 0; l_cont = 0; l_saving = 0; rq_cont = 0; rq_cancel = 0; rq_resume = 0; ev_pre = 0;
 		if :: s == SRC_STARTING && a_start == 0 -> a_start = NO :: else fi; rq_start = 0 }
 	:: atomic { faults > 0 && tl_up -> faults--; tl_up = 0; tp = TP_NONE; t_seq = 0; t_call = 0;
 		if :: d_asked && a_permit == 0 -> a_permit = LATER :: else fi; rq_permit = 0;

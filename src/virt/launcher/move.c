@@ -536,6 +536,7 @@ bool move_owns_stop(struct launcher *l)
 		l->io_error = false;
 	}
 	m->stop_at = l->last_stop;
+	out_stands(m);
 	return true;
 }
 

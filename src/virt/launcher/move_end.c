@@ -148,18 +148,20 @@ static enum rc save_release(const struct move *m, struct err *err)
 	return move_save(m, err);
 }
 
-static void completed(struct move *m)
+/* Durable first: from here on the target may run, and this copy never again.  In post-copy that has been written
+ * already, and stays so. */
+static void release(struct move *m)
 {
 	struct err err = {0};
 
-	out_disarm(m);
+	if (m->release_tried)
+		return;
+	m->release_tried = true;
 	failpoint("source.completed");
 	/* The last moment at which the guest can stay: nothing is released, and the target has not run. */
 	if (!m->was_paused && !m->is_split && m->stop_at &&
 	    out_stood_too_long(m, "when all had gone over"))
 		m->epoch = -1; /* not released: its agent sees that, and has the guest go on here */
-	/* Durable first: from here on the target may run, and this copy never again.  In post-copy that has been
-	 * written already, and stays so. */
 	if (m->epoch >= 0 && !m->released) {
 		m->released = true;
 		if (save_release(m, &err)) {
@@ -170,6 +172,23 @@ static void completed(struct move *m)
 		}
 	}
 	failpoint("source.released");
+}
+
+/* QEMU's `completed` is final, and the answers about it take as long as this.  Not of a QEMU that was just found: it may
+ * mean an earlier move. */
+void out_release_early(struct move *m)
+{
+	if (m->phase != MP_SWITCHING || m->adopting || m->epoch < 0)
+		return;
+	out_disarm(m);
+	release(m);
+}
+
+static void completed(struct move *m)
+{
+	out_disarm(m);
+	release(m);
+	m->migrate_slot = qmp_slot_free(m->migrate_slot);
 	move_fail_call(&m->continue_call, RC_IO, "the move completed before the answer");
 	move_step(m, MP_COMPLETED); /* tells the agent, before it has to look at the VM's state */
 	vm_move(m->l, VME_MIGRATED, "MigrationCompleted");
@@ -220,6 +239,9 @@ static void on_completed_stats(const struct qmp_reply *r, void *arg)
 	m->stats_slot = qmp_slot_free(m->stats_slot);
 	if (!r->rc)
 		mig_stats_parse(r->value, &m->stats);
+	/* Then only a copy that has to go on here needs QEMU's word that it is in postmigrate. */
+	if (m->released && m->phase == MP_SWITCHING)
+		completed(m);
 }
 
 /* Both at once: the answers come in order. */
@@ -307,6 +329,7 @@ static void on_deadline(void *arg)
 		move_set_failure(m, "ConnectFailed", "no connection to %s in time", m->address);
 		out_cancel(m);
 		break;
+	case MP_MEMORY: /* it stands, and has not got there */
 	case MP_PRE_SWITCHOVER:
 		move_set_failure(m, "SwitchoverTimeout", "%s",
 				 m->continue_asked ? "the copies of the disks did not end in time"

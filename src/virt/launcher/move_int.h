@@ -68,11 +68,13 @@ struct move {
 	usec_t stop_at, resume_at;
 	int64_t epoch; /* -1: none */
 	bool released, resumed;
+	bool release_tried;
 	bool migrate_sent;    /* source: QEMU has been told to migrate */
 	bool adopting;	      /* the recorded phase may lag behind: any step is believed */
 	bool stay_paused;     /* target: the guest stood before the move, and stands on */
 	bool tried_stay;      /* target: `migrate-incoming` was sent without exit-on-error */
-	bool continue_asked;  /* continueOutgoing has come; waits for the disks */
+	bool stands_told;     /* source: the agent knows that the guest stands for the switch */
+	bool continue_asked;  /* continueOutgoing has come; waits for QEMU and the disks */
 	bool post_copy_asked; /* source: migrate-start-postcopy was sent */
 	bool is_split;	      /* post-copy has begun: memory is at both sides */
 	bool is_whole;	      /* target: the last page has come */
@@ -149,7 +151,10 @@ void out_fail(struct move *m, const char *reason,
 void out_finish(struct move *m,
 		bool stands);	      /* failed or cancelled; stands: the guest does not run here */
 void out_ended_badly(struct move *m); /* QEMU said failed or cancelled: asks for the rest */
-void out_ask_completed(void *arg);    /* QEMU said completed: until it says postmigrate */
+void out_stands(struct move *m);      /* QEMU has stopped the guest for the switch */
+void out_release_early(
+	struct move *m);	   /* QEMU said completed: released while it is asked about it */
+void out_ask_completed(void *arg); /* QEMU said completed: until it says postmigrate */
 /* Longer than the declared limit (maxPauseMs), if there is one; then that is the move's failure. */
 bool out_stood_too_long(struct move *m, const char *when);
 void out_cancel(struct move *m); /* the end comes as QEMU's event, or by yank */

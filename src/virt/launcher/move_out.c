@@ -521,20 +521,36 @@ static void end_mirrors(struct move *m)
 	}
 }
 
+/* First of all: the guest stands until the agent has heard this. */
+static void tell_it_stands(struct move *m)
+{
+	m->stands_told = true;
+	failpoint("source.stands");
+	ipc_server_event(
+		m->l->server, "preSwitchover",
+		js_pack("{s:s, s:I}", "migrationUid", m->uid, "stopAt", (int64_t)m->stop_at));
+	out_arm(m, (usec_t)m->options.switchover_timeout_ms * USEC_PER_MSEC);
+}
+
+/* QEMU is about a millisecond away from pre-switchover: the agent's work and its answer fit into that. */
+void out_stands(struct move *m)
+{
+	if (m->phase == MP_MEMORY && !m->was_paused && !m->stands_told)
+		tell_it_stands(m);
+}
+
 static void pre_switchover(struct move *m, usec_t at)
 {
 	if (!m->stop_at || m->was_paused)
 		m->stop_at = at ? at : loop_realtime(m->l->loop);
-	failpoint("source.stands");
-	/* First of all: the guest stands until the agent has heard this.  Its work on the others can wait. */
-	ipc_server_event(
-		m->l->server, "preSwitchover",
-		js_pack("{s:s, s:I}", "migrationUid", m->uid, "stopAt", (int64_t)m->stop_at));
+	if (!m->stands_told)
+		tell_it_stands(m);
 	vm_move(m->l, VME_SWITCHES, "MigrationSwitch");
 	move_step(m, MP_PRE_SWITCHOVER);
-	out_arm(m, (usec_t)m->options.switchover_timeout_ms * USEC_PER_MSEC);
 	if (m->n_disks)
 		end_mirrors(m);
+	else if (m->continue_asked)
+		go_on(m);
 }
 
 void move_continue(struct launcher *l, struct ipc_call *call, const struct json *params)
@@ -544,7 +560,8 @@ void move_continue(struct launcher *l, struct ipc_call *call, const struct json 
 
 	if (!m)
 		return;
-	if (m->phase != MP_PRE_SWITCHOVER || m->continue_asked) {
+	if ((m->phase != MP_PRE_SWITCHOVER && !(m->phase == MP_MEMORY && m->stands_told)) ||
+	    m->continue_asked) {
 		ipc_call_fail(call, RC_CONFLICT, "the move is in phase %s%s",
 			      move_phase_name(m->phase),
 			      m->continue_asked ? ", and was told to go on" : "");
@@ -564,7 +581,7 @@ void move_continue(struct launcher *l, struct ipc_call *call, const struct json 
 	failpoint("source.continues");
 	m->continue_asked = true;
 	m->continue_call = call;
-	if (disks_done(m))
+	if (m->phase == MP_PRE_SWITCHOVER && disks_done(m))
 		go_on(m);
 }
 
@@ -755,6 +772,7 @@ static void on_status_event(struct move *m, enum mig_status status, usec_t at)
 	case MIGQ_COMPLETED:
 		m->polls = 0;
 		out_ask_completed(m);
+		out_release_early(m);
 		break;
 	case MIGQ_FAILED:
 	case MIGQ_CANCELLED:

@@ -534,11 +534,25 @@ static void have_flows(struct mig_source *m, enum rc rc, const char *why)
 		give_permission(m);
 }
 
+static void let_go_on(struct mig_source *m)
+{
+	struct json *params = js_pack("{s:s, s:I}", "migrationUid", m->uid, "epoch", m->epoch);
+	struct err err = {0};
+
+	if (vm_call(m->vm, "continueOutgoing", params, MIG_CALL_DEADLINE, on_continued, m->vm,
+		    &err))
+		log_warn("move %s: the switch cannot go on: %s", m->uid, err.msg);
+}
+
 static void switch_now(struct mig_source *m, usec_t stop_at)
 {
 	struct vmnet_switch_stats st = {0};
 	struct err err = {0};
 
+	if (m->state == SRC_SWITCHING) { /* a new launcher, which has not heard the answer */
+		let_go_on(m);
+		return;
+	}
 	m->stop_at = stop_at;
 	if (m->net.handover && vmnet_source_switch(m->net.handover, stop_at, &st, &err))
 		log_warn("move %s: frames are not sent on: %s", m->uid, err.msg);
@@ -550,12 +564,8 @@ static void switch_now(struct mig_source *m, usec_t stop_at)
 		return;
 	if (m->state != SRC_SWITCHING)
 		return; /* it is being cancelled */
-	struct json *params = js_pack("{s:s, s:I}", "migrationUid", m->uid, "epoch", m->epoch);
-
 	failpoint("source-agent.continues");
-	if (vm_call(m->vm, "continueOutgoing", params, MIG_CALL_DEADLINE, on_continued, m->vm,
-		    &err))
-		log_warn("move %s: the switch cannot go on: %s", m->uid, err.msg);
+	let_go_on(m);
 	if (m->net.has_ports_filter && !run(m, flows_work, have_flows, &err))
 		m->flows_pending = true;
 }

@@ -467,6 +467,28 @@ static struct json *out_params(int switch_ms, int max_pause_ms)
 		       switch_ms, "maxPauseMs", max_pause_ms);
 }
 
+/* Turns until the command has been sent so often. */
+static void until_sent(struct rig *r, const char *command, unsigned times)
+{
+	usec_t end = loop_now(r->loop) + 10 * USEC_PER_SEC;
+
+	for (unsigned n = 0; n < times;) {
+		n = 0;
+		for (const char *p = r->sent; (p = strstr(p, command)); p++)
+			n++;
+		assert_true(loop_now(r->loop) < end);
+		turn(r, 5);
+	}
+}
+
+static void to_memory(struct rig *r, int switch_ms)
+{
+	assert_int_equal(call(r, "startOutgoing", out_params(switch_ms, 0)), RC_OK);
+	qstatus(r, "setup");
+	qstatus(r, "active");
+	await(r, "migration", "phase", "memory");
+}
+
 static void to_pre_switchover(struct rig *r, int switch_ms, int max_pause_ms)
 {
 	assert_int_equal(call(r, "startOutgoing", out_params(switch_ms, max_pause_ms)), RC_OK);
@@ -632,6 +654,100 @@ static void released_is_durable_before_completed_is_told(void **state)
 	turn_until(&r, &a.done);
 	assert_int_equal(a.rc, RC_CONFLICT);
 	assert_non_null(strstr(a.message, "released"));
+	rig_down(&r);
+}
+
+/* The agent's part is done while QEMU gets there, and QEMU is let go on the moment it has. */
+static void the_agent_hears_of_the_stop_before_qemu_is_ready(void **state)
+{
+	struct rig r;
+	struct answer a;
+	size_t n = 0;
+
+	rig_up(&r, "running");
+	to_memory(&r, 10000);
+	qevent(&r, "STOP", "{}");
+	const struct json *e = await(&r, "preSwitchover", "migrationUid", "m1");
+
+	assert_int_equal(js_get_int(e, "stopAt", -1), 1700000000000005);
+	ask(&r, &a, "continueOutgoing", js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4));
+	assert_int_equal(call(&r, "continueOutgoing",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)),
+			 RC_CONFLICT);
+	assert_false(a.done);
+	assert_null(strstr(r.sent, "migrate-continue "));
+	qstatus(&r, "pre-switchover");
+	turn_until(&r, &a.done);
+	assert_int_equal(a.rc, RC_OK);
+	assert_non_null(strstr(r.sent, "migrate-continue "));
+	expect_state(&r, "pre-switchover", NULL);
+	for (size_t i = 0; i < js_len(r.events); i++)
+		n += str_eq(js_get_str(js_item(r.events, i), "event"), "preSwitchover");
+	assert_int_equal(n, 1);
+	rig_down(&r);
+}
+
+static void a_stop_that_leads_nowhere_has_a_deadline(void **state)
+{
+	struct rig r;
+	struct answer a;
+
+	rig_up(&r, "running");
+	to_memory(&r, 100);
+	qevent(&r, "STOP", "{}");
+	await(&r, "preSwitchover", "migrationUid", "m1");
+	ask(&r, &a, "continueOutgoing", js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4));
+	until_sent(&r, "migrate_cancel ", 1);
+	snprintf(r.run_state, sizeof(r.run_state), "running");
+	qevent(&r, "RESUME", "{}");
+	qstatus(&r, "cancelled");
+	const struct json *e = await(&r, "migration", "phase", "failed");
+
+	assert_string_equal(js_get_str(js_get(e, "failure"), "reason"), "SwitchoverTimeout");
+	expect_state(&r, "running", NULL);
+	turn_until(&r, &a.done);
+	assert_int_equal(a.rc, RC_CONFLICT);
+	rig_down(&r);
+}
+
+static void a_disk_that_stops_the_guest_is_not_the_switch(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	to_memory(&r, 10000);
+	qevent(&r, "BLOCK_IO_ERROR",
+	       "{\"node-name\": \"d\", \"operation\": \"write\", \"action\": \"stop\"}");
+	qevent(&r, "STOP", "{}");
+	turn(&r, 30);
+	assert_null(heard(&r, "preSwitchover", "migrationUid", "m1"));
+	assert_int_equal(call(&r, "continueOutgoing",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)),
+			 RC_CONFLICT);
+	qstatus(&r, "pre-switchover");
+	await(&r, "preSwitchover", "migrationUid", "m1");
+	rig_down(&r);
+}
+
+/* QEMU's word that it is in postmigrate is not waited for: `completed` is final. */
+static void a_release_needs_no_more_than_completed(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	to_pre_switchover(&r, 10000, 0);
+	assert_int_equal(call(&r, "continueOutgoing",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)),
+			 RC_OK);
+	snprintf(r.run_state, sizeof(r.run_state), "finish-migrate");
+	snprintf(r.mig, sizeof(r.mig),
+		 "{\"status\": \"completed\", \"downtime\": 7, \"ram\": {\"transferred\": 42}}");
+	qstatus(&r, "completed");
+	const struct json *e = await(&r, "migration", "phase", "completed");
+
+	assert_true(js_get_bool(e, "released", false));
+	assert_int_equal(js_get_int(e, "downtimeMs", -1), 7);
+	expect_state(&r, "postmigrate", "MigrationCompleted");
 	rig_down(&r);
 }
 
@@ -1052,20 +1168,6 @@ static void to_a_long_first_pass(struct rig *r)
 	qstatus(r, "setup");
 	qstatus(r, "active");
 	await(r, "migration", "phase", "memory");
-}
-
-/* Turns until the command has been sent so often. */
-static void until_sent(struct rig *r, const char *command, unsigned times)
-{
-	usec_t end = loop_now(r->loop) + 10 * USEC_PER_SEC;
-
-	for (unsigned n = 0; n < times;) {
-		n = 0;
-		for (const char *p = r->sent; (p = strstr(p, command)); p++)
-			n++;
-		assert_true(loop_now(r->loop) < end);
-		turn(r, 5);
-	}
 }
 
 /* Small ones are: then no event follows the last answer. */
@@ -1846,6 +1948,10 @@ int main(void)
 		cmocka_unit_test(the_end_of_qemu_is_told_with_its_exit),
 		cmocka_unit_test(a_guest_that_powers_off_is_ended),
 		cmocka_unit_test(released_is_durable_before_completed_is_told),
+		cmocka_unit_test(the_agent_hears_of_the_stop_before_qemu_is_ready),
+		cmocka_unit_test(a_stop_that_leads_nowhere_has_a_deadline),
+		cmocka_unit_test(a_disk_that_stops_the_guest_is_not_the_switch),
+		cmocka_unit_test(a_release_needs_no_more_than_completed),
 		cmocka_unit_test(a_record_that_cannot_be_written_releases_nothing),
 		cmocka_unit_test(a_source_that_goes_on_leaves_no_release_behind),
 		cmocka_unit_test(a_record_of_a_release_is_a_completed_move),
