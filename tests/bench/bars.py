@@ -137,11 +137,11 @@ def followed_move(api, name):
 
 
 def forecast_error(took, told):
-    """The worst error of the forecasts from a quarter of the way on, as a share; 1 when there was none."""
-    late = [t for at, t in told if took / 4 <= at < took]
-    if not late:
-        return 1.0
-    return max(1.0 if t is None else abs(t - took) / took for t in late)
+    """(the worst error of the forecasts from a quarter of the way on, as a share, below 0: too short; where on the way);
+    1 when there was none."""
+    late = [(at / took, 1.0 if t is None else (t - took) / took) for at, t in told if took / 4 <= at < took]
+    where, error = max(late, key=lambda p: abs(p[1]), default=(1.0, 1.0))
+    return error, where
 
 
 def bench_shaped(b):
@@ -181,9 +181,12 @@ def add_shaped(b, rate, ours, seconds, sent):
     # counted when a pass begins, and when post-copy does: after two passes it is four
     b.add(f"{where}: passes that had begun; {'/'.join(sorted({m or 'PreCopy' for m in over}))}", float(passes), "",
           None if bars else "<= 4, PostCopy", None if bars else passes <= 4 and set(over) == {"PostCopy"})
-    worst = [100 * forecast_error(t, told) for _, t, told in ours]
-    b.add(f"{where}: forecast of the whole, worst error after a quarter", statistics.median(worst), "%", "<= 15",
-          statistics.median(worst) <= 15, samples=worst)
+    errors = [forecast_error(t, told) for _, t, told in ours]
+    worst = statistics.median(100 * abs(e) for e, _ in errors)
+    b.add(f"{where}: forecast of the whole, worst error after a quarter", worst, "%", "<= 15", worst <= 15,
+          samples=[round(100 * e, 1) for e, _ in errors])
+    b.add(f"{where}: that error was", 100 * statistics.median(at for _, at in errors), "% of the way on",
+          samples=[told for _, _, told in ours])
 
 
 # ---- a node that is emptied ----------------------------------------------------------------------

@@ -142,12 +142,13 @@ struct forecast forecast_of(const struct forecast_in *in)
 	return f;
 }
 
-/* By what was looked through, not by what went over: empty pages take no time, and many of them may come.  Twice as long each
- * time, or as long as there still is time: the longest tells how much there is to write at all. */
+/* By what was looked through, not by what went over: empty pages take no time, and many of them may come.  Four times as long
+ * each time, or as long as there still is time: only a longer one tells whether the guest writes the same pages again, and
+ * the sooner it ends the better. */
 int64_t forecast_measure_next(const struct forecast_in *in, int64_t last_seconds)
 {
 	const struct mig_stats *s = &in->stats;
-	int64_t next = last_seconds > 0 ? MIN(2 * MIN(last_seconds, MEASURE_MAX), MEASURE_MAX) : 1;
+	int64_t next = last_seconds > 0 ? MIN(4 * MIN(last_seconds, MEASURE_MAX), MEASURE_MAX) : 1;
 	double done = (double)s->total - (double)s->remaining, took = (double)in->pass_ms / 1000;
 	double rest = done > 0 && took > 0 ? left_of(in) / done * took : MEASURE_MAX;
 

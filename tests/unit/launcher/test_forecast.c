@@ -327,6 +327,7 @@ static void it_is_measured_as_long_as_the_first_pass_is(void **state)
 		{1, 768, 1000, 1, 2},	  /* of which two */
 		{1, 768, 1000, 2, 2},	  /* four are too many */
 		{1, 256, 300, 0, 0},	  /* over in a moment */
+		{1, 1000, 10000, 1, 4},	  /* there is time for much more */
 		{1, 1000, 10000, 32, 60}, /* QEMU measures a minute at most */
 		{1, 1000, 10000, 60, 60}, /* and again, as long as it goes on */
 		{1, 512, 15000, 8, 12},	  /* what there is time for */
