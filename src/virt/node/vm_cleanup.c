@@ -181,6 +181,9 @@ static void kill_after(void *arg)
 	struct vm *vm = j->vm;
 	struct err err;
 
+	/* Only an agent that follows the move knows that its end will be said. */
+	if (j->rc == RC_BUSY && !vm->source)
+		j->rc = RC_CONFLICT;
 	if (vm_job_done(vm)) {
 		if (j->rc || !vm->ipc)
 			vm->host->cfg.pods->cleaned(vm->pod, j->rc, j->err.msg);
