@@ -138,6 +138,7 @@ void move_begin(struct guest *g, const char *migration_uid)
 	mem_free(g->move_uid);
 	g->move_uid = mem_strdup(migration_uid);
 	g->move = MOVE_RUNNING;
+	g->move_began = loop_now(machine_sim(g->machine)->loop);
 	g->src = SRC_IDLE;
 	src_step(g, SRCEV_BEGIN);
 	guest_set(g, G_MOVING, "move");

@@ -172,6 +172,7 @@ struct guest {
 	bool moved_away; /* G_ENDED because it released */
 	usec_t seen_at, started_at;
 	char *move_uid; /* of the last move it was the source of */
+	usec_t move_began;
 	enum move_result move;
 	int src, dst; /* enum src_state, dst_state of virt/migration/handoff.h */
 	struct ev_src *timer;
