@@ -120,6 +120,24 @@ static void refuse_credentials(struct http_req *req)
 	http_respond(req, 401, "application/json", text, sizeof(text) - 1, NULL, 0);
 }
 
+/* "kubectl --as": who asks for fewer rights must not be answered with all of their own. */
+static bool refuse_impersonation(struct http_req *req)
+{
+	static const char *const headers[] = {"Impersonate-User", "Impersonate-Group",
+					      "Impersonate-Uid"};
+	static const char text[] =
+		"{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\","
+		"\"message\":\"impersonation is not supported by Ferry yet\",\"reason\":\"Forbidden\","
+		"\"code\":403}";
+
+	for (size_t i = 0; i < ARRAY_SIZE(headers); i++)
+		if (http_req_header(req, headers[i])) {
+			http_respond(req, 403, "application/json", text, sizeof(text) - 1, NULL, 0);
+			return true;
+		}
+	return false;
+}
+
 /* The groups of a certificate's subject and the standard one. */
 static void identify(const struct http_peer *peer, struct apisrv_user *u,
 		     const char *groups[MAX_GROUPS])
@@ -151,6 +169,8 @@ static void on_request(struct http_req *req, void *arg)
 			req); /* no bearer tokens yet: a wrong one must not pass for nobody */
 		return;
 	}
+	if (refuse_impersonation(req))
+		return;
 	struct exchange *x = mem_alloc(sizeof(*x));
 
 	if (!x) {
