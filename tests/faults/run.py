@@ -207,7 +207,8 @@ class Run:
 
         def renew():
             self.w.renew(node)
-            self.w.signal_all(self.w.pids("agent", node), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # its supervisor waits: it starts with the right one
+                self.w.signal_all(self.w.pids("agent", node), signal.SIGKILL)
         self.undo.append(renew)
         self.w.signal_all(self.w.pids("agent", node), signal.SIGKILL)
 
