@@ -251,6 +251,7 @@ void serve_patch(struct apisrv_call *c);
 void serve_delete(struct apisrv_call *c);
 void serve_deletecollection(struct apisrv_call *c);
 /* Takes the body as ch->obj, checked against the address; false: answered. */
+bool call_check_dry_run(struct apisrv_call *c); /* a value that nobody knows; false: answered */
 bool change_decode(struct change *ch);
 void change_create(struct change *ch); /* ch->obj is decoded */
 void change_update(struct change *ch); /* ch->obj, ch->old, ch->cur are there */

@@ -131,279 +131,6 @@ bool change_decode(struct change *ch)
 	return check_namespace(ch, meta);
 }
 
-/* ---- admission -------------------------------------------------------------------------------- */
-
-enum validation { VALIDATE_STRICT, VALIDATE_WARN, VALIDATE_IGNORE };
-
-static bool parse_validation(struct apisrv_call *c, enum validation *out)
-{
-	const char *v = call_param(c, "fieldValidation");
-
-	*out = VALIDATE_WARN; /* as kube-apiserver when nothing is said */
-	if (str_is_empty(v) || str_eq(v, "Warn"))
-		return true;
-	if (str_eq(v, "Strict"))
-		*out = VALIDATE_STRICT;
-	else if (str_eq(v, "Ignore"))
-		*out = VALIDATE_IGNORE;
-	else {
-		call_fail(
-			c, 422, "Invalid", NULL,
-			"fieldValidation: Unsupported value: \"%s\": supported values: \"Ignore\", \"Warn\", "
-			"\"Strict\"",
-			v);
-		return false;
-	}
-	return true;
-}
-
-static void drop_finding(struct field_err *e)
-{
-	mem_free(e->field);
-	mem_free(e->message);
-	mem_free(e->reason);
-}
-
-static void drop_unknown(struct field_errs *fe)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < fe->n; i++) {
-		if (fe->items[i].type != FE_UNKNOWN)
-			fe->items[n++] = fe->items[i];
-		else
-			drop_finding(&fe->items[i]);
-	}
-	fe->n = n;
-}
-
-static bool had_finding(const struct field_errs *old, const struct field_err *e)
-{
-	for (size_t i = 0; i < old->n; i++)
-		if (old->items[i].type == e->type && str_eq(old->items[i].field, e->field) &&
-		    str_eq(old->items[i].message, e->message))
-			return true;
-	return false;
-}
-
-/* What the stored object was already guilty of (a default, an older server's leniency) does not hold up
- * an update that leaves it alone. */
-static void forgive_old_faults(struct change *ch, unsigned flags)
-{
-	struct field_errs old = FIELD_ERRS_INIT;
-	size_t n = 0;
-
-	if (!ch->old || fe_is_ok(&ch->fe) || ch->fe.n_lost)
-		return;
-	api_check(ch->res->kind, ch->old, flags, &old);
-	for (size_t i = 0; i < ch->fe.n; i++) {
-		if (!had_finding(&old, &ch->fe.items[i]))
-			ch->fe.items[n++] = ch->fe.items[i];
-		else
-			drop_finding(&ch->fe.items[i]);
-	}
-	ch->fe.n = n;
-	fe_fini(&old);
-}
-
-static bool check_unknown(struct change *ch)
-{
-	struct apisrv_call *c = ch->c;
-	enum validation how;
-
-	if (!parse_validation(c, &how))
-		return false;
-	if (!fe_has(&ch->fe, FE_UNKNOWN))
-		return true;
-	if (how == VALIDATE_STRICT) {
-		CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(64 * KIB);
-
-		fe_unknown_summary(&ch->fe, &b);
-		call_bad_request(
-			c,
-			"%s in version \"%s\" cannot be handled as a %s: strict decoding error: %s",
-			ch->res->kind->kind, ch->res->kind->version, ch->res->kind->kind,
-			sbuf_str(&b));
-		return false;
-	}
-	for (size_t i = 0; how == VALIDATE_WARN && i < ch->fe.n; i++) {
-		char text[512];
-
-		if (ch->fe.items[i].type != FE_UNKNOWN)
-			continue;
-		snprintf(text, sizeof(text), "unknown field \"%s\"", ch->fe.items[i].field);
-		call_warn(c, text);
-	}
-	drop_unknown(&ch->fe);
-	if (api_prune(ch->res->kind, ch->obj)) {
-		call_nomem(c);
-		return false;
-	}
-	return true;
-}
-
-static unsigned check_flags(const struct change *ch)
-{
-	const struct api_kind *k = ch->res->kind;
-	unsigned flags = ch->op == HOOK_UPDATE ? API_CHECK_UPDATE : 0;
-
-	if (apisrv_user_is_component(&ch->c->user))
-		flags |= API_CHECK_NO_SUPPORT;
-	if (ch->status_only)
-		flags |= API_CHECK_ONLY_STATUS;
-	else if (k->subresources & API_SUB_STATUS)
-		flags |= API_CHECK_SKIP_STATUS;
-	return flags;
-}
-
-/* The name of the webhook that KubeVirt would have asked; NULL: none is named. */
-static const char *denied_by(const struct change *ch)
-{
-	const struct admission_hook *h = ch->res->hook;
-
-	if (!h)
-		return NULL;
-	if (ch->op == HOOK_UPDATE && h->denied_by_update)
-		return h->denied_by_update;
-	if (ch->op == HOOK_DELETE && h->denied_by_delete)
-		return h->denied_by_delete;
-	return h->denied_by;
-}
-
-static void hook_denied(struct change *ch, enum rc rc, const struct err *err)
-{
-	const char *by = denied_by(ch);
-
-	if (rc == RC_NOMEM)
-		call_nomem(ch->c);
-	else if (by)
-		call_fail(ch->c, rc_http(rc), rc_reason(rc), NULL,
-			  "admission webhook \"%s\" denied the request: %s", by, err->msg);
-	else
-		call_fail(ch->c, rc_http(rc), rc_reason(rc), NULL, "%s", err->msg);
-}
-
-static struct hook_ctx begin_hook(struct change *ch)
-{
-	ch->c->srv->lookup_failed = false;
-	return (struct hook_ctx){
-		.env = (struct hook_env *)ch->c->srv,
-		.user = &ch->c->user,
-		.op = ch->op,
-		.dry_run = call_is_dry_run(ch->c),
-		.ns = ch->ns,
-		.name = ch->name,
-		.subresource = ch->status_only ? "status" : "",
-		.obj = ch->obj,
-		.old = ch->old,
-		.warnings = ch->c,
-	};
-}
-
-/* A hook that was shown less than there is may have judged wrongly, either way. */
-static enum rc hook_result(const struct change *ch, enum rc rc)
-{
-	return ch->c->srv->lookup_failed ? RC_NOMEM : rc;
-}
-
-static bool run_mutate(struct change *ch)
-{
-	const struct admission_hook *h = ch->res->hook;
-	struct err err = {0};
-
-	if (!h || !h->mutate || ch->op == HOOK_DELETE)
-		return true;
-	struct hook_ctx ctx = begin_hook(ch);
-	enum rc rc = hook_result(ch, h->mutate(&ctx, ch->obj, &err));
-
-	if (rc)
-		hook_denied(ch, rc, &err);
-	return rc == RC_OK;
-}
-
-static bool run_validate(struct change *ch)
-{
-	const struct admission_hook *h = ch->res->hook;
-	const struct api_type *t = ch->res->kind->type;
-	void *obj = NULL, *old = NULL;
-	struct err err = {0};
-
-	if (!h || !h->validate)
-		return true;
-	enum rc rc = ch->obj ? api_decode(t, ch->obj, &obj, &err) : RC_OK;
-
-	if (!rc && ch->old)
-		rc = api_decode(t, ch->old, &old, &err);
-	if (!rc) {
-		struct hook_ctx ctx = begin_hook(ch);
-
-		rc = hook_result(ch, h->validate(&ctx, obj, old, &ch->fe, &err));
-	}
-	api_free(t, obj);
-	api_free(t, old);
-	if (rc)
-		hook_denied(ch, rc, &err);
-	return rc == RC_OK;
-}
-
-static bool run_prepare(struct change *ch)
-{
-	const struct strategy *st = ch->res->strategy;
-	struct err err = {0};
-	enum rc rc = RC_OK;
-
-	if (ch->res->kind->has_defaults)
-		rc = api_set_defaults(ch->res->kind, ch->obj);
-	if (!rc && ch->op == HOOK_CREATE && st->prepare_create)
-		rc = st->prepare_create(ch, &err);
-	if (!rc && ch->op == HOOK_UPDATE && st->prepare_update)
-		rc = st->prepare_update(ch, &err);
-	if (rc)
-		call_fail_rc(ch->c, rc, &err);
-	return rc == RC_OK;
-}
-
-static bool finish_validation(struct change *ch, size_t own_faults)
-{
-	struct apisrv_call *c = ch->c;
-
-	for (size_t i = 0; i < ch->fe.n_warnings; i++)
-		call_warn(c, ch->fe.warnings[i]);
-	if (ch->fe.rc)
-		call_nomem(c);
-	else if (ch->fe.n)
-		call_invalid(c, ch->res, ch->name, &ch->fe, own_faults ? NULL : denied_by(ch));
-	return fe_is_ok(&ch->fe);
-}
-
-bool change_admit(struct change *ch)
-{
-	struct apisrv_call *c = ch->c;
-
-	if (ch->op == HOOK_DELETE)
-		return run_validate(ch) && finish_validation(ch, 0);
-	unsigned flags = check_flags(ch);
-
-	api_check(ch->res->kind, ch->obj, flags, &ch->fe);
-	forgive_old_faults(ch, flags);
-	if (!check_unknown(ch))
-		return false;
-	/* Hooks and strategies may rely on types. */
-	if (fe_has(&ch->fe, FE_TYPE_INVALID)) {
-		call_invalid(c, ch->res, ch->name, &ch->fe, NULL);
-		return false;
-	}
-	if (!run_prepare(ch) || !run_mutate(ch))
-		return false;
-	if (ch->op == HOOK_UPDATE && !ch->status_only)
-		api_check_update(ch->res->kind, ch->old, ch->obj, &ch->fe);
-	if (ch->res->strategy->validate)
-		ch->res->strategy->validate(ch);
-	size_t own_faults = ch->fe.n;
-
-	return run_validate(ch) && finish_validation(ch, own_faults);
-}
-
 /* ---- into the store ---------------------------------------------------------------------------- */
 
 static void fail_write(struct apisrv_call *c, const struct resource *res, const char *name,
@@ -465,7 +192,7 @@ void change_commit(struct change *ch, enum store_op op, int status, struct json 
 
 /* ---- create ------------------------------------------------------------------------------------ */
 
-static bool check_dry_run(struct apisrv_call *c)
+bool call_check_dry_run(struct apisrv_call *c)
 {
 	const char *v = call_param(c, "dryRun");
 
@@ -600,7 +327,7 @@ void serve_create(struct apisrv_call *c)
 	CLEANUP(change_fini)
 	struct change ch = {.c = c, .res = c->res, .op = HOOK_CREATE, .ns = c->ns, .name = ""};
 
-	if (check_dry_run(c) && change_decode(&ch))
+	if (call_check_dry_run(c) && change_decode(&ch))
 		change_create(&ch);
 }
 
@@ -791,7 +518,7 @@ void serve_update(struct apisrv_call *c)
 	CLEANUP(change_fini)
 	struct change ch = change_of_update(c);
 
-	if (check_dry_run(c) && change_decode(&ch) && change_load(&ch))
+	if (call_check_dry_run(c) && change_decode(&ch) && change_load(&ch))
 		change_update(&ch);
 }
 
@@ -854,7 +581,7 @@ void serve_patch(struct apisrv_call *c)
 	enum patch_kind kind = patch_kind_of(c);
 
 	if (str_eq(c->content_type, "application/apply-patch+yaml")) {
-		if (check_dry_run(c))
+		if (call_check_dry_run(c))
 			serve_apply(c);
 		return;
 	}
@@ -869,80 +596,6 @@ void serve_patch(struct apisrv_call *c)
 				: "");
 		return;
 	}
-	if (check_dry_run(c) && change_load(&ch) && apply_patch(&ch, kind))
+	if (call_check_dry_run(c) && change_load(&ch) && apply_patch(&ch, kind))
 		change_update(&ch);
-}
-
-/* ---- binding ------------------------------------------------------------------------------------ */
-
-static enum rc bind_pod(struct json *pod, const struct json *binding, const char *node, usec_t now)
-{
-	struct json *spec = js_ensure_object(pod, "spec"),
-		    *status = js_ensure_object(pod, "status");
-	const struct json *notes = js_at(binding, "metadata", "annotations", NULL);
-	char time[32];
-
-	if (!spec || !status || js_set(spec, "nodeName", js_new_str(node)))
-		return RC_NOMEM;
-	JS_FOREACH(it, notes)
-		if (js_set(js_ensure_object(js_get(pod, "metadata"), "annotations"), it.key,
-			   js_ref(it.value)))
-			return RC_NOMEM;
-	time_rfc3339(now, time);
-	struct json *conds = js_get(status, "conditions");
-
-	if (!js_is_array(conds)) {
-		conds = js_new_array();
-		if (js_set(status, "conditions", conds))
-			return RC_NOMEM;
-	}
-	for (size_t i = js_len(conds); i-- > 0;)
-		if (str_eq(js_get_str(js_item(conds, i), "type"), "PodScheduled"))
-			js_del_item(conds, i);
-	return js_append(conds, js_pack("{s:s, s:s, s:n, s:s}", "type", "PodScheduled", "status",
-					"True", "lastProbeTime", "lastTransitionTime", time));
-}
-
-void serve_binding(struct apisrv_call *c)
-{
-	CLEANUP(change_fini)
-	struct change ch = {.c = c, .res = c->res, .op = HOOK_UPDATE, .ns = c->ns, .name = c->name};
-	const char *node = js_str(js_at(c->json, "target", "name", NULL));
-
-	if (str_is_empty(node)) {
-		call_fail(c, 422, "Invalid", NULL,
-			  "Binding \"%s\" is invalid: target.name: Required value", c->name);
-		return;
-	}
-	if (!check_dry_run(c) || !change_load(&ch))
-		return;
-	const char *uid = js_str(js_at(c->json, "metadata", "uid", NULL));
-	const char *at = js_str(js_at(ch.old, "spec", "nodeName", NULL));
-	char why[LIMIT_NAME_BYTES * 2 + 100];
-
-	if (is_deleting(ch.old)) {
-		snprintf(why, sizeof(why), "pod %s is being deleted, cannot be assigned to a host",
-			 c->name);
-		call_conflict(c, c->res, c->name, why);
-		return;
-	}
-	if (!str_is_empty(at)) {
-		snprintf(why, sizeof(why), "pod %s is already assigned to node \"%.253s\"", c->name,
-			 at);
-		call_conflict(c, c->res, c->name, why);
-		return;
-	}
-	if (!str_is_empty(uid) && !str_eq(uid, js_str(js_at(ch.old, "metadata", "uid", NULL)))) {
-		call_conflict(c, c->res, c->name,
-			      "Precondition failed: UID in precondition differs");
-		return;
-	}
-	ch.obj = js_copy(ch.old);
-	if (!ch.obj || bind_pod(ch.obj, c->json, node, loop_realtime(c->srv->loop))) {
-		call_nomem(c);
-		return;
-	}
-	change_commit(&ch, STORE_UPDATE, 201,
-		      js_pack("{s:s, s:s, s:{}, s:s, s:i}", "kind", "Status", "apiVersion", "v1",
-			      "metadata", "status", "Success", "code", 201));
 }

@@ -1207,8 +1207,8 @@ static void a_long_first_pass_is_measured_and_foreseen(void **state)
 	const struct json *e = await(&r, "dirtyRate", "none", NULL);
 
 	assert_int_equal(js_get_int(e, "bytesPerSecond", -1), 16 << 20);
-	until_sent(&r, "calc-dirty-rate ", 2); /* for two seconds now */
-	assert_non_null(strstr(r.said, "\"calc-time\":2"));
+	until_sent(&r, "calc-dirty-rate ", 2); /* for four seconds now */
+	assert_non_null(strstr(r.said, "\"calc-time\":4"));
 	ask(&r, &a, "query", NULL);
 	turn_until(&r, &a.done);
 	assert_int_equal(js_get_int(js_get(a.result, "dirtyRate"), "bytesPerSecond", -1), 16 << 20);
