@@ -377,7 +377,7 @@ enum rc qmp_invoke(struct qmp *q, struct qmp_slot **slot, const struct qmp_call 
 	enum rc rc;
 
 	assert(call->timeout && (!slot || !*slot));
-	if (q->state == QMP_CLOSED || q->freed)
+	if (!q || q->state == QMP_CLOSED || q->freed)
 		return err_set(err, RC_CLOSED, "QEMU's monitor is closed");
 	if (call->oob && !q->has_oob)
 		return err_set(err, RC_UNSUPPORTED, "QEMU's monitor has no out-of-band commands");

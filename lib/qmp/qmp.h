@@ -72,7 +72,7 @@ struct qmp_call {
 };
 
 /* slot may be NULL: then the command cannot be cancelled.  *slot must be NULL before; set it to
- * NULL (qmp_slot_free) in the callback.  RC_CLOSED when not connected, RC_BUSY when too many wait. */
+ * NULL (qmp_slot_free) in the callback.  RC_CLOSED when not connected (q may be NULL then), RC_BUSY when too many wait. */
 MUST_CHECK enum rc qmp_invoke(struct qmp *q, struct qmp_slot **slot, const struct qmp_call *call,
 			      struct err *err);
 struct qmp_slot *qmp_slot_free(struct qmp_slot *s); /* cancels if still pending; returns NULL */

@@ -710,6 +710,22 @@ static void a_stop_that_leads_nowhere_has_a_deadline(void **state)
 	rig_down(&r);
 }
 
+/* QEMU has died, and its end has not been noticed yet. */
+static void a_switch_without_a_monitor_is_refused(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	to_pre_switchover(&r, 10000, 0);
+	r.fd = fd_close(r.fd);
+	turn(&r, 20);
+	assert_int_equal(call(&r, "continueOutgoing",
+			      js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)),
+			 RC_BUSY);
+	assert_int_equal(call(&r, "cancelOutgoing", uid_params()), RC_OK);
+	rig_down(&r);
+}
+
 static void a_disk_that_stops_the_guest_is_not_the_switch(void **state)
 {
 	struct rig r;
@@ -1950,6 +1966,7 @@ int main(void)
 		cmocka_unit_test(released_is_durable_before_completed_is_told),
 		cmocka_unit_test(the_agent_hears_of_the_stop_before_qemu_is_ready),
 		cmocka_unit_test(a_stop_that_leads_nowhere_has_a_deadline),
+		cmocka_unit_test(a_switch_without_a_monitor_is_refused),
 		cmocka_unit_test(a_disk_that_stops_the_guest_is_not_the_switch),
 		cmocka_unit_test(a_release_needs_no_more_than_completed),
 		cmocka_unit_test(a_record_that_cannot_be_written_releases_nothing),
