@@ -1,6 +1,7 @@
 /* lib/base/failpoint.h - named points at which a test holds a process, or lets one step fail.
  *
- * The owning thread only: a point that is held blocks it, as SIGSTOP would at exactly this place.
+ * Any thread: a point that is held blocks the one that got there, as SIGSTOP would at exactly this place.  In the pool
+ * that is a queue, and the rest of the process goes on.
  *
  * Off, and then nothing but the test of a flag, unless the environment variable FERRY_FAILPOINTS named a
  * folder when the process started.  The folder must be its user's own (root's, for the daemons), and nobody

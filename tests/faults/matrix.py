@@ -45,6 +45,8 @@ MOMENTS = [
     # A cancel is on its way.
     Moment("Ab", "source-agent.cancels", "source", True),
     Moment("Ab", "source.cancels", "source", True),
+    # The move has failed after the switch: the guest runs at the source, the VMI says so, its frames still go away.
+    Moment("Bk", "source-agent.closes", "source", True),
     # Post-copy: the guest runs at the target, and a part of its memory is at the source still ...
     Moment("Po", "streaming", None, False),
     # ... and the link between the halves is cut, until the fault is over.
@@ -121,9 +123,9 @@ def exists(m, f):
     if f.kind == "abort":
         return m.phase != "Ab"
     if f.kind == "second":  # once the VMI is written the move may have ended, and a second one is right
-        return m.phase != "Cl" or m.name == "target-agent.runs"
+        return m.phase not in ("Cl", "Bk") or m.name == "target-agent.runs"
     if f.kind == "gone":  # from here on the two agents need nobody else
-        return m.phase in ("Tr", "Pc", "So", "Cl", "Po", "Ab")
+        return m.phase in ("Tr", "Pc", "So", "Cl", "Po", "Ab", "Bk")
     if f.kind == "hold":  # from when the target opens its disks until it has taken them
         return m.phase == "Pt" or (m.phase == "So" and ORDER.index(m.name) <= ORDER.index("target.recorded"))
     if f.kind == "reboot":  # a guest that stands hears nothing
@@ -143,13 +145,13 @@ def qemu_lost(m, side):
         # Two halves; only when the last page has come is the target's a whole one.
         return "XT" if side == "source" and m.name == "streaming" else "X"
     if side == "source":
-        if m.phase in EARLY + ("Pc", "Ab"):
+        if m.phase in EARLY + ("Pc", "Ab", "Bk"):
             return "X"
         if is_released(m):
             return "T"
         # All is over there when QEMU says completed; before that the only copy dies.
         return "XT" if m.name == "source.completed" else "X"
-    if m.phase in EARLY + ("Pc", "Ab"):
+    if m.phase in EARLY + ("Pc", "Ab", "Bk"):
         return "S"
     # From completed on nobody but the target can run it (docs/internals/handoff.md).
     return "X" if is_released(m) or m.name == "source.completed" else "S"
@@ -167,7 +169,7 @@ def may_end(m, f):
         return "X" if f.seconds is None else "T"  # a target takes them last, when only it may run
     if f.kind == "lose":
         return machine_lost(m, f.what)
-    if m.phase == "Ab":
+    if m.phase in ("Ab", "Bk"):
         return "S"
     if m.phase == "Po":
         return "T"
@@ -189,7 +191,7 @@ FOUND = ["Cl.target-agent.written/kill-target-agent", "Tr.source.starts/end-sour
          "Cl.agent.cleaned/kill-source-agent", "Cl.target-agent.runs/kill-source-launcher", "So.target.recorded/end-source-agent",
          "Cl.source-agent.gives/away-source-agent", "Ab.source.cancels/expired-target",
          "Cl.target-agent.written/away-source-agent", "Pc.source.copies/end-source-agent",
-         "So.target.runs/kill-target-agent", "Pc.source.copies/clock-ahead-at-source"]
+         "Bk.source-agent.closes/kill-source-agent", "So.target.runs/kill-target-agent", "Pc.source.copies/clock-ahead-at-source"]
 
 
 def choose(rng, n):

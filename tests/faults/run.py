@@ -85,13 +85,20 @@ class Run:
         at = self.point(m.side, m.name) if m.side else None
         if m.phase == "Ab":
             copies = self.point("source", "source.copies")
+        elif m.phase == "Bk":
+            release = self.point("source", "source.release-fails")
         self.migration = w.api.create(ft.migration(self.name, NAME))
         if m.phase == "Ab":
             copies.wait(30)
             copies.release()
             self.abort()
+        elif m.phase == "Bk":
+            release.wait(30)
+            release.fail()
         if at:
             at.wait(30)
+            if m.phase == "Bk":
+                self.wait_failed()
             if not m.hold:
                 at.release()
         elif m.phase == "Po":
@@ -109,6 +116,15 @@ class Run:
             if p and order.index(p) >= order.index(phase):
                 return
         raise TimeoutError(f"the migration never became {phase}")
+
+    def wait_failed(self):
+        """The VMI says so."""
+        uid = self.migration["metadata"]["uid"]
+
+        def says(v):
+            ms = v["status"].get("migrationState") or {}
+            return ms.get("migrationUid") == uid and ms.get("failed")
+        self.w.api.wait("VirtualMachineInstance", NAME, says, 30)
 
     def split(self, name):
         """The guest runs at the target, and what it lacks is at the source."""
@@ -447,7 +463,7 @@ class Run:
     def ends_by_itself(self):
         """While nobody can be told: the guest runs where it shall, alone, and answers until the fault is over."""
         over = time.monotonic() + self.fault.seconds
-        want = self.source if self.moment.phase == "Ab" else other(self.source)
+        want = self.source if self.moment.phase in ("Ab", "Bk") else other(self.source)
         try:
             ft.poll(lambda: self.monitors.running() == [want], self.fault.seconds, "the move ends by itself")
         except TimeoutError:

@@ -451,6 +451,7 @@ static enum rc abort_work(struct src_job *j)
 {
 	struct mig_source *m = j->m;
 
+	failpoint("source-agent.closes");
 	if (m->net.handover)
 		ignore_rc(vmnet_source_abort(m->net.handover, &j->err));
 	return close_work(j);
@@ -460,6 +461,8 @@ static void closed(struct mig_source *m, enum rc rc, const char *why)
 {
 	if (rc)
 		log_warn("move %s: its network is not tidy: %s", m->uid, why);
+	m->vm->needs_tidy |= rc != RC_OK;
+	vm_tidy(m->vm);
 	if (m->state == SRC_GIVEN)
 		mig_source_kick(m->vm); /* the rest is closed later: see close_later() */
 }
@@ -898,6 +901,11 @@ static void close_later(struct mig_source *m)
 		log_warn("move %s: %s", m->uid, err.msg);
 }
 
+bool mig_source_is_active(const struct vm *vm)
+{
+	return vm->source && !is_over(vm->source);
+}
+
 bool mig_source_is_streaming(const struct vm *vm)
 {
 	return vm->source && vm->source->state == SRC_STREAMING;
@@ -923,14 +931,9 @@ static void end_orphan(struct vm *vm, const VirtualMachineInstanceMigrationState
 	    !str_eq(s->sourceNode, vm->host->cfg.node_name) || API_GET(s, failed, false) ||
 	    API_GET(s, completed, false))
 		return;
-	struct in_addr none = {0};
-
 	vm->source = source_new(vm, s);
-	if (!vm->source)
-		return;
-	/* The way may stand open from before. */
-	vm->source->is_open = mig_net_init(vm, none, none, &vm->source->net, NULL) == RC_OK;
-	ended(vm->source, "the source's agent was restarted before the move had begun");
+	if (vm->source) /* the way that it has opened is closed by vm_tidy() */
+		ended(vm->source, "the source's agent was restarted before the move had begun");
 }
 
 void mig_source_kick(struct vm *vm)

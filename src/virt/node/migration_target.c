@@ -331,6 +331,11 @@ static struct mig_target *target_new(struct vm *vm, const VirtualMachineInstance
 	return t;
 }
 
+bool mig_target_is_active(const struct vm *vm)
+{
+	return vm->target && vm->target->state != DST_DONE;
+}
+
 static bool is_due(const struct vm *vm, const VirtualMachineInstanceMigrationState *s)
 {
 	return s && vm->is_target && vm->has_answered && vm->state == VM_INCOMING &&
@@ -446,41 +451,24 @@ static void settled(struct mig_target *t, enum rc rc, const char *why)
 {
 	if (rc)
 		log_warn("move %s: its network is not tidy: %s", t->uid, why);
+	t->vm->needs_tidy |= rc != RC_OK;
+	vm_tidy(t->vm);
 	/* The answer to a repeated permission stays possible: the struct goes with the VM or its next move. */
 }
 
-static enum rc tidy_work(struct dst_job *j)
+/* The guest runs here, and the VMI says so: what is left to put away is vm_tidy()'s.  The source may not have heard the
+ * answer yet. */
+static void found_done(struct vm *vm, const VirtualMachineInstanceMigrationState *s)
 {
-	struct mig_target *t = j->t;
-
-	TRY(net_ns_open(j->netns_dir, j->ns_name, &t->net.ns_fd, &j->err));
-	if (t->net.has_net)
-		TRY(vmnet_steering_end(t->host->cfg.net.vxlan, t->net.cfg.mac, &j->err));
-	return settle_work(j);
-}
-
-/* The guest runs here, and the VMI says so.  The agent that wrote it may have died before it had put the move's things
- * away; nobody else does until the guest goes.  Done again it does no harm. */
-static void tidy_up(struct vm *vm, const VirtualMachineInstanceMigrationState *s)
-{
-	const struct in_addr none = {0};
 	struct mig_target *t = target_new(vm, s);
-	struct err err;
 
 	if (!t)
 		return;
-	if (mig_net_init(vm, none, none, &t->net, &err)) {
-		log_warn("move %s: %s", t->uid, err.msg);
-		target_destroy(t);
-		return;
-	}
 	vm->target = t;
 	vm->is_target = false;
-	t->is_open = t->is_whole = true;
+	t->is_whole = true;
 	for (enum dst_event e = DSTEV_BEGIN; e <= DSTEV_WRITTEN; e++)
 		mig_target_step(t, e);
-	if (run(t, tidy_work, settled, NULL, &err))
-		log_warn("move %s: %s", t->uid, err.msg);
 }
 
 /* An agent that restarted in the middle: the key is gone, but the permission can still come, or has been
@@ -499,7 +487,7 @@ static void take_up_again(struct vm *vm, const struct json *data)
 		return;
 	if (API_GET(s, completed, false)) {
 		if (str_eq(phase, "resumed"))
-			tidy_up(vm, s);
+			found_done(vm, s);
 		return;
 	}
 	if (!vm->is_target)

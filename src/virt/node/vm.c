@@ -118,6 +118,7 @@ void vm_free(struct vm *vm)
 	vm->launcher_child = ev_src_free(vm->launcher_child);
 	vm->write = exec_run_free(vm->write);
 	vm->write_timer = ev_src_free(vm->write_timer);
+	vm->tidy_timer = ev_src_free(vm->tidy_timer);
 	vm->pod = NULL;
 	if (!vm->jobs)
 		vm_destroy(vm);
@@ -475,6 +476,7 @@ void vm_kick(struct vm *vm)
 	}
 	mig_source_kick(vm);
 	mig_target_kick(vm);
+	vm_tidy(vm);
 	/* A copy that is ending is told of once, when it has ended. */
 	if (!vm->is_source_done && vm->state != VM_GONE && vm->state != VM_SHUTDOWN &&
 	    vm->state != VM_POSTMIGRATE)

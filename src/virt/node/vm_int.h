@@ -114,6 +114,9 @@ struct vm {
 	bool kill_asked;       /* of the launcher that is there now */
 	char *sync_error;
 	int64_t epoch;
+	bool needs_tidy, is_tidying; /* vm_tidy.c */
+	struct ev_src *tidy_timer;
+	usec_t tidy_wait;
 
 	/* VMI. */
 	struct exec_run *write;
@@ -159,6 +162,12 @@ void vm_set_state(struct vm *vm, enum vm_state state, const char *reason);
 struct vmnet_config;
 MUST_CHECK enum rc vm_net_config(const struct vm *vm, struct vmnet_config *out, struct err *err);
 
+/* vm_tidy.c */
+/* What moves that are over have left in the network is put away, if it is due (needs_tidy). */
+void vm_tidy(struct vm *vm);
+/* A move from or to here of this pod's goes on. */
+bool vm_is_moving(const struct vm *vm);
+
 /* vm_usage.c: every few seconds one job reads what each VM uses, whether somebody scrapes or not. */
 MUST_CHECK enum rc vm_usage_start(struct vmhost *h, struct err *err);
 /* NULL: never looked, or too long ago. */
@@ -173,6 +182,9 @@ void mig_source_kick(struct vm *vm);
 void mig_source_make_way(struct vm *vm);
 /* Released, and the target has not answered yet: this node's copy never runs again, whatever becomes of it. */
 bool mig_source_is_released(const struct vm *vm);
+/* There is a move from here (to here) that is not over. */
+bool mig_source_is_active(const struct vm *vm);
+bool mig_target_is_active(const struct vm *vm);
 /* Post-copy: the guest runs at the target, and what it lacks is still in this copy. */
 bool mig_source_is_streaming(const struct vm *vm);
 /* Such a copy is to end: the guest shuts down at the target, and needs its pages for that, but not longer than

@@ -622,6 +622,7 @@ void vm_start(struct vm *vm)
 
 	vm->is_starting = true;
 	vm->is_adopting = false;
+	vm->needs_tidy = false; /* it starts anew */
 	vm->connect_until = loop_now(vm->host->cfg.loop) + CONNECT_DEADLINE;
 	vm->connect_wait = 0;
 	/* The launcher starts while the network is made. */
@@ -679,6 +680,7 @@ void vm_adopt(struct vm *vm)
 
 	vm->is_starting = true;
 	vm->is_adopting = true;
+	vm->needs_tidy = true;
 	if (ev_defer(vm->host->cfg.loop, &vm->connect_timer, adopt_later, vm, &err))
 		log_error("VM '%s/%s': %s", vm->ns, vm->name, err.msg);
 }

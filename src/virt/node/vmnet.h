@@ -124,6 +124,9 @@ MUST_CHECK enum rc vmnet_source_finish(struct vmnet_handover *h, struct err *err
 /* This node steers nothing for the MAC any more, whoever began it and has died since: a VM that starts here, or is
  * gone from here, must not have its frames sent where a move once wanted them. */
 MUST_CHECK enum rc vmnet_steering_end(const char *vxlan, struct net_mac mac, struct err *err);
+/* The guest runs or stands here, and no move of it goes on: this node's frames go to it, its port speaks for it alone,
+ * and nothing is steered.  Whoever began what is undone may have died since; of cfg: host_if, vxlan, mac. */
+MUST_CHECK enum rc vmnet_reclaim(const struct vmnet_handover_config *cfg, struct err *err);
 /* All nodes have the new place: frames need no sending on.  Also frees; NULL is fine. */
 MUST_CHECK enum rc vmnet_source_close(struct vmnet_handover *h, struct err *err);
 

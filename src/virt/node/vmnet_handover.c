@@ -224,6 +224,26 @@ enum rc vmnet_steering_end(const char *vxlan, struct net_mac mac, struct err *er
 	return rc ? rc : net_steer_off(s, err);
 }
 
+enum rc vmnet_reclaim(const struct vmnet_handover_config *c, struct err *err)
+{
+	CLEANUP(net_freep) struct net *net = NULL;
+	CLEANUP(net_batch_freep) struct net_batch *b = NULL;
+	struct net_fdb here = {.kind = NET_FDB_PORT, .dev = c->host_if, .mac = c->mac};
+	struct net_port_set port = {.locked = NET_ON, .bcast_flood = NET_ON, .mcast_flood = NET_ON};
+	enum rc rc = net_open(&net, c->node_ns_fd, err);
+
+	if (!rc)
+		rc = net_batch_new(&b, net, err);
+	if (!rc)
+		rc = net_batch_fdb_set(b, &here, err);
+	if (!rc)
+		rc = net_batch_port_set(b, c->host_if, &port, err);
+	if (!rc)
+		rc = net_batch_send(b, err);
+	/* Only then: the bridge would send out again what comes in by the VXLAN port. */
+	return rc ? rc : vmnet_steering_end(c->vxlan, c->mac, err);
+}
+
 /* ---- target ---- */
 
 enum rc vmnet_target_open(struct vmnet_handover **out, const struct vmnet_handover_config *c,
