@@ -328,6 +328,7 @@ void vm_end_copy(struct vm *vm)
 static void judge_place(struct vm *vm, const VirtualMachineInstance *vmi)
 {
 	const struct vm_facts f = {.node = vm->host->cfg.node_name,
+				   .pod_uid = pods(vm)->uid(vm->pod),
 				   .state = vm->state,
 				   .is_target = vm->is_target,
 				   .is_source_done = vm->is_source_done};
@@ -338,10 +339,11 @@ static void judge_place(struct vm *vm, const VirtualMachineInstance *vmi)
 	vm->is_target = false;
 	if (place == VM_PLACE_OWNS)
 		return;
-	log_info("VM '%s/%s': it runs on node '%s' now, the copy here is ended", vm->ns, vm->name,
-		 vmi->status.nodeName);
+	log_info("VM '%s/%s': it runs on node '%s' now, the copy here %s", vm->ns, vm->name,
+		 vmi->status.nodeName, vm->state == VM_GONE ? "has ended" : "is ended");
 	vm->is_source_done = true;
-	vm_end_copy(vm);
+	if (vm->state != VM_GONE)
+		vm_end_copy(vm);
 }
 
 /* Shut down within grace seconds; a later call may only shorten it. */
@@ -467,6 +469,8 @@ void vm_kick(struct vm *vm)
 	/* Whoever needed the pages of this copy has ended. */
 	if (mig_source_is_streaming(vm) && (!vmi || vmsync_is_final(vmi)))
 		stop_within(vm, 0);
+	if (vmi && vm->state == VM_GONE)
+		judge_place(vm, vmi);
 	if (vmi && is_up(vm)) {
 		judge_place(vm, vmi);
 		if (vmi->metadata.deletionTimestamp && !vm->is_target)

@@ -95,12 +95,31 @@ const char *vmsync_phase(const VirtualMachineInstance *vmi, const struct vm_fact
 	return "Failed";
 }
 
+/* The guest has come back to this node, in another pod. */
+static bool is_in_another_pod(const VirtualMachineInstance *vmi, const struct vm_facts *f)
+{
+	const struct api_map *pods = &vmi->status.activePods;
+
+	return pods->n && f->pod_uid && !api_map_has(pods, f->pod_uid);
+}
+
+/* A copy that has ended says how its guest did, unless that lives on elsewhere: an agent that died in between has ended
+ * the copy, and the next one finds it so. */
+static enum vm_place place_of_ended(const VirtualMachineInstance *vmi, const struct vm_facts *f)
+{
+	bool is_left = !str_eq(vmi->status.nodeName, f->node) || is_in_another_pod(vmi, f);
+
+	return is_left && !f->is_target && !f->is_source_done ? VM_PLACE_LEFT : VM_PLACE_STAYS;
+}
+
 enum vm_place vmsync_place(const VirtualMachineInstance *vmi, const struct vm_facts *f)
 {
 	const char *node = vmi->status.nodeName;
 
 	if (str_is_empty(node))
 		return VM_PLACE_STAYS;
+	if (f->state == VM_GONE)
+		return place_of_ended(vmi, f);
 	/* Pods and VMIs are seen by two watches: the VMI may be older than this pod, and name the node for a stay
 	 * before this move.  A copy that still waits for its guest cannot be the one that is meant. */
 	if (str_eq(node, f->node))
@@ -108,7 +127,7 @@ enum vm_place vmsync_place(const VirtualMachineInstance *vmi, const struct vm_fa
 									  : VM_PLACE_OWNS;
 	/* It has come by a move and left by another one, which the agent before this one saw: no target any more. */
 	if (f->is_source_done || (f->is_target && f->state != VM_POSTMIGRATE) ||
-	    f->state == VM_NONE || f->state == VM_GONE)
+	    f->state == VM_NONE)
 		return VM_PLACE_STAYS;
 	return VM_PLACE_LEFT;
 }

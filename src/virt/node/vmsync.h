@@ -46,6 +46,7 @@ struct vm_facts {
 	enum vm_state state;
 	const char *reason; /* launcher's word: "GuestShutdown" … */
 	const char *node;
+	const char *pod_uid; /* of the copy; NULL: whatever pod the VMI names is this one */
 	bool is_source_done; /* it has moved away: nothing may be said any more */
 	bool is_half;	     /* post-copy: a part of its memory is lost */
 	bool is_target;	     /* not here yet: nothing may be said yet */
@@ -79,7 +80,7 @@ MUST_CHECK enum rc vmsync_plan(const VirtualMachineInstance *vmi, const struct v
 bool vmsync_is_final(const VirtualMachineInstance *vmi); /* Succeeded or Failed */
 /* Running, Succeeded, Failed or NULL: as it is. */
 const char *vmsync_phase(const VirtualMachineInstance *vmi, const struct vm_facts *f);
-/* What the node that the VMI names makes of a copy.  Of f: node, state, is_target, is_source_done. */
+/* What the node and the pods that the VMI names make of a copy.  Of f: node, pod_uid, state, is_target, is_source_done. */
 enum vm_place {
 	VM_PLACE_STAYS, /* nothing follows */
 	VM_PLACE_OWNS,	/* the guest is here: no target any more */

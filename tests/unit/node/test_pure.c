@@ -553,7 +553,13 @@ static void a_copy_that_waits_is_no_owner_by_the_word_of_an_older_vmi(void **sta
 		{"node-2", VM_RUNNING, false, false, VM_PLACE_LEFT},
 		{"node-2", VM_POSTMIGRATE, false, false, VM_PLACE_LEFT},
 		{"node-2", VM_POSTMIGRATE, false, true, VM_PLACE_STAYS},
-		{"node-2", VM_GONE, false, false, VM_PLACE_STAYS},
+		/* found when it had ended: how that guest did is not this pod's to say */
+		{"node-2", VM_GONE, false, false, VM_PLACE_LEFT},
+		{"node-2", VM_GONE, false, true, VM_PLACE_STAYS},
+		{"node-2", VM_GONE, true, false, VM_PLACE_STAYS},
+		{"node-1", VM_GONE, false, false, VM_PLACE_STAYS},
+		{"node-1", VM_GONE, true, false, VM_PLACE_STAYS},
+		{NULL, VM_GONE, false, false, VM_PLACE_STAYS},
 		{NULL, VM_RUNNING, false, false, VM_PLACE_STAYS},
 	};
 	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
@@ -568,6 +574,16 @@ static void a_copy_that_waits_is_no_owner_by_the_word_of_an_older_vmi(void **sta
 		assert_int_equal(api_set_str(&vmi->status.nodeName, rows[i].node), RC_OK);
 		assert_int_equal(vmsync_place(vmi, &f), rows[i].place);
 	}
+	/* it has come back to this node in another pod, and the old one is not cleaned up yet */
+	struct vm_facts old = {.node = "node-1", .pod_uid = "old", .state = VM_GONE};
+
+	assert_int_equal(api_set_str(&vmi->status.nodeName, "node-1"), RC_OK);
+	api_map_fini(&vmi->status.activePods);
+	assert_int_equal(vmsync_place(vmi, &old), VM_PLACE_STAYS);
+	assert_int_equal(api_map_set(&vmi->status.activePods, "new", "node-1"), RC_OK);
+	assert_int_equal(vmsync_place(vmi, &old), VM_PLACE_LEFT);
+	old.pod_uid = "new";
+	assert_int_equal(vmsync_place(vmi, &old), VM_PLACE_STAYS);
 	VirtualMachineInstance_free(vmi);
 }
 
