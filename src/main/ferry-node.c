@@ -250,9 +250,19 @@ static void wl_forget(struct podrt_pod *p, void *arg)
 
 static enum rc wl_sweep(const char *uid, const char *run_dir, void *arg, struct err *err)
 {
-	const struct node *n = arg;
+	(void)uid;
+	(void)arg;
+	return vmhost_sweep(run_dir, err);
+}
 
-	return vmhost_sweep(run_dir, n->local_dir, uid, err);
+static void on_disks_swept(enum rc rc, const char *why, void *arg)
+{
+	podrt_swept(arg, rc, why);
+}
+
+static enum rc wl_sweep_disks(struct podrt_gone *g, const char *uid, void *arg, struct err *err)
+{
+	return vmhost_sweep_disks(((struct node *)arg)->vms, uid, on_disks_swept, g, err);
 }
 
 static const struct podrt_workload workload = {
@@ -264,6 +274,7 @@ static const struct podrt_workload workload = {
 	.cleanup = wl_cleanup,
 	.forget = wl_forget,
 	.sweep = wl_sweep,
+	.sweep_disks = wl_sweep_disks,
 };
 
 /* --- the migration link, as the VM side sees it --- */

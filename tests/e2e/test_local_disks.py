@@ -6,7 +6,7 @@ import struct
 
 import ferrytest as ft
 import pytest
-from conftest import WORK, check_goes_on, keep_logs, kernel_boot, node_of, other, start_writing, wait_movable
+from conftest import WORK, check_goes_on, keep_logs, kernel_boot, migrations, node_of, other, start_writing, wait_movable
 
 MIB = 1 << 20
 
@@ -275,6 +275,40 @@ def test_an_agent_that_dies_in_the_switch_loses_no_disk(pointed, images, point):
     assert os.stat(f"{pointed.state}/nodes/{other(source)}/files/{name}.img").st_nlink == 1
     api.wait("VirtualMachine", name,
              lambda v: [r["nodeName"] for r in v["status"]["ferry"]["hostDisks"]] == [other(source)], 20)
+    api.delete("VirtualMachine", name)
+    api.wait("VirtualMachine", name, lambda v: v is None, 60)
+    api.delete("PersistentVolumeClaim", name)
+
+
+def test_an_agent_that_dies_before_what_came_is_removed_leaves_nothing(pointed, images):
+    """The target's, at the end of a pod whose move was cancelled: the next one does it.  A claim and a file of the node."""
+    api, name = pointed.api, "drops-again"
+    api.create(claim(name))
+    api.create(local_disks_vm(images, name, file=f"/run/ferry/state/files/{name}.img"))
+    vmi = api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
+    ft.Guest(ft.vmi_address(vmi)).wait(90)
+    g = start_writing(ft.vmi_address(vmi))
+    boot, source = g.status()["bootID"], node_of(api, name)
+    wait_movable(api, name)
+    g.command("dirty 64 400")
+    target, before = other(source), place(volume(api, name))
+    at = f"{pointed.state}/nodes/{target}"
+    pods = os.listdir(f"{at}/pods")
+    with migrations(api, bandwidthPerMigration="16Mi"):
+        begin_move(api, name)
+        assert os.path.exists(f"{at}/files/{name}.img") and os.listdir(f"{at}/local/.host-files")
+        api.delete("VirtualMachineInstanceMigration", f"{name}-1")
+        kill_at(pointed, target, "agent.drops-disks")
+    g.command("dirty 0")
+    check_untouched(pointed, name, before, source)
+    ft.poll(lambda: not os.path.exists(f"{at}/files/{name}.img") and not os.listdir(f"{at}/local/.host-files"), 30,
+            "nothing of the file is left at the target")
+    ft.poll(lambda: os.listdir(f"{at}/pods") == pods, 30, "nor of the pod")
+    check_goes_on(g, boot)
+    assert node_of(api, name) == source
+    obj, _ = ft.move(api, name)
+    assert obj["status"]["phase"] == "Succeeded", obj["status"]
+    check_goes_on(g, boot)
     api.delete("VirtualMachine", name)
     api.wait("VirtualMachine", name, lambda v: v is None, 60)
     api.delete("PersistentVolumeClaim", name)

@@ -1,4 +1,5 @@
 """Disks: containerDisk, emptyDisk, cloud-init, claims of both classes; hostile images are refused."""
+import contextlib
 import json
 import os
 import shutil
@@ -8,7 +9,7 @@ import time
 import ferrytest as ft
 import ociimage
 import pytest
-from conftest import TINY, WORK, keep_logs, kernel_boot, node_of, other
+from conftest import TINY, WORK, keep_logs, kernel_boot, node_of, other, wait_movable
 
 DISK = [{"name": "root", "bootOrder": 1, "disk": {"bus": "virtio"}}]
 
@@ -231,6 +232,66 @@ def test_claims_on_storage_that_hangs_hold_up_no_other_vm(images):
         finally:
             shared.thaw()
             keep_logs(c, "makes")
+            c.down(purge=False)
+    shutil.rmtree(state)
+
+
+def test_a_cleanup_that_hangs_on_storage_holds_up_no_network(images):
+    """What a cancelled move has brought cannot be removed: other VMs come, go and move meanwhile, and the move's own
+    things in the network are gone at once."""
+    state, name, nodes = os.path.join(WORK, "cleans"), "brought", ("node-1", "node-2")
+    shutil.rmtree(state, ignore_errors=True)
+    with ft.own_net(), contextlib.ExitStack() as stack:
+        local = {n: stack.enter_context(ft.Freezable(f"{state}/nodes/{n}/local")) for n in nodes}
+        c = ft.Cluster(state, 2).up()
+        try:
+            api = c.api
+            api.patch("FerryConfig", "ferry", {"spec": {"localDiskMoves": True}})
+            api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"migrations": {
+                "bandwidthPerMigration": "16Mi"}}}}, ns="kubevirt")
+            api.create(claim(name, "48Mi", cls="local", mode="ReadWriteOnce"))
+            api.create(ft.vm(name, "128Mi", kernel=kernel_boot(images), pvc=name))
+            guest = ft.Guest(ft.vmi_address(api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)))
+            boot, source = guest.wait(90)["bootID"], node_of(api, name)
+            target = other(source)
+            wait_movable(api, name)
+            guest.command("dirty 64 400")
+            api.create(ft.migration(name, name))
+
+            def copies(m):
+                return ft.phase(m) in ft.FINAL or m["status"].get("ferry", {}).get("stage") == "memory"
+            m = api.wait("VirtualMachineInstanceMigration", name, copies, 60)
+            assert ft.phase(m) not in ft.FINAL, m["status"]
+            incoming = f"{state}/nodes/{target}/local/.incoming"
+            assert os.listdir(incoming)
+            local[target].freeze()
+            api.delete("VirtualMachineInstanceMigration", name)
+            late = f"waits for the storage for local volumes of node '{target}', which does not answer"
+            ft.poll(lambda: late in c.log(target), 40, "what is to be removed waits")
+            guest.command("dirty 0")
+
+            def ruleset():
+                return c.in_node(target, "nft", "list", "ruleset", capture_output=True, text=True).stdout
+            assert " 49152 " not in ruleset(), "the move's way is closed"
+            api.create(ft.vm("other", "128Mi", kernel=kernel_boot(images)))
+            vmi = api.wait("VirtualMachineInstance", "other", ft.vmi_running, 60)
+            another = ft.Guest(ft.vmi_address(vmi))
+            another_boot = another.wait(90)["bootID"]
+            for _ in range(2):  # to the node and away from it
+                assert ft.phase(ft.move(api, "other", timeout=60)[0]) == "Succeeded"
+                assert another.wait(10)["bootID"] == another_boot
+            api.delete("VirtualMachine", "other")
+            api.wait("VirtualMachine", "other", lambda v: v is None, 60)
+            assert os.listdir(incoming), "it still hangs"
+            local[target].thaw()
+            ft.poll(lambda: not os.listdir(incoming), 30, "what the move has brought is gone")
+            assert guest.wait(10)["bootID"] == boot and node_of(api, name) == source
+            assert ft.phase(ft.move(api, name)[0]) == "Succeeded"
+            assert guest.wait(10)["bootID"] == boot and node_of(api, name) == target
+        finally:
+            for f in local.values():
+                f.thaw()
+            keep_logs(c, "cleans")
             c.down(purge=False)
     shutil.rmtree(state)
 

@@ -1,7 +1,5 @@
 #include "cluster/podruntime/podruntime.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,6 +12,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/try.h"
+#include "cluster/podruntime/podsweep.h"
 #include "ctl/exec.h"
 #include "ctl/plan.h"
 #include "ev/ev.h"
@@ -778,80 +777,11 @@ static void on_pod(const struct kobj *old, const struct kobj *new, void *arg)
 
 /* --- start: sweep what a crash left, then take up what is there --- */
 
-struct sweep_job {
-	struct podrt *rt;
-	char **uids; /* pods that live */
-	size_t n;
-	enum rc rc;
-	struct err err;
-};
-
-static bool is_live(const struct sweep_job *j, const char *uid)
+static void on_swept(void *arg)
 {
-	for (size_t i = 0; i < j->n; i++)
-		if (strcmp(j->uids[i], uid) == 0)
-			return true;
-	return false;
-}
-
-static enum rc sweep_one(struct sweep_job *j, const char *base, const char *uid, struct err *err)
-{
-	CLEANUP(mem_freep) char *dir = mem_printf("%s/pods/%s", base, uid);
-	CLEANUP(mem_freep) char *run = mem_printf("%s/pods/%s", j->rt->run_dir, uid);
-
-	if (!dir || !run)
-		return err_set(err, RC_NOMEM, "out of memory");
-	log_info("pod %s: not in the API any more, its leftovers are removed", uid);
-	if (j->rt->cfg.workload->sweep)
-		TRY(j->rt->cfg.workload->sweep(uid, run, j->rt->cfg.arg, err));
-	if (j->rt->cfg.net)
-		TRY(podnet_detach(j->rt->cfg.net, uid, err));
-	return file_remove_tree(dir, err);
-}
-
-static enum rc sweep_dir(struct sweep_job *j, const char *base, struct err *err)
-{
-	CLEANUP(mem_freep) char *path = mem_printf("%s/pods", base);
-	enum rc rc = path ? file_mkdir_p(path, 0755, err) : err_set(err, RC_NOMEM, "out of memory");
-	DIR *d = rc ? NULL : opendir(path);
-
-	if (!d)
-		return rc ? rc : err_set_sys(err, errno, "cannot list '%s'", path);
-	for (struct dirent *e; !rc && (e = readdir(d));)
-		if (e->d_name[0] != '.' && !is_live(j, e->d_name))
-			rc = sweep_one(j, base, e->d_name, err);
-	closedir(d);
-	return rc;
-}
-
-static void sweep_work(void *arg)
-{
-	struct sweep_job *j = arg;
-
-	j->rc = sweep_dir(j, j->rt->run_dir, &j->err);
-	if (!j->rc)
-		j->rc = sweep_dir(j, j->rt->state_dir, &j->err);
-	if (!j->rc && j->rt->cfg.net)
-		j->rc = podnet_sweep(j->rt->cfg.net, (const char *const *)j->uids, j->n, &j->err);
-}
-
-static void sweep_free(struct sweep_job *j)
-{
-	for (size_t i = 0; i < j->n; i++)
-		mem_free(j->uids[i]);
-	mem_free(j->uids);
-	mem_free(j);
-}
-
-static void sweep_after(void *arg)
-{
-	struct sweep_job *j = arg;
-	struct podrt *rt = j->rt;
+	struct podrt *rt = arg;
 	struct kiter it;
 
-	if (j->rc)
-		log_warn("leftovers of old pods stay for now: %s", j->err.msg);
-	sweep_free(j);
 	rt->is_started = true;
 	kcache_list(rt->cfg.cache, &api_kind_Pod, NULL, &it);
 	for (const struct kobj *o; (o = kiter_next(&it));)
@@ -860,24 +790,16 @@ static void sweep_after(void *arg)
 
 enum rc podrt_start(struct podrt *rt, struct err *err)
 {
-	struct sweep_job *j = mem_alloc(sizeof(*j));
+	CLEANUP(podsweep_freep) struct podsweep *s = NULL;
 	struct kiter it;
-	enum rc rc = j ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
 
-	if (rc)
-		return rc;
-	j->rt = rt;
+	TRY(podsweep_new(&s, &rt->cfg, err));
 	kcache_list(rt->cfg.cache, &api_kind_Pod, NULL, &it);
-	for (const struct kobj *o; !rc && (o = kiter_next(&it));)
-		rc = api_append_str(&j->uids, &j->n, kobj_uid(o));
-	if (!rc)
-		rc = pool_run_ordered(rt->cfg.loop, rt->cfg.net_queue, sweep_work, sweep_after, j,
-				      err);
-	else
-		err_set(err, rc, "out of memory");
-	if (rc)
-		sweep_free(j);
-	return rc;
+	for (const struct kobj *o; (o = kiter_next(&it));)
+		TRY(podsweep_spare(s, kobj_uid(o), err));
+	TRY(podsweep_run(s, on_swept, rt, err));
+	(void)STEAL(s); /* it is the job's */
+	return RC_OK;
 }
 
 enum rc podrt_new(struct podrt **out, const struct podrt_config *config, struct err *err)

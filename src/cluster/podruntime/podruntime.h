@@ -17,6 +17,7 @@ struct exec;
 struct kcache;
 struct loop;
 struct podrt;
+struct podrt_gone;
 struct podrt_pod;
 struct sbuf;
 
@@ -40,6 +41,8 @@ struct podrt_workload {
 	/* Blocking, pool: leftovers of a pod of which only <state>/pods/<uid> and <run>/pods/<uid> are
 	 * known: end its processes. */
 	enum rc (*sweep)(const char *uid, const char *run_dir, void *arg, struct err *err);
+	/* Then what it has on storage, which may take as long as it likes.  RC_OK: -> podrt_swept() */
+	enum rc (*sweep_disks)(struct podrt_gone *g, const char *uid, void *arg, struct err *err);
 };
 
 struct podrt_config {
@@ -89,6 +92,8 @@ void podrt_started(struct podrt_pod *p, enum rc rc, const char *reason, const ch
 void podrt_exited(struct podrt_pod *p, int exit_code, const char *reason, const char *message);
 /* RC_BUSY: it waits for somebody else, and until it is over the pod's phase does not say that it has ended. */
 void podrt_cleaned(struct podrt_pod *p, enum rc rc, const char *message);
+/* Of a pod that is not in the API any more nothing is left but its folder; or why not: the next agent tries again. */
+void podrt_swept(struct podrt_gone *g, enum rc rc, const char *message);
 /* What its cleanup waits for may have come: tries again now, if it waits. */
 void podrt_retry(struct podrt_pod *p);
 /* Facts changed: write the status if it differs. */

@@ -457,6 +457,7 @@ enum rc host_files_keep(const char *local, const char *pod_uid, struct err *err)
 }
 
 struct gone {
+	const char *folder;
 	char *const *paths;
 	size_t n;
 };
@@ -500,22 +501,51 @@ static enum rc drop_used(const struct record *r, struct err *err)
 static enum rc end_one(const char *path, const char *pod_uid, const char *volume,
 		       const struct record *r, void *arg, struct err *err)
 {
+	const struct gone *g = arg;
+
+	if (strcmp(r->folder, g->folder) != 0)
+		return RC_OK;
 	if (r->is_incoming)
 		TRY(drop_incoming(pod_uid, volume, r, err));
-	else if (has_moved(arg, r))
+	else if (has_moved(g, r))
 		TRY(drop_used(r, err));
 	return unlink(path) < 0 && errno != ENOENT
 		       ? err_set_sys(err, errno, "cannot remove '%s'", path)
 		       : RC_OK;
 }
 
-enum rc host_files_end(const char *local, const char *pod_uid, char *const *moved, size_t n_moved,
-		       struct err *err)
+enum rc host_files_end(const char *local, const char *pod_uid, const char *folder,
+		       char *const *moved, size_t n_moved, struct err *err)
 {
-	struct gone g = {.paths = moved, .n = n_moved};
+	struct gone g = {.folder = folder, .paths = moved, .n = n_moved};
 
-	TRY(each_record(local, pod_uid, end_one, &g, err));
+	return each_record(local, pod_uid, end_one, &g, err);
+}
+
+static enum rc first_folder(const char *path, const char *pod_uid, const char *volume,
+			    const struct record *r, void *arg, struct err *err)
+{
+	char **folder = arg;
+
+	(void)path;
+	(void)pod_uid;
+	(void)volume;
+	if (*folder)
+		return RC_OK;
+	*folder = mem_strdup(r->folder);
+	return *folder ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
+}
+
+enum rc host_files_next(const char *local, const char *pod_uid, char **folder, struct err *err)
+{
 	CLEANUP(mem_freep) char *dir = mem_printf(RECORDS, local, pod_uid);
+	CLEANUP(mem_freep) char *found = NULL;
 
-	return dir ? file_remove_tree(dir, err) : err_set(err, RC_NOMEM, "out of memory");
+	TRY(each_record(local, pod_uid, first_folder, &found, err));
+	if (!dir)
+		return err_set(err, RC_NOMEM, "out of memory");
+	if (!found)
+		TRY(file_remove_tree(dir, err));
+	*folder = STEAL(found);
+	return RC_OK;
 }

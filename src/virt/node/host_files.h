@@ -25,9 +25,13 @@ MUST_CHECK enum rc host_file_open(struct volume *v, const struct vol_places *p, 
 
 /* What has come for this pod is its guest's from now on; may be repeated.  RC_CONFLICT: the name is another file's. */
 MUST_CHECK enum rc host_files_keep(const char *local, const char *pod_uid, struct err *err);
-/* The pod has ended.  What came and was not kept is removed, and so are files of the guest whose paths are in moved[]:
- * they are on another node now.  Nothing there is fine. */
-MUST_CHECK enum rc host_files_end(const char *local, const char *pod_uid, char *const *moved,
-				  size_t n_moved, struct err *err);
+/* The pod has ended.  Each folder may lie on a storage of its own, so its records are ended one folder after the other:
+ * *folder is the next one (the caller's), and NULL when nothing of the pod's records is left any more. */
+MUST_CHECK enum rc host_files_next(const char *local, const char *pod_uid, char **folder,
+				   struct err *err);
+/* In this folder, what came and was not kept is removed, and so are files of the guest whose paths are in moved[]: they
+ * are on another node now.  Nothing there is fine. */
+MUST_CHECK enum rc host_files_end(const char *local, const char *pod_uid, const char *folder,
+				  char *const *moved, size_t n_moved, struct err *err);
 
 #endif

@@ -163,6 +163,18 @@ struct mig_target *mig_target_free(struct mig_target *t)
 	return NULL;
 }
 
+void mig_target_make_way(struct vm *vm)
+{
+	struct mig_target *t = vm->target;
+	struct err err;
+
+	if (!t || (!t->jobs && !t->net.handover && !t->is_open)) /* a job may be about to open it */
+		return;
+	t->has_left = true; /* the struct stays, for a source that asks */
+	if (run(t, close_work, NULL, NULL, &err))
+		log_warn("move %s: %s", t->uid, err.msg);
+}
+
 /* --- failure --- */
 
 static void answer(struct mig_target *t, enum rc rc, const char *message, struct json *body)
@@ -307,8 +319,10 @@ static enum rc begin(struct mig_target *t, const VirtualMachineInstanceMigration
 	LIST_FOREACH(it, &t->host->vms) {
 		struct vm *other = LIST_ENTRY(it, struct vm, link);
 
-		if (other != t->vm && str_eq(other->vmi_uid, t->vm->vmi_uid))
-			mig_source_make_way(other);
+		if (other == t->vm || !str_eq(other->vmi_uid, t->vm->vmi_uid))
+			continue;
+		mig_source_make_way(other);
+		mig_target_make_way(other);
 	}
 	return run(t, open_work, opened, NULL, err);
 }
@@ -333,7 +347,7 @@ static struct mig_target *target_new(struct vm *vm, const VirtualMachineInstance
 
 bool mig_target_is_active(const struct vm *vm)
 {
-	return vm->target && vm->target->state != DST_DONE;
+	return vm->target && vm->target->state < DST_DONE;
 }
 
 static bool is_due(const struct vm *vm, const VirtualMachineInstanceMigrationState *s)
@@ -677,7 +691,7 @@ static enum rc judge_permission(const struct mig_target *t, int64_t epoch, const
 		*why = t->failure ? t->failure : "the target has failed";
 		return RC_CONFLICT;
 	}
-	if (t->answer || (t->state != DST_KEYED && t->state != DST_PERMITTED) ||
+	if (t->answer || t->has_left || (t->state != DST_KEYED && t->state != DST_PERMITTED) ||
 	    (t->net.has_net && !t->net.handover)) {
 		*why = "the target is not ready for the guest yet";
 		return RC_BUSY;

@@ -14,6 +14,7 @@ struct mig_target {
 	struct mig_net net;
 	struct in_addr address; /* that QEMU is reached at */
 	bool is_open;		/* the way through the firewall */
+	bool has_left; /* its pod has ended, or the VM comes anew: the network is not this move's any more */
 	bool is_alone;	       /* the source's pod is over: nobody is left to give the permission */
 	bool is_found_running; /* the agent before this one used the permission */
 	int64_t port, nbd_port;

@@ -111,10 +111,12 @@ void vmhost_adopt(struct vmhost *h, struct podrt_pod *p);
 void vmhost_stop(struct vmhost *h, struct podrt_pod *p, int64_t grace);
 void vmhost_cleanup(struct vmhost *h, struct podrt_pod *p);
 void vmhost_forget(struct vmhost *h, struct podrt_pod *p);
-/* Blocking: ends launcher and QEMU of a pod that is not in the API any more, and drops the volumes that a move was
- * bringing it.  local_dir: of class "local". */
-MUST_CHECK enum rc vmhost_sweep(const char *run_dir, const char *local_dir, const char *pod_uid,
-				struct err *err);
+/* Blocking: ends launcher and QEMU of a pod that is not in the API any more. */
+MUST_CHECK enum rc vmhost_sweep(const char *run_dir, struct err *err);
+/* Then what a move was bringing it is removed, which takes as long as its storage does.  fn runs once, from the loop. */
+typedef void (*vmhost_swept_fn)(enum rc rc, const char *why, void *arg);
+MUST_CHECK enum rc vmhost_sweep_disks(struct vmhost *h, const char *pod_uid, vmhost_swept_fn fn,
+				      void *arg, struct err *err);
 
 /* The VM of this VMI that runs here (not a target of a move); NULL: none. */
 struct vm *vmhost_find(const struct vmhost *h, const char *ns, const char *name);

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/failpoint.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -14,11 +15,14 @@
 #include "base/str.h"
 #include "base/try.h"
 #include "json/json.h"
+#include "sched/snapshot.h"
 #include "virt/migration/host_disks.h"
+#include "virt/names.h"
 #include "virt/node/host_files.h"
 #include "virt/node/vm_int.h"
 #include "virt/node/vmnet.h"
 #include "virt/node/volumes.h"
+#include "virt/node/volwork.h"
 
 /* --- ending what is left of a pod, without its launcher's help --- */
 
@@ -86,6 +90,29 @@ static void kill_recorded(const struct json *j)
 	}
 }
 
+static enum rc end_processes(const char *run_dir, struct err *err)
+{
+	CLEANUP(mem_freep) char *path = mem_printf("%s/vm.json", run_dir);
+	CLEANUP(mem_freep) char *text = NULL;
+	CLEANUP(js_unrefp) struct json *j = NULL;
+	size_t n = 0;
+
+	if (!path)
+		return err_set(err, RC_NOMEM, "out of memory");
+	if (!file_read(path, LIMIT_FILE_BYTES, &text, &n, NULL) && !js_parse(text, n, &j, NULL))
+		kill_recorded(j);
+	return RC_OK;
+}
+
+static enum rc end_dhcp(const char *run_dir, struct err *err)
+{
+	CLEANUP(mem_freep) char *net = mem_printf("%s/" VMNET_DIR, run_dir);
+
+	return net ? vmnet_down(net, err) : err_set(err, RC_NOMEM, "out of memory");
+}
+
+/* --- what a pod has on storage --- */
+
 /* Paths of hostDisks that the guest has elsewhere now. */
 struct moved {
 	char *paths[VM_VOLUMES_MAX];
@@ -93,41 +120,147 @@ struct moved {
 	bool is_undecided; /* where the guest has its files is about to be said */
 };
 
-static enum rc sweep(const char *run_dir, const char *local_dir, const char *pod_uid,
-		     const struct moved *moved, struct err *err)
-{
-	CLEANUP(mem_freep) char *path = mem_printf("%s/vm.json", run_dir);
-	CLEANUP(mem_freep) char *net = mem_printf("%s/" VMNET_DIR, run_dir);
-	CLEANUP(mem_freep) char *text = NULL;
-	CLEANUP(js_unrefp) struct json *j = NULL;
-	size_t n = 0;
+/* Each storage has its own workers, and may hang for as long as it likes: nobody else waits for it.  First what lies
+ * where local volumes do, which also says in which folders there are files of the pod's; then these, one by one. */
+struct disks_end {
+	struct vmhost *host;
+	char *pod_uid;
+	struct moved moved;
+	char *folder; /* whose turn it is; NULL: the local volumes' */
+	char *next;   /* the job's answer: a folder, or NULL: nothing is left */
+	struct ev_src *late_timer;
+	vmhost_swept_fn done;
+	void *arg;
+	enum rc rc;
+	struct err err;
+};
 
-	if (!path || !net)
-		return err_set(err, RC_NOMEM, "out of memory");
-	if (!file_read(path, LIMIT_FILE_BYTES, &text, &n, NULL) && !js_parse(text, n, &j, NULL))
-		kill_recorded(j);
-	if (moved->is_undecided)
-		return err_set(err, RC_BUSY, "the move from here has not ended yet");
-	/* Volumes that came for this pod's guest and were never its own: it did not run, and does not any more. */
-	TRY(volume_drop_incoming(local_dir, pod_uid, err));
-	TRY(host_files_end(local_dir, pod_uid, moved->paths, moved->n, err));
-	return vmnet_down(net, err);
+static struct disks_end *disks_end_free(struct disks_end *d)
+{
+	if (!d)
+		return NULL;
+	d->late_timer = ev_src_free(d->late_timer);
+	for (size_t i = 0; i < d->moved.n; i++)
+		mem_free(d->moved.paths[i]);
+	mem_free(d->folder);
+	mem_free(d->next);
+	mem_free(d->pod_uid);
+	return mem_free(d);
 }
 
-enum rc vmhost_sweep(const char *run_dir, const char *local_dir, const char *pod_uid,
-		     struct err *err)
+static void local_work(void *arg)
 {
-	static const struct moved none;
+	struct disks_end *d = arg;
+	const char *local = d->host->local_dir;
 
-	return sweep(run_dir, local_dir, pod_uid, &none, err);
+	failpoint("agent.drops-disks");
+	/* Volumes that came for this pod's guest and were never its own: it did not run, and does not any more. */
+	d->rc = volume_drop_incoming(local, d->pod_uid, &d->err);
+	if (!d->rc)
+		d->rc = host_files_next(local, d->pod_uid, &d->next, &d->err);
+}
+
+static void folder_work(void *arg)
+{
+	struct disks_end *d = arg;
+
+	d->rc = host_files_end(d->host->local_dir, d->pod_uid, d->folder, d->moved.paths,
+			       d->moved.n, &d->err);
+}
+
+static const char *storage_of(const struct disks_end *d)
+{
+	return d->folder ? d->folder : d->host->local_dir;
+}
+
+/* Said, not ended: nothing can take away from there what hangs. */
+static void on_late(void *arg)
+{
+	struct disks_end *d = arg;
+	const char *where = volwork_name(d->host->cfg.volwork, storage_of(d));
+
+	d->late_timer = ev_src_free(d->late_timer);
+	log_warn("pod %s: what is to be removed with it waits for %s, which does not answer",
+		 d->pod_uid, where ? where : storage_of(d));
+}
+
+static enum rc disks_begin(struct disks_end *d, struct err *err);
+
+static void disks_after(void *arg)
+{
+	struct disks_end *d = arg;
+	bool is_over = d->rc || (!d->folder && !d->next);
+	struct err err = {0};
+
+	d->late_timer = ev_src_free(d->late_timer);
+	mem_free(d->folder);
+	d->folder = STEAL(d->next);
+	if (!is_over && disks_begin(d, &err)) {
+		d->rc = err.rc;
+		d->err = err;
+		is_over = true;
+	}
+	if (!is_over)
+		return;
+	d->done(d->rc, d->err.msg, d->arg);
+	disks_end_free(d);
+}
+
+static enum rc disks_begin(struct disks_end *d, struct err *err)
+{
+	const struct vmhost *h = d->host;
+
+	TRY(volwork_remove(h->cfg.volwork, storage_of(d), d->folder ? folder_work : local_work,
+			   disks_after, d, err));
+	ignore_rc(ev_timer_after(h->cfg.loop, &d->late_timer, VOLWORK_LATE_AFTER, on_late, d,
+				 NULL)); /* nobody is told, then */
+	return RC_OK;
+}
+
+/* NULL: out of memory. */
+static struct disks_end *disks_end_new(struct vmhost *h, const char *pod_uid, vmhost_swept_fn done,
+				       void *arg)
+{
+	struct disks_end *d = mem_alloc(sizeof(*d));
+
+	if (!d)
+		return NULL;
+	*d = (struct disks_end){
+		.host = h, .pod_uid = mem_strdup(pod_uid), .done = done, .arg = arg};
+	return d->pod_uid ? d : disks_end_free(d);
+}
+
+/* --- pods that are not in the API any more --- */
+
+enum rc vmhost_sweep(const char *run_dir, struct err *err)
+{
+	TRY(end_processes(run_dir, err));
+	return end_dhcp(run_dir, err);
+}
+
+enum rc vmhost_sweep_disks(struct vmhost *h, const char *pod_uid, vmhost_swept_fn fn, void *arg,
+			   struct err *err)
+{
+	struct disks_end *d = disks_end_new(h, pod_uid, fn, arg);
+
+	if (!d)
+		return err_set(err, RC_NOMEM, "out of memory");
+	if (disks_begin(d, err)) {
+		disks_end_free(d);
+		return err->rc;
+	}
+	return RC_OK;
 }
 
 /* --- the pod runtime's last step --- */
 
+/* Processes first, so that nothing uses any more what goes after them.  Then what the VM's next move, which may come to
+ * this node before storage has answered, is to find gone.  Then storage. */
 struct kill_job {
 	struct vm *vm;
-	char *run_dir, *local_dir, *pod_uid;
-	struct moved moved;
+	char *run_dir;
+	struct disks_end *disks;
+	bool has_disks; /* …or may have */
 	struct vm_net_ops net;
 	struct in_addr pod;
 	bool shuts_way;	    /* the move's way through the firewall */
@@ -141,11 +274,8 @@ static void kill_job_free(struct kill_job *j)
 {
 	if (!j)
 		return;
+	disks_end_free(j->disks);
 	mem_free(j->run_dir);
-	mem_free(j->local_dir);
-	mem_free(j->pod_uid);
-	for (size_t i = 0; i < j->moved.n; i++)
-		mem_free(j->moved.paths[i]);
 	mem_free(j);
 }
 
@@ -153,7 +283,11 @@ static void kill_work(void *arg)
 {
 	struct kill_job *j = arg;
 
-	j->rc = sweep(j->run_dir, j->local_dir, j->pod_uid, &j->moved, &j->err);
+	j->rc = end_processes(j->run_dir, &j->err);
+	if (!j->rc && j->disks->moved.is_undecided)
+		j->rc = err_set(&j->err, RC_BUSY, "the move from here has not ended yet");
+	if (!j->rc)
+		j->rc = end_dhcp(j->run_dir, &j->err);
 	if (!j->rc && j->shuts_way)
 		j->rc = j->net.mig_close(j->pod, j->net.arg, &j->err);
 	if (!j->rc && j->ends_steering)
@@ -175,22 +309,46 @@ static void on_launcher_left(const struct ipc_reply *r, void *arg)
 	vm->host->cfg.pods->cleaned(vm->pod, rc, text);
 }
 
+static void ended(struct vm *vm, enum rc rc, const char *why)
+{
+	struct err err;
+
+	if (rc || !vm->ipc)
+		vm->host->cfg.pods->cleaned(vm->pod, rc, why);
+	else if (vm_call(vm, "exit", NULL, 2 * USEC_PER_SEC, on_launcher_left, vm, &err))
+		vm->host->cfg.pods->cleaned(vm->pod, err.rc, err.msg);
+}
+
+static void on_disks_ended(enum rc rc, const char *why, void *arg)
+{
+	struct vm *vm = arg;
+
+	if (vm_job_done(vm))
+		ended(vm, rc, why);
+}
+
 static void kill_after(void *arg)
 {
 	struct kill_job *j = arg;
 	struct vm *vm = j->vm;
-	struct err err;
 
 	/* Only an agent that follows the move knows that its end will be said. */
 	if (j->rc == RC_BUSY && !vm->source)
 		j->rc = RC_CONFLICT;
-	if (vm_job_done(vm)) {
-		if (j->rc || !vm->ipc)
-			vm->host->cfg.pods->cleaned(vm->pod, j->rc, j->err.msg);
-		else if (vm_call(vm, "exit", NULL, 2 * USEC_PER_SEC, on_launcher_left, vm, &err))
-			vm->host->cfg.pods->cleaned(vm->pod, err.rc, err.msg);
-	}
+	bool has_disks = !j->rc && j->has_disks && vm->pod;
+
+	if (has_disks)
+		j->rc = disks_begin(j->disks, &j->err);
+	if (has_disks && !j->rc)
+		j->disks = NULL; /* it goes on, and the VM's job with it */
+	else if (vm_job_done(vm))
+		ended(vm, has_disks && j->rc == RC_BUSY ? RC_TIMEOUT : j->rc, j->err.msg);
 	kill_job_free(j);
+}
+
+static bool is_other_of(const struct vm *other, const struct vm *vm)
+{
+	return other != vm && str_eq(other->vmi_uid, vm->vmi_uid);
 }
 
 /* What a move made in the kernel may be of an agent that has died since: then nobody but the pod's end undoes it.
@@ -203,11 +361,23 @@ static bool is_left_alone(const struct vm *vm)
 	LIST_FOREACH(it, &vm->host->vms) {
 		const struct vm *other = LIST_ENTRY(it, struct vm, link);
 
-		if (other != vm && str_eq(other->vmi_uid, vm->vmi_uid) &&
-		    (!other->has_exited || other->source))
+		if (is_other_of(other, vm) && (!other->has_exited || other->source))
 			return false;
 	}
 	return true;
+}
+
+/* The way is the VM's, not the pod's: one that another pod's move uses, or may use, stays for that one's end. */
+static bool is_way_anothers(const struct vm *vm)
+{
+	LIST_FOREACH(it, &vm->host->vms) {
+		const struct vm *other = LIST_ENTRY(it, struct vm, link);
+
+		if (is_other_of(other, vm) && !other->has_exited &&
+		    (vm_is_moving(other) || !other->has_answered))
+			return true;
+	}
+	return false;
 }
 
 /* Old copies go with the pod whose guest has used them.  The VMI is there as long as one of its pods is; without it nobody
@@ -235,37 +405,61 @@ static enum rc find_moved(const struct vm *vm, struct moved *out)
 	return RC_OK;
 }
 
+/* A pod that has never had any does not wait for a storage that hangs. */
+static bool may_have_disks(const struct vm *vm)
+{
+	const struct vm_pod_ops *pods = vm->host->cfg.pods;
+	const VirtualMachineInstance *vmi = vm_vmi(vm);
+
+	if (!vmi || pods->annotation(vm->pod, SCHED_BRINGS_CLAIMS) ||
+	    pods->annotation(vm->pod, ANN_BRINGS_HOST_DISKS))
+		return true;
+	for (size_t i = 0; i < vmi->spec.n_volumes; i++)
+		if (vmi->spec.volumes[i].hostDisk)
+			return true;
+	return false;
+}
+
+static struct kill_job *kill_job_new(struct vm *vm)
+{
+	struct vmhost *h = vm->host;
+	struct kill_job *j = mem_alloc(sizeof(*j));
+
+	if (!j)
+		return NULL;
+	j->vm = vm;
+	j->net = h->cfg.net;
+	j->run_dir = mem_strdup(h->cfg.pods->run_dir(vm->pod));
+	j->disks = disks_end_new(h, h->cfg.pods->uid(vm->pod), on_disks_ended, vm);
+	if (!j->run_dir || !j->disks || find_moved(vm, &j->disks->moved)) {
+		kill_job_free(j);
+		return NULL;
+	}
+	bool is_orphaned = is_left_alone(vm);
+
+	j->has_disks = may_have_disks(vm);
+	j->shuts_way = (vm->is_target || is_orphaned) && !is_way_anothers(vm) && vm->address &&
+		       !net_ip4_parse(vm->address, &j->pod, NULL);
+	j->ends_steering = is_orphaned && vm->mac && !net_mac_parse(vm->mac, &j->mac, NULL);
+	return j;
+}
+
 void vmhost_cleanup(struct vmhost *h, struct podrt_pod *p)
 {
 	struct vm *vm = vm_of(h, p);
-	struct kill_job *j = mem_alloc(sizeof(*j));
+	struct kill_job *j = NULL;
 	struct err err = {0};
 
-	if (j) {
-		j->run_dir = mem_strdup(h->cfg.pods->run_dir(p));
-		j->local_dir = mem_strdup(h->local_dir);
-		j->pod_uid = mem_strdup(h->cfg.pods->uid(p));
-	}
 	if (vm) {
 		vm->state = vm->state == VM_NONE ? VM_NONE : VM_GONE;
 		vm->has_exited = true;
 		vm->connect_timer = ev_src_free(vm->connect_timer);
 		vm->prep = vm_prep_free(vm->prep);
-	}
-	bool is_known = vm && j && find_moved(vm, &j->moved) == RC_OK; /* else there is no memory */
-
-	if (is_known) {
-		j->vm = vm;
-		j->net = h->cfg.net;
-		bool is_orphaned = is_left_alone(vm);
-
-		j->shuts_way = (vm->is_target || is_orphaned) && vm->address &&
-			       !net_ip4_parse(vm->address, &j->pod, NULL);
-		j->ends_steering = is_orphaned && vm->mac && !net_mac_parse(vm->mac, &j->mac, NULL);
+		mig_target_make_way(vm);
+		j = kill_job_new(vm);
 	}
 	/* On the network's queue: the way is shut before the VM's next move can open it. */
-	if (!is_known || !j->run_dir || !j->local_dir || !j->pod_uid ||
-	    pool_run_ordered(h->cfg.loop, h->cfg.net_queue, kill_work, kill_after, j, &err)) {
+	if (!j || pool_run_ordered(h->cfg.loop, h->cfg.net_queue, kill_work, kill_after, j, &err)) {
 		kill_job_free(j);
 		h->cfg.pods->cleaned(p, RC_NOMEM, "out of memory");
 		return;

@@ -180,6 +180,8 @@ int64_t vm_dirty_rate_of(const struct vm *vm); /* -1: not known, or too old to b
 void mig_source_kick(struct vm *vm);
 /* This VM comes back to this node: what an ended move of it still holds of the network goes now. */
 void mig_source_make_way(struct vm *vm);
+/* Of a target whose pod has ended, or which the VM's next move replaces, the same. */
+void mig_target_make_way(struct vm *vm);
 /* Released, and the target has not answered yet: this node's copy never runs again, whatever becomes of it. */
 bool mig_source_is_released(const struct vm *vm);
 /* There is a move from here (to here) that is not over. */

@@ -103,7 +103,15 @@ static enum rc end(const char *moved)
 	char *path = moved ? at(moved) : NULL;
 	struct err err = {0};
 
-	return host_files_end(local, POD, &path, moved != NULL, &err);
+	for (;;) {
+		CLEANUP(mem_freep) char *folder = NULL;
+		enum rc rc = host_files_next(local, POD, &folder, &err);
+
+		if (!rc && folder)
+			rc = host_files_end(local, POD, folder, &path, moved != NULL, &err);
+		if (rc || !folder)
+			return rc;
+	}
 }
 
 #define TEMP ".ferry-incoming." POD ".data"
