@@ -38,6 +38,7 @@
 #include "virt/launcher/kvm_probe.h"
 #include "virt/names.h"
 #include "virt/node/agent_http.h"
+#include "virt/node/arrivals_look.h"
 #include "virt/node/cpulabels.h"
 #include "virt/node/cpuprobe.h"
 #include "virt/node/images.h"
@@ -93,6 +94,7 @@ struct node {
 	struct vmhost *vms;
 	struct podrt *pods;
 	struct pvdata *pvdata;
+	struct arrivals_look *arrivals;
 	struct agent_http *https;
 	unsigned lease_seconds; /* UINT_MAX: as long as usual */
 	bool has_network, is_synced, is_net_up;
@@ -310,6 +312,26 @@ static void give_up(struct node *n, const struct err *err)
 	daemon_quit(n->daemon, 1);
 }
 
+static void on_arrivals(const struct api_map *facts, void *arg)
+{
+	nodereg_set_facts(((struct node *)arg)->reg, facts);
+}
+
+static enum rc make_arrivals(struct node *n, struct err *err)
+{
+	const struct arrivals_look_config ac = {.loop = n->loop,
+						.cache = n->cache,
+						.volwork = n->volwork,
+						.node_name = opt_name,
+						.state_dir = opt_state,
+						.shared_dir = opt_shared,
+						.local_dir = n->local_dir,
+						.publish = on_arrivals,
+						.arg = n};
+
+	return arrivals_look_new(&n->arrivals, &ac, err);
+}
+
 /* Both the cache and the network are there: pods may be taken up. */
 static void start_pods(struct node *n)
 {
@@ -317,7 +339,7 @@ static void start_pods(struct node *n)
 
 	if (!n->is_synced || !n->is_net_up)
 		return;
-	if (podrt_start(n->pods, &err)) {
+	if (podrt_start(n->pods, &err) || make_arrivals(n, &err)) {
 		give_up(n, &err);
 		return;
 	}
@@ -532,6 +554,7 @@ static enum rc register_node(struct node *n, struct err *err)
 				    .agent_port = n->agent_port,
 				    .labels = &labels,
 				    .owns_label = label_is_ours,
+				    .facts = ANN_ARRIVALS,
 				    .resources = &resources,
 				    .segment_net = n->network,
 				    .segment_prefix = n->prefix};
@@ -628,6 +651,7 @@ static enum rc make_cache(struct node *n, struct err *err)
 		{.kind = &api_kind_EndpointSlice},
 		{.kind = &api_kind_PersistentVolume},
 		{.kind = &api_kind_Handover},
+		{.kind = &api_kind_KubeVirt},
 		{.kind = &api_kind_FerryConfig},
 		{.kind = &api_kind_MigrationPolicy},
 		{.kind = &api_kind_Namespace},
@@ -838,6 +862,7 @@ static void fini(struct node *n)
 	 * kernel for the agent that comes after. */
 	pool_end(n->loop);
 	n->https = agent_http_free(n->https);
+	n->arrivals = arrivals_look_free(n->arrivals);
 	n->pvdata = pvdata_free(n->pvdata);
 	n->pods = podrt_free(n->pods);
 	n->vms = vmhost_free(n->vms);

@@ -61,6 +61,8 @@
 #define ANN_UID	    "ferry.dev/uid"
 /* Of a target's pod: hostDisk volumes, "name,name", whose files it brings along. */
 #define ANN_BRINGS_HOST_DISKS "ferry.dev/brings-host-disks"
+/* Of a node: "yes", "later: …" or "no: …" for each VMI (by its uid) whose disks a move would bring there. */
+#define ANN_ARRIVALS "arrivals.ferry.dev/"
 /* Of a launcher pod: what host-model stands for in it (FerryConfig.spec.cpuBaseline when it was made). */
 #define ANN_CPU_MODEL "ferry.dev/cpu-model"
 

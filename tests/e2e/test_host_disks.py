@@ -211,6 +211,19 @@ def allowed(cluster):
     set_moves(cluster.api, None)
 
 
+ARRIVALS = "arrivals.ferry.dev/"
+
+
+def arrivals(api, node):
+    """What a node says of disks that a move would bring it: {uid of a VMI: answer}."""
+    have = api.get("Node", node)["metadata"].get("annotations", {})
+    return {k[len(ARRIVALS):]: v for k, v in have.items() if k.startswith(ARRIVALS)}
+
+
+def wait_told(api, node, uid, answer):
+    api.wait("Node", node, lambda n: n["metadata"].get("annotations", {}).get(ARRIVALS + uid, "").startswith(answer), 20)
+
+
 def below(cluster, node):
     """Everything below a node's folder, hidden names too."""
     root = f"{cluster.state}/nodes/{node}/host-disks"
@@ -264,8 +277,12 @@ def test_a_file_in_the_way_is_refused_and_untouched(cluster, make_vm, images, ho
     wait_movable(api, name)
     source = node_of(api, name)
     there = f"{cluster.state}/nodes/{other(source)}/host-disks/data.img"
+    uid = api.get("VirtualMachineInstance", name)["metadata"]["uid"]
     with open(there, "wb") as f:
         f.write(b"somebody else's")
+    # the node's own look is told before (the test below); here it says what is not so
+    wait_told(api, other(source), uid, "no: ")
+    api.patch("Node", other(source), {"metadata": {"annotations": {ARRIVALS + uid: "yes"}}})
     obj, _ = ft.move(api, name)
     assert obj["status"]["phase"] == "Failed", obj["status"]
     why = obj["status"]["ferry"]["message"]
@@ -277,9 +294,84 @@ def test_a_file_in_the_way_is_refused_and_untouched(cluster, make_vm, images, ho
     with open(there, "rb") as f:
         assert f.read() == b"somebody else's"
     os.unlink(there)
+    wait_told(api, other(source), uid, "yes")
     obj, _ = ft.move(api, name)
     assert obj["status"]["phase"] == "Succeeded", obj["status"]
     check_goes_on(g, boot)
+
+
+def told_everywhere(cluster, name, node, verdict, message):
+    """The same in all three places: explain, a dry run, the condition."""
+    api = cluster.api
+    p = cluster.ferry("explain", "migration", name, "--to", node, check=False)
+    row = next(line.split(None, 3)[1:] for line in p.stdout.splitlines() if line.startswith(node))
+    assert row == ([verdict, "LocalDisks", message] if message else [verdict]), p.stdout
+    assert p.returncode == (1 if message else 0), p.stdout
+    made = api.create(ft.migration(f"{name}-dry", name), dry_run=True)["status"]["ferry"]
+    place = next(q for q in made["placement"] if q["node"] == node)
+    assert (place["allowed"], place.get("lasting", False)) == (not message, verdict == "No"), made
+    assert place.get("message") == message, made
+    want = f"{'0' if message else '1'} of 1 other nodes can take the guest" + (f": {node} {message}" if message else "")
+    vmi = api.wait("VirtualMachineInstance", name,
+                   lambda v: ft.condition(v, "MigrationTargets")["message"] == want, 10)
+    assert ft.condition(vmi, "MigrationTargets")["status"] == ("False" if message else "True")
+    assert ft.condition(vmi, "LiveMigratable")["status"] == "True"
+
+
+def test_what_is_in_the_way_is_told_before_anything_moves(cluster, make_vm, images, host_disks, allowed):
+    api, name = cluster.api, "hd-foretold"
+    path = f"{host_disks[1]}/team/data.img"
+    make_vm(name, manifest=host_disk_vm(name, images, path, type="DiskOrCreate", capacity="48Mi"), guest=False)
+    wait_movable(api, name)
+    node, uid = node_of(api, name), api.get("VirtualMachineInstance", name)["metadata"]["uid"]
+    to = other(node)
+    folder = f"{cluster.state}/nodes/{to}/host-disks"
+    wait_told(api, to, uid, "yes")
+    told_everywhere(cluster, name, to, "Yes", None)
+    assert not os.listdir(folder), "a look makes nothing"
+    # a file of that name, and what a real move says then
+    os.makedirs(f"{folder}/team")
+    with open(f"{folder}/team/data.img", "wb"):
+        pass
+    wait_told(api, to, uid, "no: ")
+    told_everywhere(cluster, name, to, "No", f"has no place for the disks that go along: there is a file '{path}' on this "
+                                             "node already, and a disk that moves here is never written over one")
+    obj, _ = ft.move(api, name, timeout=20)
+    f = obj["status"]["ferry"]
+    assert (ft.phase(obj), f["reason"]) == ("Failed", "NoCandidate") and "there is a file" in f["message"], obj["status"]
+    assert [p for p in api.list("Pod") if p["metadata"]["labels"].get("kubevirt.io/migrationJobUID")
+            == obj["metadata"]["uid"]] == [], "no pod was made for it"
+    os.unlink(f"{folder}/team/data.img")
+    wait_told(api, to, uid, "yes")
+    # a folder that others may write, and none at all
+    os.chmod(folder, 0o777)
+    wait_told(api, to, uid, "no: ")
+    told_everywhere(cluster, name, to, "No", "has no place for the disks that go along: folder "
+                                             f"'{host_disks[1]}' has to be root's own, and nobody else's to write")
+    os.rename(folder, folder + ".away")
+    try:
+        wait_told(api, to, uid, "no: cannot open")
+        told_everywhere(cluster, name, to, "No", f"has no place for the disks that go along: cannot open '{host_disks[1]}': "
+                                                 "No such file or directory")
+    finally:
+        os.rename(folder + ".away", folder)
+        os.chmod(folder, 0o755)
+    wait_told(api, to, uid, "yes")
+    # an agent that is silent is not taken at its last word
+    os.kill(cluster.pid(to), signal.SIGSTOP)
+    try:
+        api.wait("Node", to, lambda n: ft.condition(n, "Ready")["status"] != "True", 90)
+        vmi = api.wait("VirtualMachineInstance", name,
+                       lambda v: ft.condition(v, "MigrationTargets")["status"] == "False", 10)
+        assert ft.condition(vmi, "MigrationTargets")["message"].endswith(
+            f"{to} is not ready, so that it is not known whether it has a place for the disks that go along"), vmi
+    finally:
+        os.kill(cluster.pid(to), signal.SIGCONT)
+    api.wait("Node", to, lambda n: ft.condition(n, "Ready")["status"] == "True", 60)
+    # nobody's files are told of but those of VMs, and nothing is left of a VM that is gone
+    assert set(arrivals(api, to)) == {"looks", uid} and "looks" in arrivals(api, node)
+    api.delete("VirtualMachine", name)
+    api.wait("Node", to, lambda n: set(arrivals(api, to)) == {"looks"}, 20)
 
 
 @pytest.fixture

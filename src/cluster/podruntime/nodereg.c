@@ -32,7 +32,9 @@ struct nodereg {
 	struct kube *kube;
 	char *name, *address;
 	uint16_t agent_port;
-	struct api_map labels, resources;
+	struct api_map labels, resources, facts;
+	char *facts_prefix;
+	bool has_facts; /* until then those of the last agent stay */
 	bool (*owns_label)(const char *key);
 	struct in_addr segment_net;
 	unsigned segment_prefix;
@@ -89,6 +91,20 @@ static enum rc fill_labels(const struct nodereg *r, struct json *labels)
 	return RC_OK;
 }
 
+static enum rc fill_facts(const struct nodereg *r, struct json *ann)
+{
+	const struct json *have = js_at(r->node, "metadata", "annotations", NULL);
+
+	if (!r->has_facts)
+		return RC_OK;
+	JS_FOREACH(it, have)
+		if (str_has_prefix(it.key, r->facts_prefix) && !api_map_has(&r->facts, it.key))
+			TRY(set(ann, it.key, NULL));
+	for (size_t i = 0; i < r->facts.n; i++)
+		TRY(set(ann, r->facts.items[i].key, r->facts.items[i].value));
+	return RC_OK;
+}
+
 static enum rc fill_annotations(const struct nodereg *r, struct json *ann)
 {
 	char text[40], ip[NET_IP4_TEXT];
@@ -97,6 +113,7 @@ static enum rc fill_annotations(const struct nodereg *r, struct json *ann)
 	TRY(set(ann, "kubevirt.io/heartbeat", text));
 	if (!net_ip4_is_none(r->segment))
 		TRY(set(ann, NODE_ANN_SEGMENT, net_ip4_format(r->segment, ip)));
+	TRY(fill_facts(r, ann));
 	(void)snprintf(text, sizeof(text), "%u", r->agent_port);
 	return set(ann, NODE_ANN_AGENT_PORT, text);
 }
@@ -587,6 +604,22 @@ static void renew_lease(struct nodereg *r)
 		next_lease(r, USEC_PER_SEC);
 }
 
+void nodereg_set_facts(struct nodereg *r, const struct api_map *facts)
+{
+	struct api_map copy = {0};
+
+	assert(r->facts_prefix);
+	if (api_map_copy(&copy, facts)) {
+		log_warn("node '%s': out of memory, its annotations stay as they are", r->name);
+		api_map_fini(&copy);
+		return;
+	}
+	api_map_fini(&r->facts);
+	r->facts = copy;
+	r->has_facts = true;
+	write_status(r);
+}
+
 void nodereg_set_lease(struct nodereg *r, unsigned seconds)
 {
 	bool is_shorter;
@@ -658,8 +691,10 @@ enum rc nodereg_new(struct nodereg **out, const struct nodereg_config *c, nodere
 	r->arg = arg;
 	r->name = mem_strdup(c->name);
 	r->address = mem_strdup(c->address);
-	if (!r->name || !r->address || api_map_copy(&r->labels, c->labels) ||
-	    api_map_copy(&r->resources, c->resources) || api_set_str(&r->reason, "Starting") ||
+	r->facts_prefix = mem_strdup(c->facts);
+	if (!r->name || !r->address || (c->facts && !r->facts_prefix) ||
+	    api_map_copy(&r->labels, c->labels) || api_map_copy(&r->resources, c->resources) ||
+	    api_set_str(&r->reason, "Starting") ||
 	    api_set_str(&r->message, "the node's network is being made"))
 		return err_set(err, RC_NOMEM, "out of memory");
 	read_node(r);
@@ -678,6 +713,8 @@ struct nodereg *nodereg_free(struct nodereg *r)
 	js_unref(r->node);
 	api_map_fini(&r->labels);
 	api_map_fini(&r->resources);
+	api_map_fini(&r->facts);
+	mem_free(r->facts_prefix);
 	mem_free(r->name);
 	mem_free(r->address);
 	mem_free(r->reason);

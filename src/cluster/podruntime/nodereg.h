@@ -26,6 +26,7 @@ struct nodereg_config {
 	const struct api_map *labels; /* beyond hostname, arch and os */
 	bool (*owns_label)(
 		const char *key); /* families whose stale members are removed; may be NULL */
+	const char *facts;	  /* prefix of the annotations of nodereg_set_facts(); NULL: none */
 	const struct api_map
 		*resources;	    /* beyond cpu, memory and pods: "devices.kubevirt.io/tun" */
 	struct in_addr segment_net; /* 10.244.0.0; node addresses are its 10th to 255th */
@@ -42,6 +43,8 @@ DEFINE_CLEANUP(struct nodereg *, nodereg_free);
 
 /* Condition Ready and label kubevirt.io/schedulable from now on; written at once when it changes. */
 void nodereg_set_ready(struct nodereg *r, bool is_ready, const char *reason, const char *message);
+/* These annotations, and no others of the prefix, from now on; written at once. */
+void nodereg_set_facts(struct nodereg *r, const struct api_map *facts);
 /* How long the lease counts (40 s, or less): it is renewed four times in it. */
 void nodereg_set_lease(struct nodereg *r, unsigned seconds);
 /* The agent goes: schedulable=false, then done. */

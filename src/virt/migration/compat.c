@@ -8,6 +8,7 @@
 #include "api/meta.h"
 #include "base/sbuf.h"
 #include "base/str.h"
+#include "virt/migration/arrivals.h"
 #include "virt/names.h"
 
 enum { NAMES_SHOWN = 8, KEY_MAX = 320, LEVEL_MAJOR = 100 };
@@ -145,7 +146,46 @@ static void check_selector(const VirtualMachineInstance *vmi, const Node *node, 
 	}
 }
 
-void compat_add(struct compat_summary *s, const VirtualMachineInstance *vmi, const Node *node)
+/* ---- what a move needs ---- */
+
+struct compat_move compat_move_of(const char *network, const Node *source, bool brings_disks)
+{
+	return (struct compat_move){.network = network,
+				    .source_has_network =
+					    !network || !source ||
+					    api_map_has(&source->metadata.labels, network),
+				    .brings_disks = brings_disks};
+}
+
+/* The network is that of both sides. */
+static void check_network(const struct compat_move *move, const Node *node, struct compat *c)
+{
+	if (!move->network)
+		return;
+	const char *name = move->network + strlen(LABEL_MIGRATION_NETWORK);
+
+	if (!api_map_has(&node->metadata.labels, move->network))
+		find(c, COMPAT_NETWORK, "has no address in the migration network '%s'", name);
+	else if (!move->source_has_network)
+		find(c, COMPAT_NETWORK,
+		     "cannot be reached: the node that the guest runs on has no address in the "
+		     "migration network '%s'",
+		     name);
+}
+
+void compat_check_move(const struct compat_move *move, const VirtualMachineInstance *vmi,
+		       const Node *node, struct compat *out)
+{
+	*out = (struct compat){0};
+	check_network(move, node, out);
+	if (!out->reason && move->brings_disks)
+		arrivals_check(vmi, node, out);
+}
+
+/* ---- all of them ---- */
+
+void compat_add(struct compat_summary *s, const struct compat_move *move,
+		const VirtualMachineInstance *vmi, const Node *node)
 {
 	size_t n = strlen(s->text);
 	struct compat c = {0};
@@ -154,6 +194,9 @@ void compat_add(struct compat_summary *s, const VirtualMachineInstance *vmi, con
 	if (!c.reason)
 		compat_check(vmi, node, &c);
 	s->n_others++;
+	s->n_suitable += !c.reason;
+	if (!c.reason)
+		compat_check_move(move, vmi, node, &c);
 	s->n_fit += !c.reason;
 	if (c.reason)
 		(void)snprintf(s->text + n, sizeof(s->text) - n, "%s%s %s", n ? "; " : "",

@@ -31,6 +31,26 @@ const char *host_disk_folder(const FerryConfigSpec *cfg, const char *path)
 	return best;
 }
 
+enum rc host_disk_place(const FerryConfigSpec *cfg, const char *path, const char *state,
+			const char *shared, const char **folder, struct err *err)
+{
+	const char *in = host_disk_folder(cfg, path);
+
+	if (!in)
+		return err_set(err, RC_FORBIDDEN,
+			       "file '%s' is not below a folder that " HOST_DISKS_SETTING " allows",
+			       path);
+	/* Disks of other VMs, keys. */
+	if (host_disk_is_within(state, in) || (shared && host_disk_is_within(shared, in)))
+		return err_set(
+			err, RC_FORBIDDEN,
+			"folder '%s' has the files of Ferry itself in it, whatever " HOST_DISKS_SETTING
+			" says",
+			in);
+	*folder = in;
+	return RC_OK;
+}
+
 bool host_disk_is_cdrom(const VirtualMachineInstanceSpec *spec, const char *volume)
 {
 	const Devices *d = &spec->domain.devices;

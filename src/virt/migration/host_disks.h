@@ -14,6 +14,10 @@
 
 /* The allowed folder below which path lies, the deepest one; NULL: none (cfg NULL: nothing is allowed).  Borrowed. */
 const char *host_disk_folder(const FerryConfigSpec *cfg, const char *path);
+/* The same, as a node may open it: never a folder that has the node's own files in it (shared NULL: it has no such class).
+ * RC_FORBIDDEN. */
+MUST_CHECK enum rc host_disk_place(const FerryConfigSpec *cfg, const char *path, const char *state,
+				   const char *shared, const char **folder, struct err *err);
 /* True: outer is inner, or one of the folders that inner lies in.  Both are plain absolute paths. */
 bool host_disk_is_within(const char *inner, const char *outer);
 

@@ -256,12 +256,12 @@ static void check_disks(const struct migratable_in *in, struct finding *f, bool 
 /* ---- other nodes ---- */
 
 /* Beyond KubeVirt: there are other nodes, and none could ever take what this guest has.  Without any other node a
- * VM counts as migratable, as it does there. */
+ * VM counts as migratable, as it does there; so does one whose move only lacks an address or a place for its disks. */
 static void check_nodes(const struct migratable_in *in, struct finding *f)
 {
 	const struct compat_summary *s = in->nodes;
 
-	if (s && s->n_others && !s->n_fit)
+	if (s && s->n_others && !s->n_suitable)
 		find(f, REASON_NO_NODE_FITS, "no other node can take the guest: %s", s->text);
 }
 

@@ -423,6 +423,57 @@ enum rc host_file_open(struct volume *v, const struct vol_places *p, struct err 
 	return v->is_local ? note_used(v, p, err) : RC_OK;
 }
 
+/* --- what would be in the way --- */
+
+struct look {
+	const char *folder, *file, *local;
+	char *owner;
+};
+
+static enum rc look_same(const char *path, const char *pod_uid, const char *volume,
+			 const struct record *r, void *arg, struct err *err)
+{
+	const struct look *l = arg;
+
+	(void)path;
+	(void)volume;
+	(void)err;
+	if (strcmp(r->folder, l->folder) == 0 && strcmp(r->file, l->file) == 0)
+		(void)snprintf(l->owner, HOST_FILE_OWNER, "%s", pod_uid);
+	return RC_OK;
+}
+
+static enum rc look_pod(const char *pod_uid, void *arg, struct err *err)
+{
+	const struct look *l = arg;
+
+	return each_record(l->local, pod_uid, look_same, arg, err);
+}
+
+enum rc host_file_look(const char *local, const char *folder, const char *file, uint64_t bytes,
+		       char owner[HOST_FILE_OWNER], struct err *err)
+{
+	const struct volume v = {.folder = (char *)folder, .file = (char *)file};
+	struct look l = {.folder = folder, .file = file, .local = local, .owner = owner};
+	CLEANUP(mem_freep) char *records = mem_printf(RECORDS, local, "");
+	CLEANUP(place_fini) struct place w = {.dir = -1};
+	struct stat st;
+	uint64_t left = 0;
+
+	owner[0] = '\0';
+	if (!records)
+		return err_set(err, RC_NOMEM, "out of memory");
+	TRY(file_each(records, look_pod, &l, err));
+	TRY(walk(&w, folder, file, false, err));
+	if (owner[0] || (!w.n_missing && find(w.dir, w.name, &st)))
+		return in_the_way(&v, err);
+	TRY(vol_room(w.dir, &left, err));
+	return left >= bytes
+		       ? RC_OK
+		       : err_set(err, RC_TOO_BIG, "folder '%s' has no room for a disk of %llu B",
+				 folder, (unsigned long long)bytes);
+}
+
 /* --- what it becomes --- */
 
 static enum rc keep_one(const char *path, const char *pod_uid, const char *volume,

@@ -23,6 +23,12 @@ struct volume;
  * a file of that name already. */
 MUST_CHECK enum rc host_file_open(struct volume *v, const struct vol_places *p, struct err *err);
 
+/* What would a file of this size find that a move brings to this place?  Makes nothing, and looks for no other file; the
+ * text stays the same while the answer does.  RC_EXISTS: there is one, or a pod has still to do with one there, whose uid
+ * is then in owner (else ""); RC_TOO_BIG; what is wrong with the folder. */
+enum { HOST_FILE_OWNER = 64 };
+MUST_CHECK enum rc host_file_look(const char *local, const char *folder, const char *file,
+				  uint64_t bytes, char owner[HOST_FILE_OWNER], struct err *err);
 /* What has come for this pod is its guest's from now on; may be repeated.  RC_CONFLICT: the name is another file's. */
 MUST_CHECK enum rc host_files_keep(const char *local, const char *pod_uid, struct err *err);
 /* The pod has ended.  Each folder may lie on a storage of its own, so its records are ended one folder after the other:

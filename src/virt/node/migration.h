@@ -5,9 +5,11 @@
 #ifndef NODE_MIGRATION_H
 #define NODE_MIGRATION_H
 
+#include "api/gen/api_types.h"
 #include "base/err.h"
 
 struct json;
+struct kcache;
 struct vmhost;
 
 /* body is the receiver's. */
@@ -18,5 +20,8 @@ typedef void (*mig_answer_fn)(enum rc rc, const char *message, struct json *body
  * fn runs exactly once, now or later. */
 void mig_target_request(struct vmhost *h, const char *vmi_uid, const char *what, const char *from,
 			const struct json *body, mig_answer_fn fn, void *arg);
+
+/* Do the settings let local disks of this VMI move?  cache has FerryConfig, policies, Namespaces. */
+bool mig_disks_may_move(const struct kcache *cache, const VirtualMachineInstance *vmi);
 
 #endif

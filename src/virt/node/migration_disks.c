@@ -11,16 +11,18 @@
 #include "virt/migration/local_disks.h"
 #include "virt/migration/migratable.h"
 #include "virt/migration/policy.h"
+#include "virt/node/migration.h"
 #include "virt/node/migration_int.h"
 #include "virt/node/pvdata.h"
 
 /* --- may they? --- */
 
-static const MigrationPolicy *policy_of(const struct vm *vm, const VirtualMachineInstance *vmi)
+static const MigrationPolicy *policy_of(const struct kcache *cache,
+					const VirtualMachineInstance *vmi)
 {
 	static const struct api_map no_labels;
-	const struct kcache *cache = vm->host->cfg.cache;
-	const Namespace *ns = kobj_typed(kcache_get(cache, &api_kind_Namespace, NULL, vm->ns));
+	const Namespace *ns =
+		kobj_typed(kcache_get(cache, &api_kind_Namespace, NULL, vmi->metadata.namespace));
 	struct mig_policy_pick pick = {
 		.vmi_labels = &vmi->metadata.labels,
 		.ns_labels = ns ? &ns->metadata.labels : &no_labels,
@@ -33,9 +35,11 @@ static const MigrationPolicy *policy_of(const struct vm *vm, const VirtualMachin
 	return pick.best;
 }
 
-static bool may_move(const struct vm *vm, const VirtualMachineInstance *vmi)
+bool mig_disks_may_move(const struct kcache *cache, const VirtualMachineInstance *vmi)
 {
-	return local_disks_may_move(vmhost_ferry_config(vm->host), policy_of(vm, vmi));
+	const FerryConfig *c = kobj_typed(kcache_get(cache, &api_kind_FerryConfig, NULL, "ferry"));
+
+	return local_disks_may_move(c ? &c->spec : NULL, policy_of(cache, vmi));
 }
 
 /* The volume behind it, when its data lie on this node; NULL: no. */
@@ -67,7 +71,7 @@ void mig_disks_judge(const struct vm *vm, const VirtualMachineInstance *vmi,
 			names[n++] = vmi->spec.volumes[i].name;
 	in->local_volumes = names;
 	in->n_local_volumes = n;
-	in->moves_local_disks = n && may_move(vm, vmi);
+	in->moves_local_disks = n && mig_disks_may_move(vm->host->cfg.cache, vmi);
 }
 
 bool mig_disks_any(const struct vm *vm)
@@ -99,6 +103,17 @@ static void on_setting(const struct kobj *old, const struct kobj *new, void *arg
 	sync_all(arg, NULL);
 }
 
+/* The migration network decides which nodes can be reached. */
+static void on_kubevirt(const struct kobj *old, const struct kobj *new, void *arg)
+{
+	struct vmhost *h = arg;
+
+	(void)old;
+	(void)new;
+	h->n_node_changes++;
+	sync_all(h, NULL);
+}
+
 static void on_namespace(const struct kobj *old, const struct kobj *new, void *arg)
 {
 	const Namespace *was = old ? kobj_typed(old) : NULL, *is = new ? kobj_typed(new) : NULL;
@@ -122,6 +137,7 @@ enum rc mig_disks_watch(struct vmhost *h, struct err *err)
 		kcache_event_fn fn;
 	} kinds[] = {{&api_kind_FerryConfig, on_setting},
 		     {&api_kind_MigrationPolicy, on_setting},
+		     {&api_kind_KubeVirt, on_kubevirt},
 		     {&api_kind_Namespace, on_namespace},
 		     {&api_kind_PersistentVolume, on_volume}};
 

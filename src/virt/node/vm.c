@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/meta.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -15,6 +16,7 @@
 #include "json/json.h"
 #include "kube/kcache.h"
 #include "kube/kobj.h"
+#include "virt/migration/arrivals.h"
 #include "virt/migration/compat.h"
 #include "virt/migration/host_disks.h"
 #include "virt/migration/migratable.h"
@@ -136,20 +138,46 @@ bool vm_job_done(struct vm *vm)
 
 /* --- the VMI's status --- */
 
-/* Every label of every node is looked at, so it is done again only when one of them or the guest has changed. */
-static void look_for_targets(struct vm *vm, const VirtualMachineInstance *vmi)
+/* The label that nodes with an address in it have; NULL: the settings name none.  Owned. */
+static enum rc migration_network(const struct kcache *cache, char **out)
 {
-	const struct vmhost *h = vm->host;
 	struct kiter it;
 
-	if (vm->targets_of == h->n_node_changes + 1)
-		return;
+	*out = NULL;
+	kcache_list(cache, &api_kind_KubeVirt, NULL, &it);
+	const KubeVirt *kv = kobj_typed(kiter_next(&it));
+	const KubeVirtConfiguration *c = kv ? kv->spec.configuration : NULL;
+
+	if (!c || !c->migrations || str_is_empty(c->migrations->network))
+		return RC_OK;
+	*out = mem_printf(LABEL_MIGRATION_NETWORK "%s", c->migrations->network);
+	return *out ? RC_OK : RC_NOMEM;
+}
+
+/* Every label of every node is looked at, so it is done again only when one of them or the guest has changed. */
+static enum rc look_for_targets(struct vm *vm, const VirtualMachineInstance *vmi,
+				const struct migratable_in *in)
+{
+	const struct vmhost *h = vm->host;
+	bool brings = in->n_local_volumes && in->moves_local_disks;
+	CLEANUP(mem_freep) char *network = NULL;
+	struct kiter it;
+
+	if (vm->targets_of == h->n_node_changes + 1 && vm->targets_brings == brings)
+		return RC_OK;
+	TRY(migration_network(h->cfg.cache, &network));
+	const Node *here =
+		kobj_typed(kcache_get(h->cfg.cache, &api_kind_Node, NULL, h->cfg.node_name));
+	const struct compat_move move = compat_move_of(network, here, brings);
+
 	vm->targets = (struct compat_summary){0};
 	kcache_list(h->cfg.cache, &api_kind_Node, NULL, &it);
 	for (const struct kobj *o; (o = kiter_next(&it));)
 		if (strcmp(kobj_name(o), h->cfg.node_name) != 0)
-			compat_add(&vm->targets, vmi, kobj_typed(o));
+			compat_add(&vm->targets, &move, vmi, kobj_typed(o));
 	vm->targets_of = h->n_node_changes + 1;
+	vm->targets_brings = brings;
+	return RC_OK;
 }
 
 static enum rc add_migratable(VirtualMachineInstance *vmi, void *arg)
@@ -161,9 +189,8 @@ static enum rc add_migratable(VirtualMachineInstance *vmi, void *arg)
 				   .nodes = &vm->targets};
 	const char *names[VM_VOLUMES_MAX];
 
-	look_for_targets(vm, vmi);
 	mig_disks_judge(vm, vmi, names, &in);
-
+	TRY(look_for_targets(vm, vmi, &in));
 	return migratable_apply(&in, vmi, loop_realtime(vm->host->cfg.loop));
 }
 
@@ -567,13 +594,19 @@ static void on_vmi(const struct kobj *old, const struct kobj *new, void *arg)
 	}
 }
 
+static bool is_ready(const Node *n)
+{
+	return API_COND_IS(&n->status, NodeCondition, "Ready", "True");
+}
+
 /* What other nodes can give says where each VM could go. */
 static void on_node(const struct kobj *old, const struct kobj *new, void *arg)
 {
 	struct vmhost *h = arg;
 	const Node *was = old ? kobj_typed(old) : NULL, *is = new ? kobj_typed(new) : NULL;
 
-	if (was && is && api_map_equal(&was->metadata.labels, &is->metadata.labels))
+	if (was && is && api_map_equal(&was->metadata.labels, &is->metadata.labels) &&
+	    arrivals_equal(was, is) && is_ready(was) == is_ready(is))
 		return;
 	h->n_node_changes++;
 	LIST_FOREACH(it, &h->vms) {

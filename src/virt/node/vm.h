@@ -73,7 +73,8 @@ struct vmhost_config {
 	struct loop *loop;
 	struct kube *kube;
 	struct kcache *
-		cache; /* has VMIs, PortBindings, Nodes, Namespaces, PersistentVolumes, FerryConfig, policies */
+		cache; /* has VMIs, PortBindings, Nodes, Namespaces, PersistentVolumes, KubeVirt, FerryConfig,
+			* policies */
 	struct exec *exec;	  /* component virt-handler */
 	struct http_client *http; /* to other agents */
 	const struct vm_pod_ops *pods;

@@ -28,7 +28,7 @@ struct vmhost {
 	struct list vms;
 	struct kcache_handler *on_vmi, *on_node;
 	struct kcache_handler *on_handover;
-	struct kcache_handler *on_settings[4]; /* migration_disks.c */
+	struct kcache_handler *on_settings[5]; /* migration_disks.c */
 	uint64_t n_moves_out, n_moves_in, n_moves_failed, n_adopted, n_launcher_deaths;
 	uint64_t n_pause_overruns; /* moves whose pause was longer than declared */
 	struct map pause_costs;	   /* node -> int64_t, ms: a pause towards it, beside the bytes */
@@ -97,8 +97,9 @@ struct vm {
 	struct compat_summary targets; /* where the guest could go… */
 	uint64_t
 		targets_of; /* …after so many changes of nodes, and one; 0: to be looked at again */
-	struct json *cpu;   /* what the guest sees, as the launcher tells it; NULL: not known */
-	bool cpu_follows;   /* the launcher is asking QEMU for it */
+	bool targets_brings; /* with disks that go along */
+	struct json *cpu;    /* what the guest sees, as the launcher tells it; NULL: not known */
+	bool cpu_follows;    /* the launcher is asking QEMU for it */
 	int64_t exit_code;
 	pid_t qemu_pid;	       /* 0: not known */
 	struct vm_usage usage; /* looked at now and then, for metrics */

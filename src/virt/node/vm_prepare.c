@@ -18,6 +18,7 @@
 #include "kube/kube.h"
 #include "sched/snapshot.h"
 #include "virt/migration/fencing.h"
+#include "virt/migration/arrivals.h"
 #include "virt/migration/host_disks.h"
 #include "virt/migration/local_disks.h"
 #include "virt/names.h"
@@ -434,15 +435,6 @@ static int64_t capacity_of(const PersistentVolumeClaim *c, const PersistentVolum
 	return have && asked ? MIN(have, asked) : have ? have : asked;
 }
 
-/* The size that a volume has at the source of the move that brings it here. */
-static uint64_t size_at_source(const VirtualMachineInstance *vmi, const char *volume)
-{
-	for (size_t i = 0; i < vmi->status.n_volumeStatus; i++)
-		if (str_eq(vmi->status.volumeStatus[i].name, volume))
-			return (uint64_t)API_GET(&vmi->status.volumeStatus[i], size, 0);
-	return 0;
-}
-
 /* Its data lie on another node: they come with the guest, or not at all. */
 static enum rc set_incoming(struct vm_prep *p, struct vm_volume *v, struct err *err)
 {
@@ -455,7 +447,7 @@ static enum rc set_incoming(struct vm_prep *p, struct vm_volume *v, struct err *
 	    !str_list_has(pods->annotation(vm->pod, SCHED_BRINGS_CLAIMS), ',', c->metadata.name))
 		return err_set(err, RC_CONFLICT, "the data of claim '%s' are on node '%s'",
 			       c->metadata.name, local_disk_node(pv));
-	v->v.incoming_bytes = size_at_source(kobj_typed(p->vmi), v->spec->name);
+	v->v.incoming_bytes = arrivals_bytes(kobj_typed(p->vmi), v->spec->name);
 	if (!v->v.incoming_bytes)
 		return err_set(err, RC_CONFLICT,
 			       "claim '%s': its size at the source is not known: it shows there "
@@ -529,7 +521,7 @@ static enum rc set_seed(struct vm_prep *p, struct vm_volume *v, struct err *err)
 	 * read-only one is not copied: it is built again and must be as large as it was. */
 	o->read_only = vmspec_disk_is_read_only(vmspec_disk_of(vmi, v->spec->name));
 	if (p->vm->is_target)
-		o->seed_bytes = size_at_source(vmi, v->spec->name);
+		o->seed_bytes = arrivals_bytes(vmi, v->spec->name);
 	return rc ? err_set(err, rc, "out of memory") : RC_OK;
 }
 
@@ -556,7 +548,7 @@ static enum rc set_incoming_file(const struct vm_prep *p, struct vm_volume *v, s
 			  v->spec->name))
 		return err_set(err, RC_CONFLICT, "the file '%s' is on another node",
 			       v->spec->hostDisk->path);
-	v->v.incoming_bytes = size_at_source(kobj_typed(p->vmi), v->spec->name);
+	v->v.incoming_bytes = arrivals_bytes(kobj_typed(p->vmi), v->spec->name);
 	return v->v.incoming_bytes
 		       ? RC_OK
 		       : err_set(err, RC_CONFLICT,
@@ -588,20 +580,10 @@ static enum rc set_host_disk(struct vm_prep *p, struct vm_volume *v, struct err 
 	const struct vmhost *h = p->vm->host;
 	const VirtualMachineInstance *vmi = kobj_typed(p->vmi);
 	const HostDisk *d = v->spec->hostDisk;
-	const char *folder = host_disk_folder(vmhost_ferry_config(h), d->path);
+	const char *folder;
 
-	if (!folder)
-		return err_set(err, RC_FORBIDDEN,
-			       "file '%s' is not below a folder that " HOST_DISKS_SETTING " allows",
-			       d->path);
-	/* Disks of other VMs, keys. */
-	if (host_disk_is_within(h->cfg.state_dir, folder) ||
-	    (h->cfg.shared_dir && host_disk_is_within(h->cfg.shared_dir, folder)))
-		return err_set(
-			err, RC_FORBIDDEN,
-			"folder '%s' has the files of Ferry itself in it, whatever " HOST_DISKS_SETTING
-			" says",
-			folder);
+	TRY(host_disk_place(vmhost_ferry_config(h), d->path, h->cfg.state_dir, h->cfg.shared_dir,
+			    &folder, err));
 	v->v.kind = VOL_HOST_DISK;
 	v->v.capacity = (uint64_t)MAX(api_quantity_bytes(d->capacity, 0), 0);
 	/* What moves here is a file that both nodes see. */

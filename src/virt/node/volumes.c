@@ -212,20 +212,41 @@ static enum rc open_pv_dir(const struct volume *v, const struct vol_places *p, i
 	return vol_open_or_make_dir(root_fd, pv, true, out, err);
 }
 
-enum rc vol_check_room(int dir, uint64_t bytes, struct err *err)
+enum rc vol_room(int dir, uint64_t *left, struct err *err)
 {
 	struct statvfs vfs;
 
 	if (fstatvfs(dir, &vfs) < 0)
 		return err_set_sys(err, errno, "cannot ask for the free space");
-	uint64_t left = (uint64_t)vfs.f_bavail * vfs.f_frsize;
+	*left = (uint64_t)vfs.f_bavail * vfs.f_frsize;
+	return RC_OK;
+}
 
+enum rc vol_check_room(int dir, uint64_t bytes, struct err *err)
+{
+	uint64_t left = 0;
+
+	TRY(vol_room(dir, &left, err));
 	if (left < bytes)
 		return err_set(err, RC_TOO_BIG,
 			       "not enough space for a disk that moves here: it has %llu B, %llu B "
 			       "are left",
 			       (unsigned long long)bytes, (unsigned long long)left);
 	return RC_OK;
+}
+
+enum rc volume_look(const char *local, uint64_t bytes, struct err *err)
+{
+	CLEANUP(fd_closep) int dir = -1;
+	uint64_t left = 0;
+
+	TRY(vol_open_dir(local, &dir, err));
+	TRY(vol_room(dir, &left, err));
+	return left >= bytes
+		       ? RC_OK
+		       : err_set(err, RC_TOO_BIG,
+				 "its storage for local volumes has no room for a disk of %llu B",
+				 (unsigned long long)bytes);
 }
 
 static enum rc make_incoming(struct volume *v, int dir, const char *name, struct err *err)

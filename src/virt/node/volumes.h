@@ -82,6 +82,10 @@ static inline bool volume_moves(const struct volume *v)
 	return v->kind == VOL_CLAIM || v->kind == VOL_HOST_DISK ? v->is_local : true;
 }
 
+/* Would a disk of this size that a move brings find room in the storage for local volumes?  RC_TOO_BIG.  The text stays
+ * the same while the answer does. */
+MUST_CHECK enum rc volume_look(const char *local, uint64_t bytes, struct err *err);
+
 /* Pure: bytes of disk.img for a volume of this capacity, file system overhead taken off, whole MiB. */
 uint64_t volume_file_bytes(uint64_t capacity);
 

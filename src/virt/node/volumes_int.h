@@ -11,6 +11,8 @@ MUST_CHECK enum rc vol_open_dir(const char *path, int *out, struct err *err);
 /* Makes nothing where it is there: storage that hangs for those who write still lets a disk be opened. */
 MUST_CHECK enum rc vol_open_or_make_dir(int root, const char *name, bool may_make, int *out,
 					struct err *err);
+/* Bytes that may still be written there. */
+MUST_CHECK enum rc vol_room(int dir, uint64_t *left, struct err *err);
 /* For the disk of a running guest, which has its size already: there is room for all of it, or RC_TOO_BIG. */
 MUST_CHECK enum rc vol_check_room(int dir, uint64_t bytes, struct err *err);
 bool vol_direct_io(int dir_fd, const char *name);

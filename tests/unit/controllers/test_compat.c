@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "json/json.h"
 #include "lib/jsontext.h"
+#include "virt/migration/arrivals.h"
 #include "virt/migration/compat.h"
 #include "virt/migration/migratable.h"
 
@@ -162,13 +163,15 @@ static void assert_cond(const VirtualMachineInstance *vmi, const char *type, con
 	assert_true(str_eq(c.message, message));
 }
 
+static const struct compat_move nothing;
+
 static struct compat_summary summary_of(Node *const *nodes, size_t n)
 {
 	VirtualMachineInstance *vmi = guest(GUEST);
 	struct compat_summary s = {0};
 
 	for (size_t i = 1; i < n; i++) /* the first is the guest's own */
-		compat_add(&s, vmi, nodes[i]);
+		compat_add(&s, &nothing, vmi, nodes[i]);
 	VirtualMachineInstance_free(vmi);
 	return s;
 }
@@ -222,7 +225,7 @@ static void a_selector_that_only_its_own_node_meets_makes_it_immovable(void **st
 				 RC_OK);
 	assert_int_equal(api_map_set(&vmi->spec.nodeSelector, "kubernetes.io/hostname", "node-1"),
 			 RC_OK);
-	compat_add(&s, vmi, nodes[1]);
+	compat_add(&s, &nothing, vmi, nodes[1]);
 	VirtualMachineInstance *told = judged(&s);
 
 	assert_cond(told, "LiveMigratable", "False", "NodesNotLiveMigratable",
@@ -234,10 +237,138 @@ static void a_selector_that_only_its_own_node_meets_makes_it_immovable(void **st
 	assert_int_equal(api_map_set(&nodes[1]->metadata.labels, "disk", "ssd"), RC_OK);
 	assert_int_equal(api_map_set(&vmi->spec.nodeSelector, "disk", "ssd"), RC_OK);
 	(void)api_map_del(&vmi->spec.nodeSelector, "kubernetes.io/hostname");
-	compat_add(&s, vmi, nodes[1]);
+	compat_add(&s, &nothing, vmi, nodes[1]);
 	told = judged(&s);
 	assert_cond(told, "LiveMigratable", "True", NULL, NULL);
 	VirtualMachineInstance_free(told);
+	VirtualMachineInstance_free(vmi);
+	for (size_t i = 0; i < ARRAY_SIZE(nodes); i++)
+		Node_free(nodes[i]);
+}
+
+/* ---- what a move needs ---- */
+
+#define UID    "11111111-0000-4000-8000-000000000001"
+#define ANSWER "arrivals.ferry.dev/" UID
+#define LOOKS  "arrivals.ferry.dev/looks"
+
+static void set_ready(Node *n, const char *status)
+{
+	assert_int_equal(API_COND_SET(&n->status, NodeCondition, USEC_PER_SEC, .type = "Ready",
+				      .status = status),
+			 RC_OK);
+}
+
+static void a_node_says_what_its_place_for_the_disks_is(void **state)
+{
+	static const struct {
+		const char *answer; /* NULL: none */
+		bool may_pass;
+		const char *message; /* NULL: it can take them */
+	} t[] = {
+		{"yes", false, NULL},
+		{"no: it is full", false, "has no place for the disks that go along: it is full"},
+		{"later: wait", true, "has no place yet for the disks that go along: wait"},
+		{NULL, true, "has not told yet whether it has a place for the disks that go along"},
+		{"nobody knows what this is", false,
+		 NULL}, /* a newer agent's word: its own look decides */
+	};
+	VirtualMachineInstance *vmi = guest(GUEST);
+	Node *n = node("node-2", "10.0.2", NULL);
+	struct compat_move move = compat_move_of(NULL, NULL, true);
+	struct compat c;
+
+	(void)state;
+	assert_int_equal(api_set_str(&vmi->metadata.uid, UID), RC_OK);
+	/* one that does not look says nothing, and nothing is expected of it */
+	set_ready(n, "True");
+	compat_check_move(&move, vmi, n, &c);
+	assert_null(c.reason);
+	assert_int_equal(arrivals_note_looks(&n->metadata.annotations), RC_OK);
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+		(void)api_map_del(&n->metadata.annotations, ANSWER);
+		if (t[i].answer)
+			assert_int_equal(api_map_set(&n->metadata.annotations, ANSWER, t[i].answer),
+					 RC_OK);
+		compat_check_move(&move, vmi, n, &c);
+		assert_true(str_eq(c.reason, t[i].message ? COMPAT_DISKS : NULL));
+		if (!t[i].message)
+			continue;
+		assert_string_equal(c.message, t[i].message);
+		assert_int_equal(c.may_pass, t[i].may_pass);
+	}
+	/* what it said before it went silent is not known to hold */
+	set_ready(n, "Unknown");
+	compat_check_move(&move, vmi, n, &c);
+	assert_true(c.may_pass);
+	assert_string_equal(c.message,
+			    "is not ready, so that it is not known whether it has a place "
+			    "for the disks that go along");
+	/* of a VM whose disks stay, or are seen everywhere, nothing is asked */
+	move.brings_disks = false;
+	compat_check_move(&move, vmi, n, &c);
+	assert_null(c.reason);
+	Node_free(n);
+	VirtualMachineInstance_free(vmi);
+}
+
+static void answers_are_written_as_they_are_read(void **state)
+{
+	Node *a = node("node-2", NULL, NULL), *b = node("node-2", NULL, NULL);
+	struct api_map *facts = &a->metadata.annotations;
+
+	(void)state;
+	assert_int_equal(arrivals_note(facts, "u1", ARRIVAL_YES, ""), RC_OK);
+	assert_int_equal(arrivals_note(facts, "u2", ARRIVAL_NO, "it is full"), RC_OK);
+	assert_int_equal(arrivals_note(facts, "u3", ARRIVAL_LATER, "wait"), RC_OK);
+	assert_string_equal(api_map_get(facts, "arrivals.ferry.dev/u1"), "yes");
+	assert_string_equal(api_map_get(facts, "arrivals.ferry.dev/u2"), "no: it is full");
+	assert_string_equal(api_map_get(facts, "arrivals.ferry.dev/u3"), "later: wait");
+	assert_false(arrivals_equal(a, b) || arrivals_equal(b, a));
+	assert_int_equal(api_map_copy(&b->metadata.annotations, facts), RC_OK);
+	assert_int_equal(api_map_set(&b->metadata.annotations, "kubevirt.io/heartbeat", "now"),
+			 RC_OK);
+	assert_true(arrivals_equal(a, b) && arrivals_equal(b, a));
+	assert_int_equal(arrivals_note(facts, "u1", ARRIVAL_NO, "it is full"), RC_OK);
+	assert_false(arrivals_equal(a, b));
+	Node_free(a);
+	Node_free(b);
+}
+
+/* Unlike CPU or QEMU, an administrator can change it while the guest runs: the VM stays movable. */
+static void a_missing_address_or_place_leaves_the_vm_migratable(void **state)
+{
+	Node *nodes[] = {node("node-1", "10.0.2", NULL), node("node-2", "10.0.2", NULL),
+			 node("node-3", "10.0.2", NULL)};
+	const char *label = "migration-network.ferry.dev/fast";
+	VirtualMachineInstance *vmi = guest(GUEST);
+	struct compat_summary s = {0};
+
+	(void)state;
+	assert_int_equal(api_set_str(&vmi->metadata.uid, UID), RC_OK);
+	for (size_t i = 0; i < 2; i++)
+		assert_int_equal(api_map_set(&nodes[i]->metadata.labels, label, "10.9.0.1"), RC_OK);
+	set_ready(nodes[1], "True");
+	assert_int_equal(arrivals_note_looks(&nodes[1]->metadata.annotations), RC_OK);
+	assert_int_equal(api_map_set(&nodes[1]->metadata.annotations, ANSWER, "no: it is full"),
+			 RC_OK);
+	struct compat_move move = compat_move_of(label, nodes[0], true);
+
+	for (size_t i = 1; i < ARRAY_SIZE(nodes); i++)
+		compat_add(&s, &move, vmi, nodes[i]);
+	VirtualMachineInstance *told = judged(&s);
+
+	assert_cond(told, "LiveMigratable", "True", NULL, NULL);
+	assert_cond(told, "MigrationTargets", "False", "NoNodeFits",
+		    "0 of 2 other nodes can take the guest: node-2 has no place for the disks that "
+		    "go along: it is full; node-3 has no address in the migration network 'fast'");
+	VirtualMachineInstance_free(told);
+	s = (struct compat_summary){0};
+	move = compat_move_of(label, nodes[2], false);
+	compat_add(&s, &move, vmi, nodes[1]);
+	assert_string_equal(s.text,
+			    "node-2 cannot be reached: the node that the guest runs on has no "
+			    "address in the migration network 'fast'");
 	VirtualMachineInstance_free(vmi);
 	for (size_t i = 0; i < ARRAY_SIZE(nodes); i++)
 		Node_free(nodes[i]);
@@ -253,6 +384,9 @@ int main(void)
 		cmocka_unit_test(levels_are_compared_not_texts),
 		cmocka_unit_test(the_vmi_sums_up_where_it_could_go),
 		cmocka_unit_test(a_selector_that_only_its_own_node_meets_makes_it_immovable),
+		cmocka_unit_test(a_node_says_what_its_place_for_the_disks_is),
+		cmocka_unit_test(answers_are_written_as_they_are_read),
+		cmocka_unit_test(a_missing_address_or_place_leaves_the_vm_migratable),
 	};
 
 	js_use_mem();

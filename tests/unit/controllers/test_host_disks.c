@@ -295,6 +295,60 @@ static void without_the_setting_no_pod_brings_it(void **state)
 	world_fini(&w);
 }
 
+/* Three nodes: the one whose place is taken gets no pod, although it comes first. */
+static void a_node_that_has_no_place_for_the_file_gets_no_pod(void **state)
+{
+	static const struct {
+		const char *two, *three; /* answers */
+		const char *node;	 /* NULL: the move fails before a pod is made */
+	} t[] = {
+		{"yes", "no: it is full", "node-2"},
+		{"no: it is full", "yes", "node-3"},
+		{"no: it is full", "later: wait", "node-3"},
+		{"no: it is full", "no: there is a file", NULL},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+		const char *const answers[] = {t[i].two, t[i].three};
+		struct world w;
+
+		begin(&w);
+		cast_node(&w, "node-3", "", NULL);
+		const VirtualMachineInstance *vmi = world_get(&w, KVMI, NS, "tiny");
+
+		for (size_t k = 0; k < 2; k++) {
+			CLEANUP(mem_freep)
+			char *text = mem_printf(
+				"{'metadata':{'annotations':{'arrivals.ferry.dev/looks':'true',"
+				"'arrivals.ferry.dev/%s':'%s'}},'status':{'conditions':[{'type':"
+				"'Ready','status':'True'}]}}",
+				vmi->metadata.uid, answers[k]);
+
+			world_patch(&w, KNODE, "", k ? "node-3" : "node-2", text);
+		}
+		world_add(&w, KCONFIG,
+			  "{'metadata':{'name':'ferry'},'spec':{'localDiskMoves':true}}");
+		world_pass(&w, 10 * USEC_PER_SEC);
+		world_add(&w, KVMIM,
+			  "{'metadata':{'name':'m1','namespace':'t','finalizers':["
+			  "'kubevirt.io/migrationJobFinalize']},'spec':{'vmiName':'tiny'}}");
+		world_settle(&w);
+		if (t[i].node) {
+			assert_non_null(cast_target(&w));
+			assert_string_equal(cast_target(&w)->spec.nodeName, t[i].node);
+		} else {
+			assert_null(cast_target(&w));
+			assert_at(
+				&w, KVMIM, "m1", "/status/ferry/message",
+				"no node can ever take the virtual machine: node-2: has no place "
+				"for the disks that go along: it is full; node-3: has no place for "
+				"the disks that go along: there is a file");
+		}
+		world_fini(&w);
+	}
+}
+
 static void an_old_copy_goes_when_it_is_written_down_that_the_guest_has_another(void **state)
 {
 	static const struct {
@@ -355,6 +409,7 @@ int main(void)
 		cmocka_unit_test(a_guest_that_never_ran_pins_nothing),
 		cmocka_unit_test(the_targets_pod_brings_the_file_to_another_node),
 		cmocka_unit_test(without_the_setting_no_pod_brings_it),
+		cmocka_unit_test(a_node_that_has_no_place_for_the_file_gets_no_pod),
 		cmocka_unit_test(
 			an_old_copy_goes_when_it_is_written_down_that_the_guest_has_another),
 	};

@@ -247,6 +247,53 @@ static void an_old_copy_goes_only_if_it_is_the_file_that_the_guest_used(void **s
 	assert_true(is_there("d.img"));
 }
 
+/* ---- before anything comes ---- */
+
+static void what_is_in_the_way_is_told_and_nothing_is_made(void **state)
+{
+	char owner[HOST_FILE_OWNER];
+	struct err err = {0};
+
+	(void)state;
+	assert_int_equal(host_file_look(local, allowed, "a/b/d.img", MIB, owner, &err), RC_OK);
+	assert_false(is_there("a"));
+	assert_int_equal(host_file_look(local, allowed, "d.img", 1ull << 62, owner, &err),
+			 RC_TOO_BIG);
+	assert_non_null(strstr(err.msg, "has no room for a disk of 4611686018427387904 B"));
+	assert_int_equal(volume_look(local, MIB, &err), RC_OK);
+	assert_int_equal(volume_look(local, 1ull << 62, &err), RC_TOO_BIG);
+	put("d.img", "mine");
+	assert_int_equal(host_file_look(local, allowed, "d.img", MIB, owner, &err), RC_EXISTS);
+	assert_non_null(strstr(err.msg, "there is a file"));
+	assert_string_equal(owner, "");
+	/* a link is no way, neither as the file nor as its folder */
+	assert_int_equal(symlink("/nowhere", at("link")), 0);
+	assert_int_equal(host_file_look(local, allowed, "link", MIB, owner, &err), RC_EXISTS);
+	assert_int_not_equal(host_file_look(local, allowed, "link/d.img", MIB, owner, &err), RC_OK);
+	assert_int_equal(chmod(allowed, 0777), 0);
+	assert_int_equal(host_file_look(local, allowed, "e.img", MIB, owner, &err), RC_FORBIDDEN);
+	assert_int_equal(chmod(allowed, 0755), 0);
+	assert_int_equal(host_file_look(local, at("none"), "e.img", MIB, owner, &err),
+			 RC_NOT_FOUND);
+}
+
+static void what_a_pod_has_still_to_do_with_is_named_with_the_pod(void **state)
+{
+	char owner[HOST_FILE_OWNER];
+	struct err err = {0};
+
+	(void)state;
+	put("d.img", "mine");
+	assert_int_equal(open_file("d.img", 0, &err), RC_OK);
+	assert_int_equal(unlink(at("d.img")), 0); /* its record is what counts */
+	assert_int_equal(host_file_look(local, allowed, "d.img", MIB, owner, &err), RC_EXISTS);
+	assert_string_equal(owner, POD);
+	assert_int_equal(host_file_look(local, allowed, "e.img", MIB, owner, &err), RC_OK);
+	assert_string_equal(owner, "");
+	assert_int_equal(end(NULL), RC_OK);
+	assert_int_equal(host_file_look(local, allowed, "d.img", MIB, owner, &err), RC_OK);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -261,6 +308,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_another_pod_has_used_is_cleaned_up_first,
 						make_dir, drop_dir),
 		cmocka_unit_test_setup_teardown(what_was_kept_stays, make_dir, drop_dir),
+		cmocka_unit_test_setup_teardown(what_is_in_the_way_is_told_and_nothing_is_made,
+						make_dir, drop_dir),
+		cmocka_unit_test_setup_teardown(
+			what_a_pod_has_still_to_do_with_is_named_with_the_pod, make_dir, drop_dir),
 		cmocka_unit_test_setup_teardown(
 			an_old_copy_goes_only_if_it_is_the_file_that_the_guest_used, make_dir,
 			drop_dir),

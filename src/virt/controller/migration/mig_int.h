@@ -81,6 +81,9 @@ MUST_CHECK enum rc mig_place(struct mig *m, const Pod *pod, struct mig_placement
 /* target.c: the target pod as it would be created now. RC_BUSY: the source pod is not known yet. */
 MUST_CHECK enum rc mig_target_pod(struct mig *m, Pod **out);
 
+/* Do local volumes, or files of the source, come along with this target pod? */
+bool mig_brings_disks(const Pod *pod);
+
 /* config.c: the policy that a move of this VMI would follow now; NULL: none. */
 const MigrationPolicy *mig_policy_of(const struct view *v, const VirtualMachineInstance *vmi);
 /* Defaults of KubeVirt, overlaid by the installation's settings and those of the policy's (NULL: none).

@@ -17,8 +17,8 @@ struct asked {
 	size_t n_added;	   /* of them: match addedNodeSelector */
 	bool source_is_added;
 	struct sbuf text;
-	char *network; /* the label of the migration network; NULL: the settings name none.  Owned */
-	bool source_has_network;
+	struct compat_move move;
+	char *network; /* what move has of it; owned */
 };
 
 static FerryMigrationStatus *ferry(struct mig *m)
@@ -62,31 +62,18 @@ static const struct sched_reason *pick(const struct sched_verdict *v)
 	return v->n ? &v->reasons[0] : NULL;
 }
 
-/* Like compat_check(): what no waiting helps.  The network is that of both sides. */
-static void check_network(const struct asked *a, const Node *node, struct compat *c)
-{
-	const char *name = a->network ? a->network + strlen(LABEL_MIGRATION_NETWORK) : NULL;
-	bool has = !a->network || api_map_has(&node->metadata.labels, a->network);
-
-	if (c->reason || (has && a->source_has_network))
-		return;
-	c->reason = "MigrationNetwork";
-	(void)snprintf(
-		c->message, sizeof(c->message),
-		has ? "cannot be reached: the node that the guest runs on has no address in the "
-		      "migration network '%s'"
-		    : "has no address in the migration network '%s'",
-		name);
-}
-
-static enum rc find_network(struct mig *m, struct asked *a)
+static enum rc find_move(struct mig *m, const Pod *pod, struct asked *a)
 {
 	const Node *from = view_get(m->v, &api_kind_Node, NULL, m->vmi->status.nodeName);
 
 	TRY(mig_network_label(m->v, &a->network));
-	a->source_has_network =
-		!a->network || !from || api_map_has(&from->metadata.labels, a->network);
+	a->move = compat_move_of(a->network, from, mig_brings_disks(pod));
 	return RC_OK;
+}
+
+static void refuse(struct asked *a, const char *node, const char *why)
+{
+	sbuf_addf(&a->text, "%s%s: %s", a->text.n ? "; " : "", node, why);
 }
 
 static enum rc ask_node(struct mig *m, const struct sched_cluster *c, const struct sched_node *n,
@@ -103,11 +90,12 @@ static enum rc ask_node(struct mig *m, const struct sched_cluster *c, const stru
 		return note(m, name, true, "Source", "the virtual machine runs there");
 	}
 	compat_check(m->vmi, n->node, &compat);
-	check_network(a, n->node, &compat);
+	if (!compat.reason)
+		compat_check_move(&a->move, m->vmi, n->node, &compat);
 	a->n_others++;
 	a->n_added += matches_added(m, n->node);
-	if (compat.reason) { /* the pod asks for the same by labels, but one at a time */
-		sbuf_addf(&a->text, "%s%s: %s", a->text.n ? "; " : "", name, compat.message);
+	if (compat.reason && !compat.may_pass) { /* the pod asks for the same, but one at a time */
+		refuse(a, name, compat.message);
 		return note(m, name, true, compat.reason, compat.message);
 	}
 	TRY(sched_check(c, n, pod, vols, n_vols, SCHED_ALL, &verdict, m->err));
@@ -116,7 +104,9 @@ static enum rc ask_node(struct mig *m, const struct sched_cluster *c, const stru
 	if (!why || !why->is_lasting)
 		a->n_possible++;
 	else
-		sbuf_addf(&a->text, "%s%s: %s", a->text.n ? "; " : "", name, why->detail);
+		refuse(a, name, why->detail);
+	if (!why && compat.reason)
+		return note(m, name, false, compat.reason, compat.message);
 	return note(m, name, why && why->is_lasting, why ? why->plugin : NULL,
 		    why ? why->detail : NULL);
 }
@@ -127,7 +117,7 @@ static enum rc ask_all(struct mig *m, const Pod *pod, struct sched_cluster *c, s
 	struct sched_volume *vols = NULL;
 	size_t n_vols;
 
-	TRY(find_network(m, a));
+	TRY(find_move(m, pod, a));
 	TRY(sched_snapshot(m->v, c));
 	TRY(sched_pod_volumes(m->v, pod, &vols, &n_vols));
 	for (size_t i = 0; i < c->n_nodes; i++)

@@ -10,6 +10,7 @@
 #include "virt/controller/kit.h"
 #include "virt/controller/migration/mig_int.h"
 #include "virt/controller/vmi/launcher_pod.h"
+#include "virt/migration/arrivals.h"
 #include "virt/migration/compat.h"
 #include "virt/migration/host_disks.h"
 #include "virt/migration/local_disks.h"
@@ -181,6 +182,31 @@ static enum rc bring_claims(struct mig *m, const PersistentVolumeClaim *const *c
 		   : RC_OK;
 }
 
+bool mig_brings_disks(const Pod *pod)
+{
+	return api_annotation(&pod->metadata, ANN_BRINGS_HOST_DISKS) ||
+	       api_annotation(&pod->metadata, SCHED_BRINGS_CLAIMS);
+}
+
+/* Not to nodes that have said no.  By name, as there is one answer for each VM; who changes what is in the way there
+ * helps the next move. */
+static enum rc avoid_refusing(const struct mig *m, Pod *pod)
+{
+	struct kiter it;
+
+	if (!mig_brings_disks(pod))
+		return RC_OK;
+	view_list(m->v, &api_kind_Node, NULL, &it);
+	for (const Node *n; (n = view_next(&it));) {
+		struct compat c = {0};
+
+		arrivals_check(m->vmi, n, &c);
+		if (c.reason && !c.may_pass && !str_eq(n->metadata.name, m->vmi->status.nodeName))
+			TRY(launcher_pod_require(pod, LABEL_HOSTNAME, "NotIn", n->metadata.name));
+	}
+	return RC_OK;
+}
+
 static enum rc require_network(const struct mig *m, Pod *pod)
 {
 	CLEANUP(mem_freep)
@@ -239,6 +265,7 @@ enum rc mig_target_pod(struct mig *m, Pod **out)
 	TRY(launcher_pod_build(&in, &pod, m->err));
 	TRY(adapt(m, pod, source));
 	TRY(bring_claims(m, claims, pod));
+	TRY(avoid_refusing(m, pod));
 	*out = STEAL(pod);
 	return RC_OK;
 }
