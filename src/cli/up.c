@@ -30,6 +30,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/try.h"
 #include "cli/box.h"
 #include "cli/client.h"
 #include "cli/cmd.h"
@@ -467,29 +468,34 @@ static enum rc check_port(struct err *err)
 		       API_PORT, API_PORT);
 }
 
-/* The emulator that the nodes will run: --node-args may name another one. */
-static void qemu_path(const struct up *u, char *out, size_t size)
+/* The emulator that a node will run: --node-args may name another one, for all or for that node. */
+static enum rc qemu_path(const struct up *u, const char *node, char *out, size_t size)
 {
-	const char *at = u->node_args ? strstr(u->node_args, "--qemu") : NULL;
-	size_t n;
+	CLEANUP(mem_freep) char *extra = mem_strdup(u->node_args ? u->node_args : "");
+	bool is_next = false;
+	char *save = NULL;
 
+	if (!extra)
+		return RC_NOMEM;
 	(void)snprintf(out, size, "/usr/bin/qemu-system-x86_64");
-	if (!at)
-		return;
-	at += strlen("--qemu");
-	at += strspn(at, " =");
-	n = strcspn(at, " ");
-	if (n)
-		(void)snprintf(out, size, "%.*s", (int)n, at);
+	for (char *w = strtok_r(extra, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+		const char *mine = word_for(w, node);
+
+		if (!mine)
+			continue;
+		if (is_next || str_has_prefix(mine, "--qemu="))
+			(void)snprintf(out, size, "%s", is_next ? mine : mine + strlen("--qemu="));
+		is_next = str_eq(mine, "--qemu");
+	}
+	return RC_OK;
 }
 
-static enum rc check_qemu(const struct up *u, struct err *err)
+static enum rc check_qemu(const char *path, struct err *err)
 {
-	char path[PATH_MAX], line[256];
+	char line[256];
 	const char *const argv[] = {path, "--version", NULL};
 	int major = 0;
 
-	qemu_path(u, path, sizeof(path));
 	if (access(path, X_OK) < 0)
 		return err_set_sys(err, errno,
 				   "cannot run '%s': install qemu-system-x86, version 10 or newer "
@@ -509,6 +515,22 @@ static enum rc check_qemu(const struct up *u, struct err *err)
 	return RC_OK;
 }
 
+/* Each that the nodes will run, once. */
+static enum rc check_qemus(const struct up *u, struct err *err)
+{
+	char path[PATH_MAX], last[PATH_MAX] = "", node[32];
+
+	for (unsigned i = 1; i <= u->nodes; i++) {
+		(void)snprintf(node, sizeof(node), "node-%u", i);
+		if (qemu_path(u, node, path, sizeof(path)))
+			return err_set(err, RC_NOMEM, "out of memory");
+		if (!str_eq(path, last))
+			TRY(check_qemu(path, err));
+		memcpy(last, path, sizeof(last));
+	}
+	return RC_OK;
+}
+
 static enum rc cluster_up(struct up *u, struct err *err)
 {
 	CLEANUP(client_freep) struct client *c = NULL;
@@ -523,7 +545,7 @@ static enum rc cluster_up(struct up *u, struct err *err)
 		return err_set(err, RC_EXISTS,
 			       "a cluster is already up on '%s' ('ferry down --state %s' stops it)",
 			       u->state, u->state);
-	rc = check_qemu(u, err);
+	rc = check_qemus(u, err);
 	if (!rc)
 		rc = check_port(err);
 	if (rc)

@@ -228,6 +228,24 @@ static void place_boot_file(const struct setup *s, int fd, int tree, const char 
 	copy_file(s, fd, path);
 }
 
+/* A QEMU that somebody has installed beside the system's (<prefix>/bin/qemu-...) looks for its firmware in its own
+ * <prefix>/share/qemu. */
+static void bind_own_firmware(const struct setup *s)
+{
+	const char *slash = strrchr(s->argv[0], '/');
+	size_t n = slash ? (size_t)(slash - s->argv[0]) : 0;
+	char path[256];
+
+	if (n <= strlen("/bin") || strncmp(slash - strlen("/bin"), "/bin", strlen("/bin")) != 0)
+		return;
+	n -= strlen("/bin");
+	if (n == strlen("/usr") && strncmp(s->argv[0], "/usr", n) == 0)
+		return; /* every jail has it */
+	if ((size_t)snprintf(path, sizeof(path), "%.*s/share/qemu", (int)n, s->argv[0]) <
+	    sizeof(path))
+		bind_read_only(s, path, path + 1);
+}
+
 /* Current directory: the new root. */
 static void fill_view(const struct setup *s)
 {
@@ -246,6 +264,7 @@ static void fill_view(const struct setup *s)
 	if (symlink("usr/lib", "lib") < 0 || symlink("usr/lib64", "lib64") < 0)
 		die(s, "cannot make links in the jail");
 	bind_read_only(s, s->argv[0], s->argv[0] + 1);
+	bind_own_firmware(s);
 	snprintf(creds, sizeof(creds), "%s/creds", s->dir);
 	bind_read_only(s, creds, "creds");
 	make_dir(s, "boot");
