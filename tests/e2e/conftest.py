@@ -169,3 +169,34 @@ def qemu_pids(cluster, name):
             if b"qemu-system" in words[0] and any(w.startswith(b"guest=") and name.encode() in w for w in words):
                 out.setdefault(node, []).append(p)
     return out
+
+
+ARRIVALS = "arrivals.ferry.dev/"
+
+
+def arrivals(api, node):
+    """What a node says of disks that a move would bring it: {uid of a VMI: answer}."""
+    have = api.get("Node", node)["metadata"].get("annotations", {})
+    return {k[len(ARRIVALS):]: v for k, v in have.items() if k.startswith(ARRIVALS)}
+
+
+def wait_told(api, node, uid, answer):
+    api.wait("Node", node, lambda n: n["metadata"].get("annotations", {}).get(ARRIVALS + uid, "").startswith(answer), 20)
+
+
+def disks_told_everywhere(cluster, name, node, verdict, message):
+    """The same in all three places: explain, a dry run, the condition."""
+    api = cluster.api
+    p = cluster.ferry("explain", "migration", name, "--to", node, check=False)
+    row = next(line.split(None, 3)[1:] for line in p.stdout.splitlines() if line.startswith(node))
+    assert row == ([verdict, "LocalDisks", message] if message else [verdict]), p.stdout
+    assert p.returncode == (1 if message else 0), p.stdout
+    made = api.create(ft.migration(f"{name}-dry", name), dry_run=True)["status"]["ferry"]
+    place = next(q for q in made["placement"] if q["node"] == node)
+    assert (place["allowed"], place.get("lasting", False)) == (not message, verdict == "No"), made
+    assert place.get("message") == message, made
+    want = f"{'0' if message else '1'} of 1 other nodes can take the guest" + (f": {node} {message}" if message else "")
+    vmi = api.wait("VirtualMachineInstance", name,
+                   lambda v: ft.condition(v, "MigrationTargets")["message"] == want, 10)
+    assert ft.condition(vmi, "MigrationTargets")["status"] == ("False" if message else "True")
+    assert ft.condition(vmi, "LiveMigratable")["status"] == "True"

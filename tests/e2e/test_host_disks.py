@@ -5,7 +5,8 @@ import signal
 
 import ferrytest as ft
 import pytest
-from conftest import check_goes_on, kernel_boot, node_of, other, start_writing, wait_movable
+from conftest import (ARRIVALS, arrivals, check_goes_on, disks_told_everywhere, kernel_boot, node_of, other, start_writing,
+                      wait_movable, wait_told)
 
 MIB = 1 << 20
 
@@ -211,19 +212,6 @@ def allowed(cluster):
     set_moves(cluster.api, None)
 
 
-ARRIVALS = "arrivals.ferry.dev/"
-
-
-def arrivals(api, node):
-    """What a node says of disks that a move would bring it: {uid of a VMI: answer}."""
-    have = api.get("Node", node)["metadata"].get("annotations", {})
-    return {k[len(ARRIVALS):]: v for k, v in have.items() if k.startswith(ARRIVALS)}
-
-
-def wait_told(api, node, uid, answer):
-    api.wait("Node", node, lambda n: n["metadata"].get("annotations", {}).get(ARRIVALS + uid, "").startswith(answer), 20)
-
-
 def below(cluster, node):
     """Everything below a node's folder, hidden names too."""
     root = f"{cluster.state}/nodes/{node}/host-disks"
@@ -300,24 +288,6 @@ def test_a_file_in_the_way_is_refused_and_untouched(cluster, make_vm, images, ho
     check_goes_on(g, boot)
 
 
-def told_everywhere(cluster, name, node, verdict, message):
-    """The same in all three places: explain, a dry run, the condition."""
-    api = cluster.api
-    p = cluster.ferry("explain", "migration", name, "--to", node, check=False)
-    row = next(line.split(None, 3)[1:] for line in p.stdout.splitlines() if line.startswith(node))
-    assert row == ([verdict, "LocalDisks", message] if message else [verdict]), p.stdout
-    assert p.returncode == (1 if message else 0), p.stdout
-    made = api.create(ft.migration(f"{name}-dry", name), dry_run=True)["status"]["ferry"]
-    place = next(q for q in made["placement"] if q["node"] == node)
-    assert (place["allowed"], place.get("lasting", False)) == (not message, verdict == "No"), made
-    assert place.get("message") == message, made
-    want = f"{'0' if message else '1'} of 1 other nodes can take the guest" + (f": {node} {message}" if message else "")
-    vmi = api.wait("VirtualMachineInstance", name,
-                   lambda v: ft.condition(v, "MigrationTargets")["message"] == want, 10)
-    assert ft.condition(vmi, "MigrationTargets")["status"] == ("False" if message else "True")
-    assert ft.condition(vmi, "LiveMigratable")["status"] == "True"
-
-
 def test_what_is_in_the_way_is_told_before_anything_moves(cluster, make_vm, images, host_disks, allowed):
     api, name = cluster.api, "hd-foretold"
     path = f"{host_disks[1]}/team/data.img"
@@ -327,14 +297,14 @@ def test_what_is_in_the_way_is_told_before_anything_moves(cluster, make_vm, imag
     to = other(node)
     folder = f"{cluster.state}/nodes/{to}/host-disks"
     wait_told(api, to, uid, "yes")
-    told_everywhere(cluster, name, to, "Yes", None)
+    disks_told_everywhere(cluster, name, to, "Yes", None)
     assert not os.listdir(folder), "a look makes nothing"
     # a file of that name, and what a real move says then
     os.makedirs(f"{folder}/team")
     with open(f"{folder}/team/data.img", "wb"):
         pass
     wait_told(api, to, uid, "no: ")
-    told_everywhere(cluster, name, to, "No", f"has no place for the disks that go along: there is a file '{path}' on this "
+    disks_told_everywhere(cluster, name, to, "No", f"has no place for the disks that go along: there is a file '{path}' on this "
                                              "node already, and a disk that moves here is never written over one")
     obj, _ = ft.move(api, name, timeout=20)
     f = obj["status"]["ferry"]
@@ -346,12 +316,12 @@ def test_what_is_in_the_way_is_told_before_anything_moves(cluster, make_vm, imag
     # a folder that others may write, and none at all
     os.chmod(folder, 0o777)
     wait_told(api, to, uid, "no: ")
-    told_everywhere(cluster, name, to, "No", "has no place for the disks that go along: folder "
+    disks_told_everywhere(cluster, name, to, "No", "has no place for the disks that go along: folder "
                                              f"'{host_disks[1]}' has to be root's own, and nobody else's to write")
     os.rename(folder, folder + ".away")
     try:
         wait_told(api, to, uid, "no: cannot open")
-        told_everywhere(cluster, name, to, "No", f"has no place for the disks that go along: cannot open '{host_disks[1]}': "
+        disks_told_everywhere(cluster, name, to, "No", f"has no place for the disks that go along: cannot open '{host_disks[1]}': "
                                                  "No such file or directory")
     finally:
         os.rename(folder + ".away", folder)

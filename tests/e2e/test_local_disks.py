@@ -3,10 +3,12 @@ import os
 import signal
 import socket
 import struct
+import subprocess
 
 import ferrytest as ft
 import pytest
-from conftest import WORK, check_goes_on, keep_logs, kernel_boot, migrations, node_of, other, start_writing, wait_movable
+from conftest import (WORK, check_goes_on, disks_told_everywhere, keep_logs, kernel_boot, migrations, node_of, other,
+                      start_writing, wait_movable, wait_told)
 
 MIB = 1 << 20
 
@@ -312,3 +314,27 @@ def test_an_agent_that_dies_before_what_came_is_removed_leaves_nothing(pointed, 
     api.delete("VirtualMachine", name)
     api.wait("VirtualMachine", name, lambda v: v is None, 60)
     api.delete("PersistentVolumeClaim", name)
+
+
+def test_too_little_room_is_told_before_anything_moves(cluster, local_vm, allowed):
+    api, name = cluster.api, "roomless"
+    local_vm(name)
+    wait_movable(api, name)
+    node, uid = node_of(api, name), api.get("VirtualMachineInstance", name)["metadata"]["uid"]
+    to = other(node)
+    wait_told(api, to, uid, "yes")
+    disks_told_everywhere(cluster, name, to, "Yes", None)
+    size = next(v["size"] for v in api.get("VirtualMachineInstance", name)["status"]["volumeStatus"] if v["name"] == "data")
+    inside = ["nsenter", "-t", str(cluster.node_pid1(to)), "-m", "-r", "-p"]
+    subprocess.run([*inside, "mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", "/run/ferry/state/local"], check=True)
+    try:
+        wait_told(api, to, uid, "no: ")
+        disks_told_everywhere(cluster, name, to, "No", "has no place for the disks that go along: its storage for local "
+                                                       f"volumes has no room for a disk of {size} B")
+        obj, _ = ft.move(api, name, timeout=20)
+        assert (ft.phase(obj), obj["status"]["ferry"]["reason"]) == ("Failed", "NoCandidate"), obj["status"]
+    finally:
+        subprocess.run([*inside, "umount", "-l", "/run/ferry/state/local"], check=True)
+    wait_told(api, to, uid, "yes")
+    obj, _ = ft.move(api, name)
+    assert ft.phase(obj) == "Succeeded" and node_of(api, name) == to, obj["status"]

@@ -5,6 +5,7 @@ import signal
 import ferrytest as ft
 import pytest
 from conftest import kernel_boot, migrations, node_of, other, own_cluster
+from test_compat import explain
 
 NET, LABEL = "10.99.0", "migration-network.ferry.dev/fast"
 # the ports of moves, towards the addresses that nodes have for everything else
@@ -34,6 +35,20 @@ def verdict(obj, node):
     return next(p for p in obj["status"]["ferry"]["placement"] if p["node"] == node)
 
 
+def told_everywhere(cluster, node, message):
+    """The same in all three places before anything moves: explain, a dry run, the condition.  None: it can go there."""
+    api = cluster.api
+    code, rows, text = explain(cluster, "netty", "--to", node)
+    assert (code, rows[node]) == ((1, ["No", "MigrationNetwork", message]) if message else (0, ["Yes"])), text
+    dry = verdict(api.create(ft.migration("netty-dry", "netty"), dry_run=True), node)
+    assert (dry["allowed"], dry.get("message")) == (not message, message), dry
+    want = f"0 of 1 other nodes can take the guest: {node} {message}" if message else "1 of 1 other nodes can take the guest"
+    vmi = api.wait("VirtualMachineInstance", "netty", lambda v: ft.condition(v, "MigrationTargets")["message"] == want, 10)
+    assert ft.condition(vmi, "LiveMigratable")["status"] == "True"
+    assert not any("migrationJobUID" in key for p in api.list("Pod") if p["status"]["phase"] not in ("Succeeded", "Failed")
+                   for key in p["metadata"].get("labels", {})), "no pod was made to find that out"
+
+
 def test_moves_go_over_the_network_that_is_named(wired, images):
     api = wired.api
     assert all(LABEL not in n["metadata"]["labels"] for n in api.list("Node"))
@@ -48,16 +63,21 @@ def test_moves_go_over_the_network_that_is_named(wired, images):
         with migrations(api, network="Not/One"):
             pass
     assert "spec.configuration.migrations.network" in str(e.value.body), e.value.body
+    told_everywhere(wired, to, None)
     with migrations(api, network="fast"):
+        told_everywhere(wired, to, "has no address in the migration network 'fast'")
         obj, _ = ft.move(api, "netty")
         assert (ft.phase(obj), obj["status"]["ferry"]["reason"]) == ("Failed", "NoCandidate"), obj["status"]
         v = verdict(obj, to)
         assert (v["reason"], v["lasting"]) == ("MigrationNetwork", True), v
         assert v["message"] == "has no address in the migration network 'fast'", v
         plug(wired, to)
+        told_everywhere(wired, to, "cannot be reached: the node that the guest runs on has no address in the migration "
+                                   "network 'fast'")
         obj, _ = ft.move(api, "netty")
         assert verdict(obj, to)["message"].startswith("cannot be reached: the node that the guest runs on has no"), obj
         plug(wired, source)
+        told_everywhere(wired, to, None)
         for node in (source, to):
             wired.in_node(node, "nft", ONLY_THERE, check=True)
         for _ in range(2):  # there and back
