@@ -515,7 +515,7 @@ static enum rc check_qemu(const char *path, struct err *err)
 	return RC_OK;
 }
 
-/* Each that the nodes will run, once. */
+/* Of all nodes; what several in a row have is asked once. */
 static enum rc check_qemus(const struct up *u, struct err *err)
 {
 	char path[PATH_MAX], last[PATH_MAX] = "", node[32];

@@ -207,6 +207,30 @@ def test_the_death_of_an_agent_in_the_middle_is_safe(cluster, local_vm, slow_pol
 
 # ---- at the exact moments of the switch ----
 
+def test_too_little_room_is_told_before_anything_moves(cluster, local_vm, allowed):
+    api, name = cluster.api, "roomless"
+    local_vm(name)
+    wait_movable(api, name)
+    node, uid = node_of(api, name), api.get("VirtualMachineInstance", name)["metadata"]["uid"]
+    to = other(node)
+    wait_told(api, to, uid, "yes")
+    disks_told_everywhere(cluster, name, to, "Yes", None)
+    size = next(v["size"] for v in api.get("VirtualMachineInstance", name)["status"]["volumeStatus"] if v["name"] == "data")
+    inside = ["nsenter", "-t", str(cluster.node_pid1(to)), "-m", "-r", "-p"]
+    subprocess.run([*inside, "mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", "/run/ferry/state/local"], check=True)
+    try:
+        wait_told(api, to, uid, "no: ")
+        disks_told_everywhere(cluster, name, to, "No", "has no place for the disks that go along: its storage for local "
+                                                       f"volumes has no room for a disk of {size} B")
+        obj, _ = ft.move(api, name, timeout=20)
+        assert (ft.phase(obj), obj["status"]["ferry"]["reason"]) == ("Failed", "NoCandidate"), obj["status"]
+    finally:
+        subprocess.run([*inside, "umount", "-l", "/run/ferry/state/local"], check=True)
+    wait_told(api, to, uid, "yes")
+    obj, _ = ft.move(api, name)
+    assert ft.phase(obj) == "Succeeded" and node_of(api, name) == to, obj["status"]
+
+
 @pytest.fixture(scope="module")
 def pointed(images):
     """A cluster whose processes can be held at failpoints."""
@@ -314,27 +338,3 @@ def test_an_agent_that_dies_before_what_came_is_removed_leaves_nothing(pointed, 
     api.delete("VirtualMachine", name)
     api.wait("VirtualMachine", name, lambda v: v is None, 60)
     api.delete("PersistentVolumeClaim", name)
-
-
-def test_too_little_room_is_told_before_anything_moves(cluster, local_vm, allowed):
-    api, name = cluster.api, "roomless"
-    local_vm(name)
-    wait_movable(api, name)
-    node, uid = node_of(api, name), api.get("VirtualMachineInstance", name)["metadata"]["uid"]
-    to = other(node)
-    wait_told(api, to, uid, "yes")
-    disks_told_everywhere(cluster, name, to, "Yes", None)
-    size = next(v["size"] for v in api.get("VirtualMachineInstance", name)["status"]["volumeStatus"] if v["name"] == "data")
-    inside = ["nsenter", "-t", str(cluster.node_pid1(to)), "-m", "-r", "-p"]
-    subprocess.run([*inside, "mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", "/run/ferry/state/local"], check=True)
-    try:
-        wait_told(api, to, uid, "no: ")
-        disks_told_everywhere(cluster, name, to, "No", "has no place for the disks that go along: its storage for local "
-                                                       f"volumes has no room for a disk of {size} B")
-        obj, _ = ft.move(api, name, timeout=20)
-        assert (ft.phase(obj), obj["status"]["ferry"]["reason"]) == ("Failed", "NoCandidate"), obj["status"]
-    finally:
-        subprocess.run([*inside, "umount", "-l", "/run/ferry/state/local"], check=True)
-    wait_told(api, to, uid, "yes")
-    obj, _ = ft.move(api, name)
-    assert ft.phase(obj) == "Succeeded" and node_of(api, name) == to, obj["status"]

@@ -31,6 +31,7 @@ struct arrivals_look {
 	struct ev_src *timer; /* the next look, or the latest end of this one */
 	struct map jobs;      /* root of a storage -> struct job that has not come back */
 	struct map answers;   /* of this look: uid -> struct answer */
+	struct api_map kept;  /* of the last one, for this one */
 	unsigned n_waiting;   /* jobs of this look */
 	bool is_looking;
 	bool was_full;
@@ -146,18 +147,12 @@ static void late(struct arrivals_look *l, const struct job *j)
 
 static enum rc note_all(struct arrivals_look *l, struct api_map *facts)
 {
+	TRY(api_map_copy(facts, &l->kept));
 	TRY(arrivals_note_looks(facts));
 	MAP_FOREACH(it, &l->answers) {
 		const struct answer *a = it->value;
 
 		TRY(arrivals_note(facts, it->key, a->a, a->text));
-	}
-	/* While a pod of the VM is here, what is found is its own: what was said before stays. */
-	for (size_t i = 0; i < l->facts.n; i++) {
-		const char *key = l->facts.items[i].key;
-
-		if (!api_map_has(facts, key) && has_pod(l, NULL, key + strlen(ANN_ARRIVALS)))
-			TRY(api_map_set(facts, key, l->facts.items[i].value));
 	}
 	return RC_OK;
 }
@@ -170,6 +165,7 @@ static void rest(struct arrivals_look *l)
 
 	l->is_looking = false;
 	map_fini(&l->answers);
+	api_map_fini(&l->kept);
 	l->timer = ev_src_free(l->timer);
 	if (ev_timer_after(l->cfg.loop, &l->timer, l->cfg.every, begin, l, &err))
 		log_error("disks that would come here are not looked at any more: %s", err.msg);
@@ -329,7 +325,19 @@ static bool concerns(const struct arrivals_look *l, const VirtualMachineInstance
 	return str_eq(vmi->status.phase, "Running") && vmi->metadata.uid &&
 	       !vmi->metadata.deletionTimestamp && !str_is_empty(vmi->status.nodeName) &&
 	       !str_eq(vmi->status.nodeName, l->cfg.node_name) && has_any(l, vmi) &&
-	       mig_disks_may_move(l->cfg.cache, vmi) && !has_pod(l, NULL, vmi->metadata.uid);
+	       mig_disks_may_move(l->cfg.cache, vmi);
+}
+
+/* A pod of the VM is here, for a move: what lies there is its own, and what was said before stays. */
+static enum rc keep_answer(struct arrivals_look *l, const char *uid)
+{
+	CLEANUP(mem_freep) char *key = mem_printf(ANN_ARRIVALS "%s", uid);
+
+	if (!key)
+		return RC_NOMEM;
+	const char *said = api_map_get(&l->facts, key);
+
+	return said ? api_map_set(&l->kept, key, said) : RC_OK;
 }
 
 static enum rc ask_for(struct arrivals_look *l, const VirtualMachineInstance *vmi)
@@ -361,6 +369,10 @@ static enum rc ask_all(struct arrivals_look *l)
 	for (const struct kobj *o; (o = kiter_next(&it));) {
 		if (!concerns(l, kobj_typed(o)))
 			continue;
+		if (has_pod(l, NULL, kobj_uid(o))) {
+			TRY(keep_answer(l, kobj_uid(o)));
+			continue;
+		}
 		is_full = l->answers.n == ARRIVALS_MAX;
 		if (is_full)
 			break;
@@ -454,6 +466,7 @@ struct arrivals_look *arrivals_look_free(struct arrivals_look *l)
 		((struct job *)l->jobs.items[i].value)->l = NULL; /* after() frees it */
 	map_fini(&l->jobs);
 	map_fini(&l->answers);
+	api_map_fini(&l->kept);
 	api_map_fini(&l->facts);
 	ev_src_free(l->timer);
 	return mem_free(l);

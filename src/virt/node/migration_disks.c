@@ -74,6 +74,18 @@ void mig_disks_judge(const struct vm *vm, const VirtualMachineInstance *vmi,
 	in->moves_local_disks = n && mig_disks_may_move(vm->host->cfg.cache, vmi);
 }
 
+bool mig_disks_come(const VirtualMachineInstance *vmi, const struct migratable_in *in)
+{
+	if (!in->moves_local_disks)
+		return false;
+	for (size_t i = 0; i < in->n_local_volumes; i++)
+		for (size_t k = 0; k < vmi->spec.n_volumes; k++)
+			if (str_eq(vmi->spec.volumes[k].name, in->local_volumes[i]) &&
+			    local_disk_can_move(vmi, &vmi->spec.volumes[k]))
+				return true;
+	return false;
+}
+
 bool mig_disks_any(const struct vm *vm)
 {
 	const VirtualMachineInstance *vmi = vm_vmi(vm);

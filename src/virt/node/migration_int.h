@@ -112,6 +112,8 @@ bool mig_devices_lack(const struct json *ours, const struct json *theirs, const 
 struct migratable_in;
 void mig_disks_judge(const struct vm *vm, const VirtualMachineInstance *vmi,
 		     const char *names[VM_VOLUMES_MAX], struct migratable_in *in);
+/* By that answer: would any go along with a move? */
+bool mig_disks_come(const VirtualMachineInstance *vmi, const struct migratable_in *in);
 bool mig_disks_any(const struct vm *vm);
 /* Whatever changes that answer is told to the VMIs. */
 MUST_CHECK enum rc mig_disks_watch(struct vmhost *h, struct err *err);

@@ -159,7 +159,7 @@ static enum rc look_for_targets(struct vm *vm, const VirtualMachineInstance *vmi
 				const struct migratable_in *in)
 {
 	const struct vmhost *h = vm->host;
-	bool brings = in->n_local_volumes && in->moves_local_disks;
+	bool brings = mig_disks_come(vmi, in);
 	CLEANUP(mem_freep) char *network = NULL;
 	struct kiter it;
 

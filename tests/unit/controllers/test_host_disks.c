@@ -337,6 +337,15 @@ static void a_node_that_has_no_place_for_the_file_gets_no_pod(void **state)
 		if (t[i].node) {
 			assert_non_null(cast_target(&w));
 			assert_string_equal(cast_target(&w)->spec.nodeName, t[i].node);
+			/* what passes is told and does not keep a move from being made */
+			bool waits = str_eq(t[i].three, "later: wait");
+
+			assert_at(&w, KVMIM, "m1", "/status/ferry/placement/2/message",
+				  waits ? "has no place yet for the disks that go along: wait"
+				  : i	? "(none)"
+					: "has no place for the disks that go along: it is full");
+			assert_at(&w, KVMIM, "m1", "/status/ferry/placement/2/lasting",
+				  i ? "(none)" : "true");
 		} else {
 			assert_null(cast_target(&w));
 			assert_at(

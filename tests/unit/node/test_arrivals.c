@@ -237,7 +237,9 @@ static void what_changes_is_told_and_nothing_else(void **state)
 	nothing_is_said(&w);
 	drop(&w, "d.img");
 	assert_string_equal(next(&w), "yes");
-	put_vmi(&w, "3", "node-2", "d.img"); /* it runs here now */
+	put_pod(&w, "3", POD_UID, "Running"); /* it comes, and runs here then */
+	nothing_is_said(&w);
+	put_vmi(&w, "4", "node-2", "d.img");
 	assert_null(next(&w));
 	end(&w);
 }

@@ -198,11 +198,12 @@ static enum rc avoid_refusing(const struct mig *m, Pod *pod)
 		return RC_OK;
 	view_list(m->v, &api_kind_Node, NULL, &it);
 	for (const Node *n; (n = view_next(&it));) {
+		const char *name = api_label(&n->metadata, LABEL_HOSTNAME);
 		struct compat c = {0};
 
 		arrivals_check(m->vmi, n, &c);
-		if (c.reason && !c.may_pass && !str_eq(n->metadata.name, m->vmi->status.nodeName))
-			TRY(launcher_pod_require(pod, LABEL_HOSTNAME, "NotIn", n->metadata.name));
+		if (name && c.reason && !c.may_pass)
+			TRY(launcher_pod_require(pod, LABEL_HOSTNAME, "NotIn", name));
 	}
 	return RC_OK;
 }
