@@ -206,13 +206,23 @@ enum rc move_save(const struct move *m, struct err *err)
 {
 	CLEANUP(js_unrefp)
 	struct json *j = js_pack(
-		"{s:s, s:s, s:s, s:I, s:b, s:b, s:I, s:b, s:b, s:b, s:s}", "migrationUid", m->uid,
-		"role", m->role == MIG_SOURCE ? "source" : "target", "phase", phase_names[m->phase],
-		"epoch", m->epoch, "released", (int)m->released, "resumed", (int)m->resumed,
-		"stopAt", (int64_t)m->stop_at, "wasPaused", (int)m->was_paused, "postCopy",
-		(int)m->post_copy_asked, "split", (int)m->is_split, "address", m->address);
+		"{s:s, s:s, s:s, s:I, s:b, s:b, s:I, s:b, s:b, s:b, s:s, s:b, s:I}", "migrationUid",
+		m->uid, "role", m->role == MIG_SOURCE ? "source" : "target", "phase",
+		phase_names[m->phase], "epoch", m->epoch, "released", (int)m->released, "resumed",
+		(int)m->resumed, "stopAt", (int64_t)m->stop_at, "wasPaused", (int)m->was_paused,
+		"postCopy", (int)m->post_copy_asked, "split", (int)m->is_split, "address",
+		m->address, "finishing", (int)m->is_finishing, "switchoverTimeoutMs",
+		m->options.switchover_timeout_ms);
 
 	return record_write(m->l, "migration.json", j, m->released, err);
+}
+
+void move_set_finishing(struct move *m, int64_t switchover_timeout_ms)
+{
+	m->is_finishing = true;
+	m->options.downtime_limit_ms = m->downtime_limit_ms = MIG_DOWNTIME_MAX_MS;
+	m->options.max_pause_ms = 0; /* whoever asks for this accepts the pause */
+	m->options.switchover_timeout_ms = switchover_timeout_ms;
 }
 
 void move_load(struct launcher *l)
@@ -262,6 +272,9 @@ void move_load(struct launcher *l)
 	m->stats.downtime_ms = m->stats.elapsed_ms = -1;
 	ignore_rc(mig_options_decode(NULL, &m->options, NULL)); /* the defaults: cannot fail */
 	m->downtime_limit_ms = MIN(m->options.initial_downtime_ms, m->options.downtime_limit_ms);
+	if (js_get_bool(j, "finishing", false))
+		move_set_finishing(
+			m, js_get_int(j, "switchoverTimeoutMs", m->options.switchover_timeout_ms));
 	for (size_t i = 0; i < l->spec->n_disks; i++)
 		if (l->spec->disks[i]
 			    .moves) /* memory only starts to move when all copies are in step */

@@ -74,6 +74,7 @@ struct move {
 	bool stay_paused;     /* target: the guest stood before the move, and stands on */
 	bool tried_stay;      /* target: `migrate-incoming` was sent without exit-on-error */
 	bool stands_told;     /* source: the agent knows that the guest stands for the switch */
+	bool is_finishing;    /* source: told to end with a pause, however long that is */
 	bool continue_asked;  /* continueOutgoing has come; waits for QEMU and the disks */
 	bool post_copy_asked; /* source: migrate-start-postcopy was sent */
 	bool is_split;	      /* post-copy has begun: memory is at both sides */
@@ -111,6 +112,8 @@ struct json *move_json(const struct move *m);
 struct json *move_describe(const struct launcher *l);	  /* NULL: none so far */
 enum rc move_save(const struct move *m, struct err *err); /* durable when it says released */
 void move_load(struct launcher *l);
+/* No pause is too long for this move any more, up to this time from the guest's stop to the end. */
+void move_set_finishing(struct move *m, int64_t switchover_timeout_ms);
 /* This host's processor computes AES-GCM itself. */
 bool move_has_fast_aes(void);
 enum rc move_write_key(struct move *m, char dir_in_jail[80], struct err *err);

@@ -110,7 +110,8 @@ static void judge_pass(struct move *m)
 	m->forecast = forecast_of(&in);
 	/* what the first pass sent stands for what was left before it */
 	before = m->stats.passes == 2 ? m->stats.transferred : m->remaining_before;
-	if (mig_wants_post_copy(&m->options, m->forecast.verdict == FORECAST_DIVERGES,
+	if (!m->is_finishing &&
+	    mig_wants_post_copy(&m->options, m->forecast.verdict == FORECAST_DIVERGES,
 				m->stats.passes, m->stats.remaining, before))
 		pc_start(m);
 	next = mig_next_downtime(&m->options, m->downtime_limit_ms, m->stats.passes,
@@ -628,34 +629,68 @@ static void on_finishing(const struct qmp_reply *r, void *arg)
 
 /* No pause is too long for QEMU's switch any more: it stops the guest at once, and what is left goes over by
  * the same steps as at any switch, with the same ways back. */
+static enum rc tell_qemu_to_finish(struct move *m, qmp_reply_fn fn, void *arg, struct err *err)
+{
+	struct qmp_call c = {.command = "migrate-set-parameters",
+			     .timeout = QMP_TIMEOUT,
+			     .fn = fn,
+			     .arg = arg,
+			     .args = js_pack("{s:i}", "downtime-limit", MIG_DOWNTIME_MAX_MS)};
+
+	return c.args ? qmp_invoke(m->l->qmp, NULL, &c, err)
+		      : err_set(err, RC_NOMEM, "out of memory");
+}
+
+/* In the record first: a launcher that comes after goes on with it.  Asked again, it is the same again. */
+static enum rc begin_finish(struct move *m, int64_t timeout, struct ipc_call *call, struct err *err)
+{
+	const struct mig_options options = m->options;
+	const int64_t limit = m->downtime_limit_ms;
+	const bool was_finishing = m->is_finishing;
+
+	move_set_finishing(m, MAX(m->options.switchover_timeout_ms, timeout));
+	enum rc rc = move_save(m, err);
+
+	if (!rc)
+		rc = tell_qemu_to_finish(m, on_finishing, call, err);
+	if (rc) {
+		m->options = options;
+		m->downtime_limit_ms = limit;
+		m->is_finishing = was_finishing;
+		ignore_rc(move_save(m, NULL)); /* at worst the next launcher does what was asked */
+	}
+	return rc;
+}
+
 void move_finish(struct launcher *l, struct ipc_call *call, const struct json *params)
 {
 	struct move *m = move_named(l, call, params, MIG_SOURCE);
-	int64_t timeout = js_get_int(params, "timeoutMs", 0);
-	struct qmp_call c = {.command = "migrate-set-parameters",
-			     .timeout = QMP_TIMEOUT,
-			     .fn = on_finishing,
-			     .arg = call};
 	struct err err = {0};
 
 	if (!m)
 		return;
-	if (m->phase != MP_MEMORY) {
-		ipc_call_fail(call, RC_CONFLICT, "the move is in phase %s",
-			      move_phase_name(m->phase));
+	if (m->phase != MP_MEMORY || m->post_copy_asked) {
+		ipc_call_fail(call, RC_CONFLICT, "%s%s",
+			      m->post_copy_asked ? "post-copy was begun" : "the move is in phase ",
+			      m->post_copy_asked ? "" : move_phase_name(m->phase));
 		return;
 	}
-	c.args = js_pack("{s:i}", "downtime-limit", MIG_DOWNTIME_MAX_MS);
-	if (!c.args || qmp_invoke(l->qmp, NULL, &c, &err)) {
-		ipc_call_fail(call, RC_BUSY, "%s", c.args ? err.msg : "out of memory");
+	if (begin_finish(m, js_get_int(params, "timeoutMs", 0), call, &err)) {
+		ipc_call_fail_err(call, &err);
 		return;
 	}
-	m->options.downtime_limit_ms = m->downtime_limit_ms = MIG_DOWNTIME_MAX_MS;
-	m->options.max_pause_ms = 0; /* whoever asks for this accepts the pause */
-	m->options.switchover_timeout_ms = MAX(m->options.switchover_timeout_ms, timeout);
 	log_info("move '%s': %lld MiB are left, and go over while the guest stands", m->uid,
 		 (long long)(m->stats.remaining >> 20));
 	move_report(m);
+}
+
+/* The launcher before this one was told to, and may have died before QEMU was. */
+static void go_on_finishing(struct move *m)
+{
+	struct err err = {0};
+
+	if (m->is_finishing && tell_qemu_to_finish(m, NULL, NULL, &err))
+		log_warn("move '%s': cannot be finished now: %s", m->uid, err.msg);
 }
 
 void move_release(struct launcher *l, struct ipc_call *call, const struct json *params)
@@ -871,6 +906,7 @@ void out_adopt(struct move *m, const struct json *query, const char *run_state)
 		vm_move(m->l, VME_MIGRATES, "MigrationStarted");
 		move_step(m, MP_MEMORY);
 		out_start_progress(m);
+		go_on_finishing(m);
 		break;
 	case MIGQ_POSTCOPY_ACTIVE:
 	case MIGQ_POSTCOPY_PAUSED:

@@ -941,6 +941,39 @@ static void a_move_can_be_finished_with_a_pause(void **state)
 	rig_down(&r);
 }
 
+/* A launcher that dies right after it was told, before QEMU was or after it. */
+static void a_finish_is_gone_on_with_by_the_next_launcher(void **state)
+{
+	struct rig r;
+	struct json *later = js_pack("{s:s, s:i}", "migrationUid", "m1", "timeoutMs", 60000);
+
+	rig_up(&r, "running");
+	assert_int_equal(call(&r, "startOutgoing", out_params(100, 0)), RC_OK);
+	qstatus(&r, "setup");
+	qstatus(&r, "active");
+	await(&r, "migration", "phase", "memory");
+	assert_int_equal(call(&r, "finishOutgoing", later), RC_OK);
+	assert_int_equal(call(&r, "finishOutgoing", uid_params()), RC_OK); /* twice is as once */
+	stop_launcher(&r);
+	snprintf(r.mig, sizeof(r.mig), "{\"status\": \"active\"}");
+	r.sent[0] = '\0';
+	r.events = js_unref(r.events);
+	r.events = js_new_array();
+	start_launcher(&r);
+	const struct json *e = await(&r, "migration", "phase", "memory");
+
+	assert_int_equal(js_get_int(e, "downtimeLimitMs", 0), 2000000);
+	turn(&r, 20);
+	assert_non_null(strstr(r.sent, "migrate-set-parameters "));
+	/* and it may take the time that it was given */
+	qevent(&r, "STOP", "{}");
+	qstatus(&r, "pre-switchover");
+	await(&r, "migration", "phase", "pre-switchover");
+	turn(&r, 300);
+	assert_null(strstr(r.sent, "migrate_cancel "));
+	rig_down(&r);
+}
+
 static void a_completion_that_overtakes_the_cancel_counts(void **state)
 {
 	struct rig r;
@@ -1975,6 +2008,7 @@ int main(void)
 		cmocka_unit_test(a_cancel_before_the_move_is_found_reaches_qemu),
 		cmocka_unit_test(a_cancel_at_the_switch_lets_the_source_go_on),
 		cmocka_unit_test(a_move_can_be_finished_with_a_pause),
+		cmocka_unit_test(a_finish_is_gone_on_with_by_the_next_launcher),
 		cmocka_unit_test(a_completion_that_overtakes_the_cancel_counts),
 		cmocka_unit_test(nobody_allows_the_switch),
 		cmocka_unit_test(a_pause_beyond_its_limit_is_given_up),
