@@ -55,6 +55,9 @@
 #define ANN_EVICTION_SOURCE \
 	"kubevirt.io/eviction-source" /* VMI: who marked it, when that lowers its priority */
 #define ANN_EVICTION_IN_PROGRESS "descheduler.alpha.kubernetes.io/eviction-in-progress"
+/* Ferry's, on migrations: finish it now, the guest may stand for as long as that takes. */
+#define ANN_FINISH   "ferry.dev/finish"
+#define FINISH_PAUSE "pause"
 /* Ferry's, on launcher pods: what the VM keeps wherever it runs. */
 #define ANN_ADDRESS "ferry.dev/address"
 #define ANN_MAC	    "ferry.dev/mac"

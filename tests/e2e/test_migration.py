@@ -300,8 +300,8 @@ def test_settings_of_moves_reach_qemu(cluster, make_vm):
     used = obj["status"]["migrationState"]["migrationConfiguration"]
     assert used["disableTLS"] is True and used["allowAutoConverge"] is True, used
     head, *rows = cluster.ferry("get", "vmim", obj["metadata"]["name"], "-o", "wide").stdout.splitlines()
-    assert head.split() == ["NAME", "PHASE", "VMI", "SOURCE", "TARGET", "STAGE", "PERCENT", "PAUSE-MS", "REASON"]
-    assert rows[0].split()[1:7] == ["Succeeded", "plain", source, other(source), "completed", "100"], rows
+    assert head.split() == ["NAME", "PHASE", "VMI", "SOURCE", "TARGET", "MODE", "STAGE", "PERCENT", "PAUSE-MS", "REASON"]
+    assert rows[0].split()[1:8] == ["Succeeded", "plain", source, other(source), "PreCopy", "completed", "100"], rows
 
 
 def test_a_policy_counts_more_than_the_settings_and_is_named(cluster, make_vm):

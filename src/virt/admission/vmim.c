@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "api/meta.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/try.h"
@@ -94,6 +95,30 @@ static enum rc check_vmi(struct hook_ctx *ctx, const char *name, struct err *err
 	return RC_OK;
 }
 
+/* "Finish it now, I accept the pause": a wish of a migration that has not ended, which cannot be taken back once its
+ * source has been told. */
+static void check_finish(const VirtualMachineInstanceMigration *m,
+			 const VirtualMachineInstanceMigration *old, struct field_errs *fe)
+{
+	static const char path[] = "metadata.annotations[" ANN_FINISH "]";
+	const char *now = api_annotation(&m->metadata, ANN_FINISH);
+	const char *was = old ? api_annotation(&old->metadata, ANN_FINISH) : NULL;
+	const char *phase = old ? old->status.phase : NULL;
+
+	if (str_eq(now, was))
+		return;
+	if (now && !str_eq(now, FINISH_PAUSE))
+		fe_cause(fe, INVALID, path, "must be \"" FINISH_PAUSE "\"");
+	else if (now && is_final(phase))
+		fe_cause(fe, INVALID, path, "the migration is over: %s", phase);
+	else if (now && old && old->metadata.deletionTimestamp)
+		fe_cause(fe, INVALID, path, "the migration is being canceled");
+	else if (!now && str_eq(phase, "Running"))
+		fe_cause(fe, INVALID, path,
+			 "cannot be taken back while the migration runs; it can be canceled by "
+			 "deleting it");
+}
+
 enum rc vmim_check_create(struct hook_ctx *ctx, const VirtualMachineInstanceMigration *m,
 			  struct field_errs *fe, struct err *err)
 {
@@ -108,6 +133,7 @@ enum rc vmim_check_create(struct hook_ctx *ctx, const VirtualMachineInstanceMigr
 		fe_cause(fe, INVALID, "spec",
 			 "DecentralizedLiveMigration feature gate is not enabled in kubevirt "
 			 "resource");
+	check_finish(m, NULL, fe);
 	return fe_is_ok(fe) ? check_vmi(ctx, m->spec.vmiName, err) : RC_OK;
 }
 
@@ -119,6 +145,7 @@ static void check_update(const VirtualMachineInstanceMigration *m,
 
 	if (!api_equal(&api_type_VirtualMachineInstanceMigrationSpec, &m->spec, &old->spec))
 		fe_cause(fe, NOT_SUPPORTED, "", "update of Migration object's spec is restricted");
+	check_finish(m, old, fe);
 	if (is_final(old->status.phase) || !before || str_eq(label, before))
 		return;
 	fe_cause(fe, NOT_SUPPORTED, "",

@@ -815,6 +815,76 @@ static void migration_update_rules(void **state)
 	env_fini(&env);
 }
 
+/* "Finish it now, I accept the pause". */
+static void a_finish_is_asked_of_what_has_not_ended(void **state)
+{
+	static const char over[] = "the migration is over: Succeeded",
+			  unknown[] = "must be \"pause\"",
+			  no_way_back[] =
+				  "cannot be taken back while the migration runs; it can be "
+				  "canceled by deleting it";
+	static const struct {
+		const char *was, *now, *status, *gone, *message;
+	} cases[] = {
+		{NULL, "pause", "{'phase': 'Running'}", NULL, NULL},
+		{NULL, "pause", "{'phase': 'Scheduling'}", NULL, NULL},
+		{NULL, "pause", "{}", NULL, NULL},
+		{"pause", "pause", "{'phase': 'Running'}", NULL, NULL}, /* twice */
+		{NULL, "now", "{'phase': 'Running'}", NULL, unknown},
+		{NULL, "", "{'phase': 'Running'}", NULL, unknown},
+		{"pause", "stop", "{'phase': 'Running'}", NULL, unknown},
+		{NULL, "pause", "{'phase': 'Succeeded'}", NULL, over},
+		{"pause", "pause", "{'phase': 'Succeeded'}", NULL, NULL}, /* its finalizer goes */
+		{"pause", NULL, "{'phase': 'Succeeded'}", NULL, NULL},
+		{"pause", NULL, "{'phase': 'Scheduling'}", NULL, NULL},
+		{"pause", NULL, "{'phase': 'Running'}", NULL, no_way_back},
+		{NULL, "pause", "{'phase': 'Running'}", "2026-01-01T00:00:00Z",
+		 "the migration is being canceled"},
+	};
+	struct hook_env env;
+
+	(void)state;
+	env_init(&env);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct field_errs fe = FIELD_ERRS_INIT;
+		struct json *objs[2];
+
+		for (int k = 0; k < 2; k++) {
+			const char *value = k ? cases[i].now : cases[i].was;
+
+			objs[k] = json_of(
+				"{'metadata': {'name': 'm', 'labels': {'kubevirt.io/vmi-name':"
+				" 'vm'}, 'annotations': {}}, 'spec': {'vmiName': 'vm'}}");
+			struct json *meta = js_get(objs[k], "metadata");
+
+			if (value)
+				assert_int_equal(js_set(js_get(meta, "annotations"),
+							"ferry.dev/finish", js_new_str(value)),
+						 RC_OK);
+			if (cases[i].gone)
+				assert_int_equal(js_set(meta, "deletionTimestamp",
+							js_new_str(cases[i].gone)),
+						 RC_OK);
+			assert_int_equal(js_set(objs[k], "status", json_of(cases[i].status)),
+					 RC_OK);
+		}
+		assert_int_equal(admit(&env, "virtualmachineinstancemigrations.kubevirt.io",
+				       &api_type_VirtualMachineInstanceMigration, HOOK_UPDATE, NULL,
+				       objs[1], objs[0], &fe, NULL),
+				 RC_OK);
+		assert_int_equal(fe.n, cases[i].message ? 1 : 0);
+		if (cases[i].message) {
+			assert_string_equal(fe.items[0].message, cases[i].message);
+			assert_string_equal(fe.items[0].field,
+					    "metadata.annotations[ferry.dev/finish]");
+		}
+		fe_fini(&fe);
+		js_unref(objs[0]);
+		js_unref(objs[1]);
+	}
+	env_fini(&env);
+}
+
 /* KubeVirt */
 
 static void kubevirt_rules(void **state)
@@ -1021,6 +1091,7 @@ int main(void)
 		cmocka_unit_test(vmi_update_rules),
 		cmocka_unit_test(migration_create_rules),
 		cmocka_unit_test(migration_update_rules),
+		cmocka_unit_test(a_finish_is_asked_of_what_has_not_ended),
 		cmocka_unit_test(kubevirt_rules),
 		cmocka_unit_test(ferryconfig_rules),
 		cmocka_unit_test(ferryconfig_of_a_cluster_with_nodes),

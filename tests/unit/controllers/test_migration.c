@@ -110,6 +110,98 @@ static void a_cancel_while_data_flows_is_the_sources_to_carry_out(void **state)
 	world_fini(&w);
 }
 
+#define FINISH	  "{'metadata':{'annotations':{'ferry.dev/finish':'pause'}}}"
+#define REQUESTED "/status/ferry/migration/finishRequested"
+
+/* Whenever it was asked for: the source is told once, when it can do something about it. */
+static void a_finish_is_passed_on_when_memory_can_go_over(void **state)
+{
+	static const enum mig_state states[] = {MIG_NEW, MIG_SCHEDULING, MIG_PREPARING,
+						MIG_TARGET_READY, MIG_RUNNING};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+		struct world w;
+
+		cast_settled(&w);
+		lead_to(&w, states[i]);
+		world_patch(&w, KVMIM, NS, "m1", FINISH);
+		world_settle(&w);
+		assert_at(&w, KVMI, "tiny", REQUESTED,
+			  states[i] == MIG_RUNNING ? "true" : "(none)");
+		if (states[i] <= MIG_SCHEDULING) {
+			cast_pod_runs(&w, cast_target(&w)->metadata.name);
+			world_settle(&w);
+		}
+		if (states[i] <= MIG_PREPARING) {
+			cast_target_listens(&w);
+			world_pass(&w, 2 * USEC_PER_SEC);
+		}
+		if (states[i] <= MIG_TARGET_READY) {
+			cast_source_starts(&w);
+			world_settle(&w);
+		}
+		assert_at(&w, KVMIM, "m1", PHASE, "Running");
+		assert_at(&w, KVMI, "tiny", REQUESTED, "true");
+		assert_true(world_saw(&w, "SuccessfulFinishRequest: The source's node is asked to "
+					  "finish the migration with a pause."));
+		assert_at(&w, KVMI, "tiny", "/status/migrationState/abortRequested", "(none)");
+		world_patch(&w, KVMI, NS, "tiny",
+			    "{'status':{'migrationState':{'mode':'Paused'}}}");
+		world_pass(&w, 3 * USEC_PER_SEC);
+		assert_at(&w, KVMIM, "m1", "/status/migrationState/mode", "Paused");
+		cast_move_completes(&w);
+		world_settle(&w);
+		assert_at(&w, KVMIM, "m1", PHASE, "Succeeded");
+		assert_at(&w, KVMIM, "m1", "/status/ferry/finishRequested", "true");
+		world_fini(&w);
+	}
+}
+
+static void a_finish_of_one_move_is_none_of_the_next(void **state)
+{
+	struct world w;
+
+	(void)state;
+	cast_settled(&w);
+	lead_to(&w, MIG_RUNNING);
+	world_patch(&w, KVMIM, NS, "m1", FINISH);
+	world_settle(&w);
+	assert_at(&w, KVMI, "tiny", REQUESTED, "true");
+	cast_source_fails(&w, "the link broke");
+	world_settle(&w);
+	assert_at(&w, KVMIM, "m1", PHASE, "Failed");
+	cast_pod_gone(&w, cast_target(&w)->metadata.name);
+	world_settle(&w);
+	add_move(&w, "m2", "tiny", "");
+	world_settle(&w);
+	cast_pod_runs(&w, cast_target(&w)->metadata.name);
+	world_settle(&w);
+	cast_target_listens(&w);
+	world_pass(&w, 2 * USEC_PER_SEC);
+	cast_source_starts(&w);
+	world_settle(&w);
+	assert_at(&w, KVMIM, "m2", PHASE, "Running");
+	assert_at(&w, KVMI, "tiny", REQUESTED, "(none)");
+	world_fini(&w);
+}
+
+static void a_move_that_is_cancelled_is_not_finished(void **state)
+{
+	struct world w;
+
+	(void)state;
+	cast_settled(&w);
+	lead_to(&w, MIG_RUNNING);
+	world_delete(&w, KVMIM, NS, "m1", -1);
+	world_settle(&w);
+	world_patch(&w, KVMIM, NS, "m1", FINISH);
+	world_settle(&w);
+	assert_at(&w, KVMI, "tiny", "/status/migrationState/abortRequested", "true");
+	assert_at(&w, KVMI, "tiny", REQUESTED, "(none)");
+	world_fini(&w);
+}
+
 static void a_source_whose_clock_is_an_hour_behind_is_not_overdue(void **state)
 {
 	struct world w;
@@ -923,6 +1015,9 @@ int main(void)
 		cmocka_unit_test(a_cancel_before_data_flows_ends_at_once),
 		cmocka_unit_test(a_cancel_while_data_flows_is_the_sources_to_carry_out),
 		cmocka_unit_test(a_migration_with_the_name_of_a_deleted_one_gets_its_own_record),
+		cmocka_unit_test(a_finish_is_passed_on_when_memory_can_go_over),
+		cmocka_unit_test(a_finish_of_one_move_is_none_of_the_next),
+		cmocka_unit_test(a_move_that_is_cancelled_is_not_finished),
 		cmocka_unit_test(a_source_whose_clock_is_an_hour_behind_is_not_overdue),
 		cmocka_unit_test(progress_is_shown_on_the_migration_and_freezes),
 		cmocka_unit_test(a_cancel_that_comes_too_late_does_no_harm),

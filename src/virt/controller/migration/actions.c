@@ -236,7 +236,9 @@ enum rc mig_mirror_progress(struct mig *m)
 	}
 	FerryMigrationStatus_free(own);
 	m->next->status.ferry = copy;
-	return RC_OK;
+	MigState *shown = own_state(m);
+
+	return shown ? api_set_str(&shown->mode, s->mode) : RC_NOMEM;
 }
 
 /* Status freezes: the VMI's record of this move becomes the migration's own. */
@@ -424,6 +426,26 @@ enum rc mig_act_request_abort(struct mig *m)
 			 .type = "migrationAbortRequested", .status = "True"));
 	return plan_event(m->plan, VMIM, m->old, "Normal", "SuccessfulAbortMigration",
 			  "Migration is ready to be canceled by virt-handler.");
+}
+
+/* Only the source's agent can do it, and it alone knows whether it is too late; asked once, like a cancel. */
+enum rc mig_act_request_finish(struct mig *m)
+{
+	CLEANUP(VirtualMachineInstance_freep)
+	VirtualMachineInstance *next = VirtualMachineInstance_clone(m->vmi);
+
+	if (!next)
+		return RC_NOMEM;
+	FerryVMIStatus *f = api_ensure(&api_type_FerryVMIStatus, &next->status.ferry);
+	FerryMigrationStatus *fm =
+		f ? api_ensure(&api_type_FerryMigrationStatus, &f->migration) : NULL;
+
+	if (!fm)
+		return RC_NOMEM;
+	API_SET(fm, finishRequested, true);
+	TRY(plan_update(m->plan, VMI, m->vmi, STEAL(next), NULL));
+	return plan_event(m->plan, VMIM, m->old, "Normal", "SuccessfulFinishRequest",
+			  "The source's node is asked to finish the migration with a pause.");
 }
 
 enum rc mig_act_finish_failed(struct mig *m)

@@ -109,6 +109,7 @@ enum rc mig_act_create_target(struct mig *m);
 enum rc mig_act_hand_off(struct mig *m);
 enum rc mig_act_succeed(struct mig *m);
 enum rc mig_act_request_abort(struct mig *m);
+enum rc mig_act_request_finish(struct mig *m);
 enum rc mig_act_report(struct mig *m);	    /* says why; part of the others */
 enum rc mig_act_drop_target(struct mig *m); /* before the hand-off: delete the target pod */
 enum rc mig_act_abandon(struct mig *m); /* handed off, not started: say so on the VMI, delete it */

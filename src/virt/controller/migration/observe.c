@@ -419,6 +419,15 @@ static enum rc observe_overdue(struct mig *m, const MigState *s, enum mig_event 
 	return RC_OK;
 }
 
+/* Asked for, and not yet passed on: also when that was before memory was copied. */
+static bool is_finish_due(const struct mig *m)
+{
+	const FerryVMIStatus *f = m->vmi->status.ferry;
+
+	return str_eq(api_annotation(&m->old->metadata, ANN_FINISH), FINISH_PAUSE) &&
+	       !(f && f->migration && API_GET(f->migration, finishRequested, false));
+}
+
 static enum rc observe_running(struct mig *m, enum mig_event *out)
 {
 	const MigState *s = mig_vmi_state(m);
@@ -434,6 +443,8 @@ static enum rc observe_running(struct mig *m, enum mig_event *out)
 	} else if (!m->target && !API_GET(s, completed, false) &&
 		   !API_GET(s, abortRequested, false)) {
 		*out = MIG_EV_ABORT;
+	} else if (is_finish_due(m) && !API_GET(s, abortRequested, false)) {
+		*out = MIG_EV_FINISH;
 	} else {
 		return observe_overdue(m, s, out);
 	}

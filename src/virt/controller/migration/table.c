@@ -62,6 +62,7 @@ static const struct mig_edge edges[MIG_STATE__MAX][MIG_EV__MAX] = {
 			[MIG_EV_COMPLETED] = TO(SUCCEEDED, succeed),
 			[MIG_EV_CANCEL] = TO(RUNNING, request_abort),
 			[MIG_EV_ABORT] = TO(RUNNING, request_abort),
+			[MIG_EV_FINISH] = TO(RUNNING, request_finish),
 			[MIG_EV_FAIL] = TO(FAILED, finish_failed),
 		},
 };

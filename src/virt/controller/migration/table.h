@@ -33,6 +33,7 @@ struct mig;
 	X(MIG_EV_COMPLETED, "completed", "the guest runs on the target")             \
 	X(MIG_EV_CANCEL, "cancel", "the migration object is being deleted")          \
 	X(MIG_EV_ABORT, "abort", "it must end, and only the agents can end it")      \
+	X(MIG_EV_FINISH, "finish", "somebody accepts a pause so that it ends")       \
 	X(MIG_EV_FAIL, "fail", "it cannot go on")
 
 #define MIG_ENUM(code, ...) code,
