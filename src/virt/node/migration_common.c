@@ -262,13 +262,20 @@ char *mig_figures(const char *what, const struct json *data)
 			  (long long)(js_get_int(m, "bytesPerSecond", 0) >> 20));
 }
 
-int64_t mig_finish_timeout(const struct json *data, int64_t *left)
+int64_t mig_finish_timeout(const struct json *data)
 {
 	const struct json *m = js_at(data, "stats", "memory", NULL);
-	int64_t rate = MAX(js_get_int(m, "bytesPerSecond", 0), FINISH_RATE_MIN);
+	int64_t rate = js_get_int(m, "bytesPerSecond", 0);
+	int64_t limit = js_get_int(data, "maxBandwidthBytes", 0);
 
-	*left = js_get_int(m, "remaining", 0);
-	return MIN(FINISH_MIN_MS + 2 * 1000 * *left / rate, FINISH_MAX_MS);
+	/* what QEMU tells of its first moments only fills buffers, and may be more than it will ever send */
+	rate = MAX(limit ? MIN(rate, limit) : rate, FINISH_RATE_MIN);
+	return MIN(FINISH_MIN_MS + 2 * 1000 * js_get_int(m, "remaining", 0) / rate, FINISH_MAX_MS);
+}
+
+bool mig_is_finishing(const struct json *data)
+{
+	return js_get_int(data, "downtimeLimitMs", 0) == MIG_DOWNTIME_MAX_MS;
 }
 
 static enum rc fill_forecast(FerryMigrationStatus *out, const struct json *data, usec_t age)

@@ -61,8 +61,10 @@ MUST_CHECK enum rc mig_set_time(char **field, usec_t at);
 /* "<what>: N MiB are left, the guest changes …" of a launcher's migration event; owned by the caller, NULL:
  * out of memory. */
 char *mig_figures(const char *what, const struct json *data);
-/* How long the guest may stand while *left bytes go over, in milliseconds: twice what the rate promises. */
-int64_t mig_finish_timeout(const struct json *data, int64_t *left);
+/* How long the guest may stand while what is left goes over, in milliseconds: twice what the rate promises. */
+int64_t mig_finish_timeout(const struct json *data);
+/* It is told to end with a pause: no pause is too long for QEMU's switch any more. */
+bool mig_is_finishing(const struct json *data);
 /* The disks of a launcher's migration event, together. */
 struct mig_transfer {
 	int64_t total, left;

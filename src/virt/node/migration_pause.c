@@ -69,7 +69,8 @@ void mig_pause_measured(struct mig_source *m, usec_t resume_at)
 		return;
 	int64_t pause = (int64_t)((resume_at - m->stop_at + 500) / USEC_PER_MSEC);
 
-	if (!js_get_bool(m->last, "postCopy", false)) {
+	/* A pause that was asked for sends at another rate than the move before it, and for long. */
+	if (!js_get_bool(m->last, "postCopy", false) && !mig_is_finishing(m->last)) {
 		int64_t fixed = pause_fixed_cost(mig_pause_fixed(m->host, m->target_node), pause,
 						 js_get_int(m->last, "downtimeBytes", 0),
 						 js_get_int(memory, "bytesPerSecond", 0));
@@ -78,7 +79,7 @@ void mig_pause_measured(struct mig_source *m, usec_t resume_at)
 		log_debug("move %s: a pause to %s costs %lld ms beside the bytes", m->uid,
 			  m->target_node, (long long)fixed);
 	}
-	if (!declared || pause <= declared || m->finish_by)
+	if (!declared || pause <= declared || m->finish_by || mig_is_finishing(m->last))
 		return;
 	m->host->n_pause_overruns++;
 	mig_event(

@@ -765,6 +765,7 @@ static void on_phase(struct mig_source *m, const struct json *data)
 	} else if (forgot_cancel(m, phase)) {
 		mig_source_ask_cancel(m, m->cancel_reason);
 	}
+	mig_source_finish(m);
 	if (m->state < SRC_RELEASED)
 		mig_source_watch(m);
 }
@@ -861,6 +862,14 @@ static bool kick_released(struct mig_source *m, const VirtualMachineInstanceMigr
 	return true;
 }
 
+static bool is_finish_asked(const struct vm *vm)
+{
+	const VirtualMachineInstance *vmi = vm_vmi(vm);
+	const FerryVMIStatus *f = vmi ? vmi->status.ferry : NULL;
+
+	return f && f->migration && API_GET(f->migration, finishRequested, false);
+}
+
 static void kick_move(struct mig_source *m, const VirtualMachineInstanceMigrationState *s)
 {
 	if (!str_eq(s->migrationUid, m->uid))
@@ -875,6 +884,8 @@ static void kick_move(struct mig_source *m, const VirtualMachineInstanceMigratio
 		return;
 	if (s->startTimestamp && !m->is_written)
 		m->is_written = true;
+	m->finish_asked |= is_finish_asked(m->vm);
+	mig_source_finish(m);
 	if (API_GET(s, abortRequested, false) && !m->cancel_asked) {
 		m->cancel_asked = m->is_aborted_by_user = true;
 		mig_event(m->vm, "Normal", "Migrating",

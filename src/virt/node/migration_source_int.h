@@ -29,7 +29,9 @@ struct mig_source {
 	usec_t cancel_at;	   /* when that was asked for first; 0: it was not */
 	bool is_cut;		   /* its way was closed, because that had no effect */
 	bool is_aborted_by_user;
-	usec_t finish_by; /* 0: not told to finish. The guest stands, the rest goes over */
+	usec_t finish_by;  /* 0: not told to finish. The guest stands, the rest goes over */
+	bool finish_asked; /* by somebody who accepts the pause */
+	bool said_finish;  /* there was nothing to do for that, and they were told */
 	usec_t begun_at; /* realtime: for the VMI. Limits are kept by the loop's time, which no clock turns */
 	usec_t since; /* the same moment, by the loop */
 	usec_t stop_at;
@@ -67,6 +69,8 @@ void mig_source_lost(struct mig_source *m, enum src_event event, const char *why
 void mig_source_watch(struct mig_source *m);
 /* The launcher is asked to cancel; reason is a constant. */
 void mig_source_ask_cancel(struct mig_source *m, const char *reason);
+/* Somebody accepts a pause: the launcher is told as soon as memory is copied, unless it is too late. */
+void mig_source_finish(struct mig_source *m);
 /* The release could not be written down: nothing was given away, so the guest goes on here. */
 void mig_source_ask_back(struct mig_source *m);
 bool mig_source_is_unreleased(

@@ -57,7 +57,7 @@ static enum rc publish_progress(struct mig_source *m, VirtualMachineInstance *vm
 
 	if (mig_source_is_split(m))
 		TRY(api_set_str(&vmi->status.migrationState->mode, MigrationMode_PostCopy));
-	else if (m->finish_by)
+	else if (mig_is_finishing(m->last))
 		TRY(api_set_str(&vmi->status.migrationState->mode, MigrationMode_Paused));
 	if (!fm)
 		return RC_NOMEM;
@@ -113,6 +113,8 @@ enum rc mig_source_fill(struct vm *vm, VirtualMachineInstance *vmi, usec_t now)
 	case SRC_MOVING:
 	case SRC_CANCELLING:
 		return m->shows_progress && m->last ? publish_progress(m, vmi) : RC_OK;
+	case SRC_SWITCHING: /* a pause that nobody asked for is over before it could be shown */
+		return mig_is_finishing(m->last) ? publish_progress(m, vmi) : RC_OK;
 	case SRC_STREAMING:
 		return m->last ? publish_progress(m, vmi) : RC_OK;
 	case SRC_FAILED:

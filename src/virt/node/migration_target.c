@@ -869,12 +869,10 @@ static enum rc publish_taken(const struct mig_target *t, VirtualMachineInstance 
 	TRY(api_set_str(&st->launcherContainerImageVersion, NULL));
 	API_SET(s, completed, true);
 	TRY(mig_set_time(&s->endTimestamp, t->is_split ? now : t->resume_at));
-	/* the source may have had no time to say that it was finished with a pause */
-	bool was_finished = js_get_int(t->final, "downtimeLimitMs", 0) == MIG_DOWNTIME_MAX_MS;
-
 	if (!t->is_split) {
-		TRY(api_set_str(&s->mode,
-				was_finished ? MigrationMode_Paused : MigrationMode_PreCopy));
+		/* the source may have had no time to say that it was finished with a pause */
+		TRY(api_set_str(&s->mode, mig_is_finishing(t->final) ? MigrationMode_Paused
+								     : MigrationMode_PreCopy));
 		TRY(mig_fill_stats(fm, t->final, vmspec_memory(vmi), 0));
 	}
 	if (fm->memory)

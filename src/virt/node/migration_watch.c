@@ -15,6 +15,7 @@
 #define CUT_AFTER		 (5 * USEC_PER_SEC)
 #define DEFAULT_PER_GB		 150
 #define DEFAULT_PROGRESS_SECONDS 150
+#define SWITCHES		 "the guest is being switched over already"
 
 void mig_source_ask_cancel(struct mig_source *m, const char *reason)
 {
@@ -74,21 +75,52 @@ static void give_up(struct mig_source *m, const char *reason, const char *what)
 	mig_source_ask_cancel(m, what);
 }
 
+static int64_t memory_left(const struct mig_source *m)
+{
+	return js_get_int(js_at(m->last, "stats", "memory", NULL), "remaining", 0);
+}
+
+static void say_asked(struct mig_source *m)
+{
+	int64_t left = memory_left(m);
+
+	log_info("move %s: asked for: the guest stands while the last %lld MiB go over", m->uid,
+		 (long long)(left >> 20));
+	mig_event(m->vm, "Normal", "Migrating",
+		  "The guest is paused while the last %lld MiB go over, as was asked for.",
+		  (long long)(left >> 20));
+	vm_sync(m->vm); /* the mode is Paused */
+}
+
+/* Somebody waits for an answer, and nobody but this agent knows it. */
+static void say_too_late(struct mig_source *m, const char *why)
+{
+	m->said_finish = true;
+	log_info("move %s: asked to finish it with a pause: %s", m->uid, why);
+	mig_event(m->vm, "Normal", "Migrating",
+		  "There is nothing to do to finish the migration with a pause: %s.", why);
+}
+
 static void on_finishing(const struct ipc_reply *r, void *arg)
 {
 	struct vm *vm = arg;
+	struct mig_source *m = vm->source;
 
-	if (!vm->source || !r->rc)
+	if (!m)
 		return;
-	if (r->rc != RC_CONFLICT) /* that one is past the memory: nothing to ask for */
-		vm->source->finish_by = 0;
-	log_warn("move %s: cannot be finished now: %s", vm->source->uid, r->message);
+	if (!r->rc) {
+		if (m->finish_asked)
+			say_asked(m);
+		return;
+	}
+	/* It is past the memory, or another launcher that does not know yet where QEMU is: its next word tells. */
+	log_warn("move %s: cannot be finished now: %s", m->uid, r->message);
+	m->finish_by = 0;
 }
 
-/* KubeVirt's allowWorkloadDisruption: a move that will not end by itself may cost a pause. */
-static void finish(struct mig_source *m, const char *why)
+static enum rc tell_finish(struct mig_source *m)
 {
-	int64_t left, timeout = mig_finish_timeout(m->last, &left);
+	int64_t timeout = mig_finish_timeout(m->last);
 	struct json *params = js_pack("{s:s, s:I}", "migrationUid", m->uid, "timeoutMs", timeout);
 	struct err err = {0};
 
@@ -96,15 +128,50 @@ static void finish(struct mig_source *m, const char *why)
 			       m->vm, &err)) {
 		log_warn("move %s: cannot be finished now: %s", m->uid,
 			 params ? err.msg : "out of memory");
-		return;
+		return RC_BUSY;
 	}
 	m->finish_by = loop_now(m->host->cfg.loop) + (usec_t)timeout * USEC_PER_MSEC;
+	return RC_OK;
+}
+
+/* KubeVirt's allowWorkloadDisruption: a move that will not end by itself may cost a pause. */
+static void finish(struct mig_source *m, const char *why)
+{
+	int64_t left = memory_left(m);
+
+	if (tell_finish(m))
+		return;
 	log_warn("move %s: %s: the guest stands while the last %lld MiB go over", m->uid, why,
 		 (long long)(left >> 20));
 	mig_event(m->vm, "Warning", "Migrating",
 		  "%s; the guest is paused while the last %lld MiB go over, as "
 		  "allowWorkloadDisruption permits",
 		  why, (long long)(left >> 20));
+}
+
+static bool is_switching(const struct mig_source *m)
+{
+	const char *phase = js_get_str(m->last, "phase");
+
+	return m->state == SRC_SWITCHING || m->state == SRC_RELEASED ||
+	       str_eq(phase, "pre-switchover") || str_eq(phase, "switching") ||
+	       str_eq(phase, "completed");
+}
+
+void mig_source_finish(struct mig_source *m)
+{
+	const struct json *memory = js_at(m->last, "stats", "memory", NULL);
+	bool post_copy = js_get_bool(m->last, "postCopy", false);
+
+	if (!m->finish_asked || m->said_finish || m->finish_by || m->cancel_sent ||
+	    mig_is_finishing(m->last))
+		return;
+	if (mig_source_is_split(m) || is_switching(m))
+		say_too_late(m, post_copy ? "post-copy has begun" : SWITCHES);
+	/* without its figures nobody can tell how long the guest will stand */
+	else if (m->state == SRC_MOVING && !post_copy && js_get_int(memory, "total", 0) &&
+		 str_eq(js_get_str(m->last, "phase"), "memory"))
+		ignore_rc(tell_finish(m)); /* its next word asks again */
 }
 
 /* The limit is over: end the move with a pause where that is allowed, else give it up. */
@@ -172,11 +239,20 @@ static void note_progress(struct mig_source *m)
 	m->disk_bytes = MAX(m->disk_bytes, disks.total);
 }
 
+/* The agent before this one, or the launcher's record, told it to finish: then this one keeps the time. */
+static void note_finish(struct mig_source *m)
+{
+	if (m->state == SRC_MOVING && !m->finish_by && mig_is_finishing(m->last))
+		m->finish_by = loop_now(m->host->cfg.loop) +
+			       (usec_t)mig_finish_timeout(m->last) * USEC_PER_MSEC;
+}
+
 void mig_source_watch(struct mig_source *m)
 {
 	struct err err = {0};
 
 	note_progress(m);
+	note_finish(m);
 	if (!m->watch &&
 	    ev_timer_after(m->host->cfg.loop, &m->watch, WATCH_EVERY, on_watch, m, &err))
 		log_warn("move %s: %s", m->uid, err.msg);

@@ -189,6 +189,34 @@ static void a_guest_that_outruns_the_link_is_told_with_figures_and_remedy(void *
 	FerryMigrationStatus_free(s);
 }
 
+/* Twice what the rate promises and ten seconds, but no more rate than the limit allows, and no more than ten minutes. */
+static void a_pause_may_take_twice_what_is_left(void **state)
+{
+	static const struct {
+		const char *data;
+		int64_t ms;
+	} cases[] = {
+		{"{}", 10000},
+		{"{'stats':{'memory':{'remaining':104857600,'bytesPerSecond':10485760}}}", 30000},
+		{"{'maxBandwidthBytes':0,'stats':{'memory':{'remaining':104857600,"
+		 "'bytesPerSecond':10485760}}}",
+		 30000},
+		{"{'maxBandwidthBytes':5242880,'stats':{'memory':{'remaining':104857600,"
+		 "'bytesPerSecond':10485760}}}",
+		 50000},
+		{"{'stats':{'memory':{'remaining':104857600,'bytesPerSecond':0}}}", 210000},
+		{"{'stats':{'memory':{'remaining':1099511627776,'bytesPerSecond':10485760}}}",
+		 600000},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		CLEANUP(js_unrefp) struct json *data = json_of(cases[i].data);
+
+		assert_int_equal(mig_finish_timeout(data), cases[i].ms);
+	}
+}
+
 static enum rc fill_once(void)
 {
 	struct json *data = js_pack("{s:s, s:{s:[{s:s, s:i}]}}", "phase", "disks", "stats", "disks",
@@ -218,6 +246,7 @@ int main(void)
 		cmocka_unit_test(data_are_counted_in_whole_gigabytes_with_the_disks),
 		cmocka_unit_test(the_percentage_is_of_all_that_goes_over_and_never_falls),
 		cmocka_unit_test(a_guest_that_outruns_the_link_is_told_with_figures_and_remedy),
+		cmocka_unit_test(a_pause_may_take_twice_what_is_left),
 		cmocka_unit_test(running_out_of_memory_is_said),
 	};
 
