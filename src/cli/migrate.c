@@ -10,10 +10,13 @@
 #include "base/str.h"
 #include "cli/client.h"
 #include "cli/cmd.h"
+#include "cli/finish.h"
 #include "cli/migrate.h"
 #include "cli/progress.h"
 #include "json/json.h"
+#include "virt/names.h"
 
+#define VMI_PATH  "/apis/kubevirt.io/v1/namespaces/%s/virtualmachineinstances"
 #define VMIM_PATH "/apis/kubevirt.io/v1/namespaces/%s/virtualmachineinstancemigrations"
 
 struct move {
@@ -152,7 +155,9 @@ enum rc migrate_create(struct client *c, const struct move_request *r, struct js
 	return rc ? rc : client_send(c, "POST", path, NULL, body, out, err);
 }
 
-static enum rc cancel_move(struct client *c, const char *vm, struct err *err)
+/* The VM's move that has not ended; what for stands in the refusal.  Owned by the caller. */
+static enum rc find_move(struct client *c, const char *vm, const char *what, struct json **out,
+			 struct err *err)
 {
 	CLEANUP(mem_freep)
 	char *path =
@@ -164,82 +169,182 @@ static enum rc cancel_move(struct client *c, const char *vm, struct err *err)
 
 	for (size_t i = 0; i < js_len(items) && !rc; i++) {
 		const char *phase = js_str(js_at(js_item(items, i), "status", "phase", NULL));
-		const char *name = js_str(js_at(js_item(items, i), "metadata", "name", NULL));
 
 		if (str_eq(phase, "Succeeded") || str_eq(phase, "Failed"))
 			continue;
-		CLEANUP(mem_freep) char *one = mem_printf(VMIM_PATH "/%s", client_ns(c), name);
-
-		rc = client_send(c, "DELETE", one, NULL, NULL, NULL, err);
-		if (!rc)
-			printf("VM %s was scheduled to migrate-cancel\n", vm);
-		return rc;
+		*out = js_ref(js_item(items, i));
+		return RC_OK;
 	}
-	return rc ? rc : err_set(err, RC_NOT_FOUND, "Found no migration to cancel for %s", vm);
+	if (rc)
+		return rc;
+	return js_len(items)
+		       ? err_set(err, RC_NOT_FOUND,
+				 "Found no migration to %s for %s: its moves are over", what, vm)
+		       : err_set(err, RC_NOT_FOUND, "Found no migration to %s for %s", what, vm);
+}
+
+static enum rc cancel_move(struct client *c, const char *vm, struct err *err)
+{
+	CLEANUP(js_unrefp) struct json *vmim = NULL;
+	enum rc rc = find_move(c, vm, "cancel", &vmim, err);
+
+	if (rc)
+		return rc;
+	CLEANUP(mem_freep)
+	char *path = mem_printf(VMIM_PATH "/%s", client_ns(c),
+				js_str(js_at(vmim, "metadata", "name", NULL)));
+
+	rc = path ? client_send(c, "DELETE", path, NULL, NULL, NULL, err)
+		  : err_set(err, RC_NOMEM, "out of memory");
+	if (!rc)
+		printf("VM %s was scheduled to migrate-cancel\n", vm);
+	return rc;
+}
+
+static enum rc ask_finish(struct client *c, const char *name, struct err *err)
+{
+	CLEANUP(mem_freep) char *path = mem_printf(VMIM_PATH "/%s", client_ns(c), name);
+	CLEANUP(js_unrefp)
+	struct json *body =
+		js_pack("{s:{s:{s:s}}}", "metadata", "annotations", ANN_FINISH, FINISH_PAUSE);
+
+	return path && body ? client_send(c, "PATCH", path, "application/merge-patch+json", body,
+					  NULL, err)
+			    : err_set(err, RC_NOMEM, "out of memory");
+}
+
+static enum rc finish_move(struct client *c, const char *vm, struct json **vmim, struct err *err)
+{
+	CLEANUP(sbuf_fini) struct sbuf text = SBUF_INIT(1024);
+	CLEANUP(mem_freep) char *path = mem_printf(VMI_PATH "/%s", client_ns(c), vm);
+	CLEANUP(js_unrefp) struct json *vmi = NULL;
+	enum rc rc = find_move(c, vm, "finish", vmim, err);
+
+	if (!rc)
+		rc = path ? client_get(c, path, &vmi, err)
+			  : err_set(err, RC_NOMEM, "out of memory");
+	if (rc)
+		return rc;
+	rc = finish_look(*vmim, vmi, &text);
+	if (rc == RC_OK)
+		rc = ask_finish(c, js_str(js_at(*vmim, "metadata", "name", NULL)), err);
+	else if (rc == RC_EXISTS)
+		rc = RC_OK;
+	else
+		return err_set(err, rc, "%s: %s", vm, sbuf_str(&text));
+	if (!rc)
+		printf("VM %s: %s\n", vm, sbuf_str(&text));
+	return rc;
+}
+
+/* What is wanted: a move, or an end of the one that is under way. */
+struct wish {
+	struct move_request move;
+	bool no_watch, watch, cancel, finish;
+};
+
+/* `migrate finish VM` is `migrate VM --finish`; what is alone is a VM, whatever its name. */
+static void take_verb(int *n, char **argv, struct wish *w)
+{
+	if (*n != 2 || (!str_eq(argv[0], "cancel") && !str_eq(argv[0], "finish")))
+		return;
+	*(str_eq(argv[0], "cancel") ? &w->cancel : &w->finish) = true;
+	argv[0] = argv[1];
+	*n = 1;
+}
+
+static bool is_for_a_new_move(const struct wish *w)
+{
+	return w->move.to || w->move.selector || w->move.dry_run;
+}
+
+/* *follow: what became of it is to be shown. */
+static enum rc do_wish(struct client *c, const struct wish *w, struct json **vmim, bool *follow,
+		       struct err *err)
+{
+	const char *vm = w->move.vm;
+
+	*follow = !w->no_watch && !w->move.dry_run;
+	if (w->cancel) {
+		*follow = false;
+		return cancel_move(c, vm, err);
+	}
+	if (w->finish) {
+		*follow &= w->watch;
+		return finish_move(c, vm, vmim, err);
+	}
+	enum rc rc = migrate_create(c, &w->move, vmim, err);
+
+	if (!rc)
+		printf("VM %s was scheduled to migrate\n", vm);
+	return rc;
 }
 
 static int migrate_run(const struct cmd *c, int argc, char **argv)
 {
 	struct client_flags flags = {0};
-	struct move_request move = {0};
+	struct wish w = {0};
 	const char *timeout = "3600";
-	bool no_watch = false, cancel = false, watch = false;
 	const struct opt opts[] = {
 		{.name = "--kubeconfig", .value = &flags.kubeconfig},
 		{.name = "--namespace", .letter = 'n', .value = &flags.ns},
-		{.name = "--addedNodeSelector", .value = &move.selector},
-		{.name = "--to", .value = &move.to},
+		{.name = "--addedNodeSelector", .value = &w.move.selector},
+		{.name = "--to", .value = &w.move.to},
 		{.name = "--timeout", .value = &timeout},
-		{.name = "--no-watch", .is_flag = true, .flag = &no_watch},
-		{.name = "--watch", .is_flag = true, .flag = &watch},
-		{.name = "--dry-run", .is_flag = true, .flag = &move.dry_run},
-		{.name = "--cancel", .is_flag = true, .flag = &cancel},
+		{.name = "--no-watch", .is_flag = true, .flag = &w.no_watch},
+		{.name = "--watch", .is_flag = true, .flag = &w.watch},
+		{.name = "--dry-run", .is_flag = true, .flag = &w.move.dry_run},
+		{.name = "--cancel", .is_flag = true, .flag = &w.cancel},
+		{.name = "--finish", .is_flag = true, .flag = &w.finish},
 		{0},
 	};
 	CLEANUP(client_freep) struct client *client = NULL;
-	CLEANUP(js_unrefp) struct json *made = NULL;
+	CLEANUP(js_unrefp) struct json *vmim = NULL;
 	struct err err = {0};
 	uint64_t seconds = 0;
+	bool help, wants_more;
 	int n;
-	bool help;
 
 	if (!cmd_parse(c, argc, argv, opts, &n, &help))
 		return help ? EXIT_OK : EXIT_USAGE;
+	take_verb(&n, argv, &w);
 	if (n != 1)
 		return cmd_usage(c, "one VM is needed");
-	enum rc rc = str_to_u64(timeout, 1000000, &seconds, &err);
-
-	if (rc)
+	if (w.cancel && w.finish)
+		return cmd_usage(c, "a move is canceled or finished, not both");
+	if ((w.cancel || w.finish) && is_for_a_new_move(&w))
+		return cmd_usage(c, "--to, --addedNodeSelector and --dry-run are for a new move");
+	if (str_to_u64(timeout, 1000000, &seconds, &err))
 		return cmd_usage(c, "--timeout: %s", err.msg);
-	move.vm = argv[0];
-	rc = client_open(&client, &flags, &err);
-	if (!rc && cancel)
-		rc = cancel_move(client, argv[0], &err);
-	else if (!rc)
-		rc = migrate_create(client, &move, &made, &err);
+	w.move.vm = argv[0];
+	enum rc rc = client_open(&client, &flags, &err);
+
+	if (!rc)
+		rc = do_wish(client, &w, &vmim, &wants_more, &err);
 	if (rc) {
 		fprintf(stderr, "Error migrating VirtualMachine %s\n", err.msg);
 		return EXIT_FAIL;
 	}
-	if (cancel)
-		return EXIT_OK;
-	printf("VM %s was scheduled to migrate\n", argv[0]);
 	fflush(stdout);
-	if (no_watch || move.dry_run)
+	if (!wants_more)
 		return EXIT_OK;
-	rc = follow(client, js_str(js_at(made, "metadata", "name", NULL)), "0", argv[0],
+	rc = follow(client, js_str(js_at(vmim, "metadata", "name", NULL)), "0", argv[0],
 		    seconds * USEC_PER_SEC, &err);
 	return rc ? cmd_fail(&err) : EXIT_OK;
 }
 
 const struct cmd cmd_migrate = {
 	.name = "migrate",
-	.args = "VM [--to NODE] [--addedNodeSelector K=V,...] [--no-watch] [--cancel] [--dry-run]",
+	.args = "[cancel | finish] VM [--to NODE] [--addedNodeSelector K=V,...] [--watch | --no-watch] "
+		"[--dry-run]",
 	.summary = "Move a running virtual machine to another node, and show how it goes.",
-	.help = "  --to NODE      only to this node\n"
-		"  --cancel       cancel the move that is under way\n"
+	.help = "  cancel VM      cancel the move that is under way (also --cancel)\n"
+		"  finish VM      finish it now, and accept that the guest is paused while the rest of\n"
+		"                 its memory goes over (also --finish); --watch shows how that goes\n"
+		"  --to NODE      only to this node\n"
 		"  --no-watch     return as soon as the move is accepted\n"
 		"  --timeout S    stop watching after this long (the move goes on); default 3600\n\n"
-		"The exit code is 0 only when the VM runs on another node.\n",
+		"The exit code is 0 only when the VM runs on another node; that of cancel and of finish\n"
+		"when it was asked for, or when there is nothing left to ask for.\n",
 	.run = migrate_run,
 };

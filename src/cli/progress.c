@@ -16,18 +16,28 @@ const char *progress_phase(const struct json *vmim)
 	return str_is_empty(phase) ? "Pending" : phase;
 }
 
-static void print_memory(const struct json *f, const char *phase, struct sbuf *out)
+static bool stands(const struct json *vmim)
 {
+	return str_eq(progress_phase(vmim), "Running") &&
+	       str_eq(js_str(js_at(vmim, "status", "migrationState", "mode", NULL)), "Paused");
+}
+
+static void print_memory(const struct json *vmim, struct sbuf *out)
+{
+	const struct json *f = js_at(vmim, "status", "ferry", NULL);
 	const struct json *mem = js_get(f, "memory");
 	const char *stage = js_get_str(f, "stage");
 	double total = mib(mem, "totalBytes"), left = mib(mem, "remainingBytes");
 
-	sbuf_addf(out, "%-16s %3.0f %%  %7.1f MiB sent  %6.1f MiB/s  pass %lld", phase,
-		  100.0 * (total - left) / total, mib(mem, "transferredBytes"),
-		  mib(f, "linkBytesPerSecond"), (long long)js_get_int(f, "passes", 0));
+	sbuf_addf(out, "%-16s %3.0f %%  %7.1f MiB sent  %6.1f MiB/s  pass %lld",
+		  progress_phase(vmim), 100.0 * (total - left) / total,
+		  mib(mem, "transferredBytes"), mib(f, "linkBytesPerSecond"),
+		  (long long)js_get_int(f, "passes", 0));
 	if (stage && str_has_prefix(stage, "postcopy"))
 		sbuf_addf(out, "  %s",
 			  str_eq(stage, "postcopy") ? "post-copy" : "post-copy: the link is lost");
+	else if (stands(vmim))
+		sbuf_adds(out, "  the guest is paused while the rest goes over");
 	else if (str_eq(js_get_str(f, "forecast"), "Diverges"))
 		sbuf_adds(out, "  writes faster than the link");
 	else if (js_get(f, "secondsLeft"))
@@ -40,7 +50,7 @@ void progress_print(const struct json *vmim, struct sbuf *out)
 	const char *phase = progress_phase(vmim), *stage = js_get_str(f, "stage");
 
 	if (js_get_int(js_get(f, "memory"), "totalBytes", 0) > 0)
-		print_memory(f, phase, out);
+		print_memory(vmim, out);
 	else if (stage && (str_eq(phase, "Pending") || str_eq(phase, "Scheduling")))
 		sbuf_addf(out, "%-16s %s", phase, stage);
 	else
