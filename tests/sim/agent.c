@@ -321,6 +321,13 @@ static enum rc report_failure(struct look *l, bool aborted)
 	return plan_update(l->plan, &api_kind_VirtualMachineInstance, l->vmi, next, NULL);
 }
 
+static bool is_finish_requested(const VirtualMachineInstance *vmi)
+{
+	const FerryVMIStatus *f = vmi->status.ferry;
+
+	return f && f->migration && API_GET(f->migration, finishRequested, false);
+}
+
 static enum rc look_at_source(struct look *l)
 {
 	const MigState *ms = move_of(l);
@@ -337,6 +344,8 @@ static enum rc look_at_source(struct look *l)
 	case MOVE_RUNNING:
 		if (API_GET(ms, abortRequested, false))
 			move_cancel(g);
+		else if (is_finish_requested(l->vmi))
+			move_finish(g);
 		return RC_OK;
 	case MOVE_DONE:
 		return RC_OK; /* the target tells */

@@ -270,10 +270,32 @@ static int vmi_rank(const char *phase)
 }
 
 /* 5. Phases go forward; ends are final. */
+/* 9. A finish is passed on of the migration that it was asked of, and of no other. */
+static void check_finish(struct checker *c, const VirtualMachineInstance *vmi)
+{
+	const VirtualMachineInstanceMigrationState *s = vmi->status.migrationState;
+	const FerryVMIStatus *f = vmi->status.ferry;
+	struct kiter it;
+
+	if (!s || !f || !f->migration || !API_GET(f->migration, finishRequested, false))
+		return;
+	kcache_list(c->truth, &api_kind_VirtualMachineInstanceMigration, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));) {
+		const VirtualMachineInstanceMigration *m = kobj_typed(o);
+
+		if (str_eq(m->metadata.uid, s->migrationUid) &&
+		    !api_annotation(&m->metadata, ANN_FINISH))
+			sim_fail(c->sim, "migration %s is to be finished, and nobody asked for it",
+				 m->metadata.name);
+	}
+}
+
 static void check_vmi(struct checker *c, const struct kobj *old, const struct kobj *new)
 {
 	const VirtualMachineInstance *a = kobj_typed(old), *b = kobj_typed(new);
 
+	if (b)
+		check_finish(c, b);
 	if (!a || !b || !str_eq(a->metadata.uid, b->metadata.uid) ||
 	    str_eq(a->status.phase, b->status.phase))
 		return;

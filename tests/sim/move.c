@@ -139,6 +139,7 @@ void move_begin(struct guest *g, const char *migration_uid)
 	g->move_uid = mem_strdup(migration_uid);
 	g->move = MOVE_RUNNING;
 	g->move_began = loop_now(machine_sim(g->machine)->loop);
+	g->outruns = sim_chance(machine_sim(g->machine), 200);
 	g->src = SRC_IDLE;
 	src_step(g, SRCEV_BEGIN);
 	guest_set(g, G_MOVING, "move");
@@ -156,6 +157,17 @@ void move_cancel(struct guest *g)
 		guest_back(g, MOVE_ABORTED);
 	else
 		guest_after(g, 100, 20 * USEC_PER_MSEC);
+}
+
+void move_finish(struct guest *g)
+{
+	if (!g->outruns)
+		return;
+	sim_trace(machine_sim(g->machine), "%s: %s is to stand, so that its move ends",
+		  machine_name(g->machine), g->pod_name);
+	g->outruns = false;
+	if (g->src == SRC_MOVING)
+		guest_after(g, 100, 100 * USEC_PER_MSEC);
 }
 
 static void release(struct guest *g)
@@ -201,6 +213,10 @@ void move_timer(struct guest *g)
 	case SRC_MOVING:
 		if (breaks || !target_listens(g)) {
 			src_ended(g, MOVE_FAILED);
+			break;
+		}
+		if (g->outruns) {
+			guest_after(g, USEC_PER_SEC, 5 * USEC_PER_SEC);
 			break;
 		}
 		src_step(g, SRCEV_STANDS);

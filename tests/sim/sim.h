@@ -174,6 +174,7 @@ struct guest {
 	char *move_uid; /* of the last move it was the source of */
 	usec_t move_began;
 	enum move_result move;
+	bool outruns; /* it writes faster than its memory goes over: that ends by nothing but a word from outside */
 	int src, dst; /* enum src_state, dst_state of virt/migration/handoff.h */
 	struct ev_src *timer;
 	usec_t deadline; /* of the stop; loop time */
@@ -212,7 +213,8 @@ enum move_result guest_move_result(const struct guest *g, const char *migration_
 /* move.c: a move between two machines, by the real tables. */
 void move_begin(struct guest *g, const char *migration_uid);
 void move_cancel(struct guest *g);
-void move_timer(struct guest *g); /* of a guest in G_MOVING, G_STANDS or G_RELEASED */
+void move_finish(struct guest *g); /* it may stand for as long as it takes */
+void move_timer(struct guest *g);  /* of a guest in G_MOVING, G_STANDS or G_RELEASED */
 void move_listen(struct guest *g);
 void move_written(struct guest *g); /* VMI and PortBinding name the target */
 void moves_free(struct sim *s);

@@ -17,7 +17,7 @@
 /* Theory of operation
  *
  * People make, start, stop, restart, move and delete virtual machines at random moments of the fault
- * window, and cancel moves.  They see the truth (not a lagging cache) and their requests do not get
+ * window, and cancel and finish moves.  They see the truth (not a lagging cache) and their requests do not get
  * lost.  Then they settle: each machine gets a last wish, and the simulation waits until all have come
  * true.
  */
@@ -329,13 +329,21 @@ static void move_vm(struct user *u, struct vm *vm)
 	body = js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s}}", "apiVersion", "kubevirt.io/v1", "kind",
 		       "VirtualMachineInstanceMigration", "metadata", "name", name, "namespace",
 		       "default", "spec", "vmiName", vm->name);
+	if (sim_chance(u->sim, 200)) /* in a hurry from the first */
+		ignore_rc(js_set(js_ensure_object(js_get(body, "metadata"), "annotations"),
+				 ANN_FINISH, js_new_str(FINISH_PAUSE)));
 	c = call_new(u, NULL);
 	c->may_be_refused = true; /* not running, or a move is under way */
 	started(u, kube_create(u->kube, &c->call, &api_kind_VirtualMachineInstanceMigration,
 			       "default", body, on_reply, c, NULL));
 }
 
-static void cancel_move(struct user *u)
+static bool is_over(const VirtualMachineInstanceMigration *m)
+{
+	return str_eq(m->status.phase, "Succeeded") || str_eq(m->status.phase, "Failed");
+}
+
+static const VirtualMachineInstanceMigration *some_move(const struct user *u, bool also_over)
 {
 	const VirtualMachineInstanceMigration *pick = NULL;
 	struct kiter it;
@@ -344,11 +352,38 @@ static void cancel_move(struct user *u)
 	kcache_list(checker_truth(u->sim->checker), &api_kind_VirtualMachineInstanceMigration,
 		    "default", &it);
 	for (const struct kobj *o; (o = kiter_next(&it));)
-		if (!kobj_is_going(o) && sim_rand(u->sim) % ++n == 0)
+		if (!kobj_is_going(o) && (also_over || !is_over(kobj_typed(o))) &&
+		    sim_rand(u->sim) % ++n == 0)
 			pick = kobj_typed(o);
+	return pick;
+}
+
+static void cancel_move(struct user *u)
+{
+	const VirtualMachineInstanceMigration *pick = some_move(u, true);
+
 	if (pick)
 		delete_object(u, &api_kind_VirtualMachineInstanceMigration, pick->metadata.name,
 			      NULL);
+}
+
+/* "Finish it now, I accept the pause", in whatever phase it is. */
+static void finish_move(struct user *u)
+{
+	const VirtualMachineInstanceMigration *pick = some_move(u, sim_chance(u->sim, 100));
+	CLEANUP(js_unrefp)
+	struct json *body =
+		js_pack("{s:{s:{s:s}}}", "metadata", "annotations", ANN_FINISH, FINISH_PAUSE);
+	struct call *c;
+
+	if (!pick)
+		return;
+	sim_trace(u->sim, "user: finish %s", pick->metadata.name);
+	c = call_new(u, NULL);
+	c->may_be_refused = true; /* it is over */
+	started(u,
+		kube_patch(u->kube, &c->call, &api_kind_VirtualMachineInstanceMigration, "default",
+			   pick->metadata.name, NULL, KUBE_PATCH_MERGE, body, on_reply, c, NULL));
 }
 
 /* kubectl drain asks for this: the VM is to move away, or the refusal says why not. */
@@ -431,6 +466,10 @@ static void act_on(struct user *u, struct vm *vm)
 		break;
 	case 9:
 		evict(u, vm);
+		break;
+	case 10:
+	case 11:
+		finish_move(u);
 		break;
 	default:
 		move_vm(u, vm);
