@@ -7,7 +7,7 @@ import time
 
 import ferrytest as ft
 import pytest
-from conftest import migrations, node_of, other, qemu_pids
+from conftest import kernel_boot, migrations, node_of, other, qemu_pids
 
 LONG = bool(os.environ.get("FERRY_TEST_LONG"))
 
@@ -153,3 +153,41 @@ def test_a_disk_that_does_not_fit_at_the_target_ends_the_move_and_not_the_guest(
     writes(1 << 20, 2)
     after = g.status()
     assert after["bootID"] == before["bootID"] and after["diskBad"] == 0 and after["memBad"] == 0, after
+
+
+def unknown_flows(cluster, node, name):
+    """What the guest's pod does with a flow that its ports do not say."""
+    uid, = [p["metadata"]["uid"] for p in cluster.api.list("Pod") if p["spec"].get("nodeName") == node and
+            ft.phase(p) == "Running" and p["metadata"]["labels"].get("vm.kubevirt.io/name") == name]
+    inside = ["nsenter", "-t", str(cluster.node_pid1(node)), "-m", "-r"]
+    where = "/run/ferry/run/netns"
+    ns, = [x for x in subprocess.run([*inside, "ls", where], capture_output=True, text=True, check=True).stdout.split()
+           if uid in x]
+    return subprocess.run([*inside, "nsenter", f"--net={where}/{ns}", "nft", "list", "chain", "ip", "vmnet", "unknown"],
+                          capture_output=True, text=True, check=True).stdout
+
+
+def test_the_agent_after_a_move_and_another_move_that_failed_judges_unknown_flows(cluster, make_vm, images):
+    """A pod that came by a move takes all of them in until it is settled, and the next agent makes its network as it was
+    made at first."""
+    api, name = cluster.api, "settled"
+    manifest = ft.vm(name, "128Mi", kernel=kernel_boot(images))
+    interface, = manifest["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"]
+    interface["ports"] = [{"port": 7777}, {"port": 7778}]
+    g = ft.Guest(make_vm(name, manifest=manifest))
+    boot = g.status()["bootID"]
+    assert ft.phase(ft.move(api, name)[0]) == "Succeeded"
+    node = node_of(api, name)
+    assert "reject" in unknown_flows(cluster, node, name)
+    with migrations(api, bandwidthPerMigration="8Mi"):
+        api.create(ft.migration(f"{name}-2", name))
+        api.wait("VirtualMachineInstanceMigration", f"{name}-2", lambda v: ft.phase(v) in ("Running", *ft.FINAL), 30)
+        api.delete("VirtualMachineInstanceMigration", f"{name}-2")
+        api.wait("VirtualMachineInstance", name, lambda v: v["status"]["migrationState"].get("failed"), 60)
+    found = cluster.log(node).count("New -> Starting on Found")
+    kill(cluster, "agent", node)
+    ft.poll(lambda: cluster.log(node).count("New -> Starting on Found") > found, 30, "the next agent has found it")
+    # whatever it does in the network for what it has found comes before what it does for a new pod
+    make_vm("comes-later", nodeSelector={"kubernetes.io/hostname": node})
+    assert "reject" in unknown_flows(cluster, node, name)
+    assert g.wait(10)["bootID"] == boot and node_of(api, name) == node

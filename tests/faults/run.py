@@ -153,8 +153,9 @@ class Run:
 
     def victims(self, f):
         pids = self.pids(f.what)
-        # At the end of a move the source's own may be gone a moment before us.
-        self.must(pids or (self.moment.phase == "Cl" and f.what.startswith("source")), f"there is no {f.what}")
+        # At the end of a move the source's own may be gone a moment before us, and the target's once it has failed.
+        goes = {"Cl": "source", "Bk": "target"}.get(self.moment.phase)
+        self.must(pids or (goes and f.what.startswith(goes)), f"there is no {f.what}")
         return pids
 
     def do_end(self, f):

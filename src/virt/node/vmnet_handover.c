@@ -240,7 +240,7 @@ enum rc vmnet_reclaim(const struct vmnet_handover_config *c, struct err *err)
 		rc = net_batch_port_set(b, c->host_if, &port, err);
 	if (!rc)
 		rc = net_batch_send(b, err);
-	/* Only then: the bridge would send out again what comes in by the VXLAN port. */
+	/* Only then: the bridge drops what comes in by the VXLAN port for a MAC that it looks for there. */
 	return rc ? rc : vmnet_steering_end(c->vxlan, c->mac, err);
 }
 
