@@ -17,6 +17,7 @@
 #include "virt/controller/metrics.h"
 #include "virt/controller/fence/fence.h"
 #include "virt/controller/fence/fence_exec.h"
+#include "virt/controller/fence/witness.h"
 #include "virt/controller/migration/migration.h"
 #include "virt/controller/vm/vm.h"
 #include "virt/controller/vmi/alloc.h"
@@ -56,6 +57,7 @@ static void choose(struct controller *c)
 	add(c, &alloc_ctl_def);
 	add(c, &evacuation_ctl_def);
 	add(c, &fence_ctl_def);
+	add(c, &witness_ctl_def);
 	if (opt_kubernetes)
 		return; /* the site's own control plane does the rest */
 	add(c, &scheduler_ctl_def);

@@ -36,6 +36,7 @@
 #include "kube/kobj.h"
 #include "kube/kube.h"
 #include "virt/launcher/kvm_probe.h"
+#include "virt/migration/fencing.h"
 #include "virt/names.h"
 #include "virt/node/agent_http.h"
 #include "virt/node/arrivals_look.h"
@@ -45,6 +46,7 @@
 #include "virt/node/imgunpack.h"
 #include "virt/node/vm.h"
 #include "virt/node/volumes.h"
+#include "virt/node/witness.h"
 
 #define PROBE_DEADLINE	(30 * USEC_PER_SEC)
 #define PULL_DEADLINE	(30 * 60 * USEC_PER_SEC)
@@ -95,6 +97,7 @@ struct node {
 	struct podrt *pods;
 	struct pvdata *pvdata;
 	struct arrivals_look *arrivals;
+	struct witness *witness;
 	struct agent_http *https;
 	unsigned lease_seconds; /* UINT_MAX: as long as usual */
 	bool has_network, is_synced, is_net_up;
@@ -466,6 +469,18 @@ static enum rc make_pvdata(struct node *n, struct err *err)
 	return pvdata_new(&n->pvdata, &pc, err);
 }
 
+static enum rc make_witness(struct node *n, struct err *err)
+{
+	const struct witness_config wc = {.loop = n->loop,
+					  .kube = n->kube,
+					  .cache = n->cache,
+					  .node_name = opt_name,
+					  .shared_dir = opt_shared,
+					  .volwork = n->volwork};
+
+	return witness_new(&n->witness, &wc, err);
+}
+
 static void net_work(void *arg)
 {
 	struct node *n = arg;
@@ -490,6 +505,8 @@ static void net_after(void *arg)
 		rc = make_netsync(n, &err);
 	if (!rc)
 		rc = make_pvdata(n, &err);
+	if (!rc)
+		rc = make_witness(n, &err);
 	if (rc)
 		give_up(n, &err);
 }
@@ -602,9 +619,9 @@ static enum rc take_network(struct node *n, const FerryConfigSpec *cfg, struct e
 /* Where nodes are fenced, their silence has to be told from their pace. */
 static unsigned lease_seconds(const FerryConfigSpec *cfg)
 {
-	if (!str_eq(cfg->fencing, FencingPolicy_Agent) || !cfg->fenceAgent)
-		return UINT_MAX;
-	return (unsigned)API_GET(cfg->fenceAgent, silenceSeconds, 40);
+	int64_t seconds = fencing_silence_seconds(cfg);
+
+	return seconds ? (unsigned)seconds : UINT_MAX;
 }
 
 /* The cluster's settings are there.  Of later changes only the pace of the lease concerns a node: the
@@ -656,6 +673,7 @@ static enum rc make_cache(struct node *n, struct err *err)
 		{.kind = &api_kind_MigrationPolicy},
 		{.kind = &api_kind_Namespace},
 		{.kind = &api_kind_NodeFence, .field_selector = own},
+		{.kind = &api_kind_DiskWitness},
 	};
 
 	(void)snprintf(mine, sizeof(mine), "spec.nodeName=%s", opt_name);
@@ -863,6 +881,7 @@ static void fini(struct node *n)
 	pool_end(n->loop);
 	n->https = agent_http_free(n->https);
 	n->arrivals = arrivals_look_free(n->arrivals);
+	n->witness = witness_free(n->witness);
 	n->pvdata = pvdata_free(n->pvdata);
 	n->pods = podrt_free(n->pods);
 	n->vms = vmhost_free(n->vms);

@@ -100,7 +100,9 @@
 
 /* Conditions of a VMI: Ferry's own, and the reason that it adds to KubeVirt's for LiveMigratable. */
 #define COND_MIGRATION_TARGETS "MigrationTargets"
-#define REASON_NO_NODE_FITS    "NodesNotLiveMigratable"
+#define COND_LOST_NODE_PROOF \
+	"LostNodeProof" /* fencing StorageLock: what the locks of its disks can tell */
+#define REASON_NO_NODE_FITS "NodesNotLiveMigratable"
 
 /* The launcher pod */
 #define CONTAINER_COMPUTE "compute"

@@ -8,7 +8,7 @@ import time
 import ferrytest as ft
 import pytest
 from conftest import kernel_boot, own_cluster
-from lostnode import agent, argv_of, lose, outer, switch_on
+from lostnode import agent, argv_of, copies, lose, outer, switch_on, watch_until_it_answers
 
 NODES = 3
 SILENCE = 4
@@ -38,39 +38,6 @@ def running(c, images, name):
     finally:
         c.api.delete("VirtualMachine", name)
         c.api.wait("VirtualMachine", name, lambda v: v is None, 90)
-
-
-def watch_until_it_answers(c, vmi, name, timeout):
-    """(seconds until another VMI's guest runs, until it answers at the same address, the VMI); never are there two."""
-    address, uid, begin, ran = ft.vmi_address(vmi), vmi["metadata"]["uid"], time.monotonic(), None
-    while time.monotonic() < begin + timeout:
-        seen = copies(c, name)
-        assert len(seen) <= 1, f"two copies of {name}: {seen}"
-        now = c.api.find("VirtualMachineInstance", name)
-        if now and now["metadata"]["uid"] != uid and ft.vmi_running(now):
-            ran = ran or time.monotonic() - begin
-            with contextlib.suppress(OSError, ValueError):
-                ft.Guest(address).command("status", 0.3)
-                assert ft.vmi_address(now) == address
-                return ran, time.monotonic() - begin, now
-        time.sleep(0.02)
-    raise TimeoutError(f"{name} does not answer after {timeout} s: {now and now['status']}")
-
-
-def copies(c, name):
-    """[(node, pid)] of the QEMUs of this VM; one that stands still counts."""
-    out = []
-    for n in range(1, c.nodes + 1):
-        try:
-            pids = ft.descendants(c.node_pid1(f"node-{n}"))
-        except OSError:
-            continue
-        for p in pids:
-            with contextlib.suppress(OSError), open(f"/proc/{p}/cmdline", "rb") as f:
-                words = f.read().split(b"\0")
-                if b"qemu-system" in words[0] and any(w.startswith(b"guest=") and name.encode() in w for w in words):
-                    out.append((f"node-{n}", p))
-    return out
 
 
 @pytest.mark.parametrize("how", ["power", "agent"])

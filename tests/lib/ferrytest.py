@@ -53,6 +53,7 @@ KINDS = {
     "Handover": ("/apis/ferry.dev/v1alpha1", "handovers"),
     "FerryConfig": ("/apis/ferry.dev/v1alpha1", "ferryconfigs"),
     "NodeFence": ("/apis/ferry.dev/v1alpha1", "nodefences"),
+    "DiskWitness": ("/apis/ferry.dev/v1alpha1", "diskwitnesses"),
     "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets"),
 }
 CLUSTER_SCOPED = {"PersistentVolume", "Node", "Namespace", "StorageClass", "Allocation", "FerryConfig",

@@ -136,6 +136,12 @@ static bool holds_volume(struct apisrv *s, const char *node, const struct json *
 		referenced_by(s, "virtualmachineinstances.kubevirt.io", ns, claim, node, runs_vmi));
 }
 
+static bool is_witness(struct apisrv *s, const char *node, const struct json *obj)
+{
+	(void)s;
+	return str_eq(js_str(js_at(obj, "spec", "witness", NULL)), node);
+}
+
 static bool owns_allocation(struct apisrv *s, const char *node, const struct json *obj)
 {
 	const struct json *owner = js_at(obj, "spec", "owner", NULL);
@@ -185,6 +191,9 @@ static const struct node_rule node_rules[] = {
 	{"ferryconfigs.ferry.dev", "", R, NULL, NULL},
 	{"migrationpolicies.migrations.kubevirt.io", "", R, NULL, NULL},
 	{"nodefences.ferry.dev", "", R, NULL, NULL},
+	{"diskwitnesses.ferry.dev", "", R, NULL, NULL},
+	{"diskwitnesses.ferry.dev", "status", GET | MODIFY, is_witness,
+	 "is not the witness of this VM"},
 	{"allocations.ferry.dev", "", R | CREATE | REMOVE, owns_allocation,
 	 "may only allocate for itself"},
 	/* Only what a VM or pod of this node names: see is_referenced(). */

@@ -38,17 +38,28 @@ static usec_t silence(const struct view *v, const Node *node)
 	return cc_age(v->now, node->metadata.creationTimestamp);
 }
 
-/* Where an agent fences, a node is silent as soon as that one may act.  Not before the node knows how often it is to be
+/* How long a node has to be silent before something is done by itself; 0: never is. */
+static int64_t silence_seconds(const FerryConfigSpec *cfg)
+{
+	if (str_eq(cfg->fencing, FencingPolicy_Agent) && cfg->fenceAgent)
+		return API_GET(cfg->fenceAgent, silenceSeconds, 40);
+	if (str_eq(cfg->fencing, FencingPolicy_StorageLock))
+		return cfg->storageLock ? API_GET(cfg->storageLock, silenceSeconds, 40) : 40;
+	return 0;
+}
+
+/* Where lost nodes are fenced, one is silent as soon as that may begin.  Not before the node knows how often it is to be
  * heard of, which its lease tells: a setting that was just made shorter makes nobody late. */
 static usec_t grace(const struct view *v, const Node *node)
 {
 	const FerryConfig *cfg = view_get(v, CONFIG, NULL, "ferry");
 
-	if (!cfg || !str_eq(cfg->spec.fencing, FencingPolicy_Agent) || !cfg->spec.fenceAgent)
+	int64_t seconds = cfg ? silence_seconds(&cfg->spec) : 0;
+
+	if (!seconds)
 		return GRACE;
 	const Lease *l = lease_of(v, node);
 	int64_t told = l ? API_GET(&l->spec, leaseDurationSeconds, 0) : 0;
-	int64_t seconds = API_GET(cfg->spec.fenceAgent, silenceSeconds, 40);
 
 	return MIN(GRACE, (usec_t)MAX(seconds, told) * USEC_PER_SEC);
 }
