@@ -229,6 +229,19 @@ static void check_kernel(struct report *r)
 		say(r, WARN, "userfaultfd", "no /dev/userfaultfd: post-copy will not be offered");
 }
 
+/* Then a machine that comes back after its locks were given away writes on as if nothing had been. */
+static void check_nfs(struct report *r)
+{
+	CLEANUP(mem_freep) char *text = NULL;
+	size_t n = 0;
+
+	if (!file_read("/sys/module/nfs/parameters/recover_lost_locks", 64, &text, &n, NULL) && n &&
+	    text[0] == 'Y')
+		say(r, WARN, "NFS locks",
+		    "nfs.recover_lost_locks is on: with FerryConfig's fencing StorageLock two copies "
+		    "of a VM could write");
+}
+
 static void check_machine(struct report *r, const char *state)
 {
 	struct statfs fs;
@@ -270,6 +283,7 @@ static int doctor_run(const struct cmd *c, int argc, char **argv)
 		return upgrade_run(kubeconfig, qemu, node);
 	}
 	check_kernel(&r);
+	check_nfs(&r);
 	check_machine(&r, state ? state : "/var/lib/ferry");
 	check_qemu(&r);
 	if (geteuid() == 0)

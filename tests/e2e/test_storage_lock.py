@@ -1,7 +1,9 @@
 """A node is lost, and the storage alone tells whether its VMs may run elsewhere: by the locks of their disks."""
 import contextlib
+import fcntl
 import os
 import signal
+import struct
 import time
 
 import ferrytest as ft
@@ -23,9 +25,9 @@ def boxes(images):
         yield c
 
 
-def claim(name, cls):
+def claim(name, cls, mode="ReadWriteMany"):
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
-            "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": cls,
+            "spec": {"accessModes": [mode], "storageClassName": cls,
                      "resources": {"requests": {"storage": "64Mi"}}}}
 
 
@@ -38,7 +40,7 @@ def running(c, images, name, cls=None):
     data = {"persistentVolumeClaim": {"claimName": name}} if cls else {"emptyDisk": {"capacity": "64Mi"}}
     volumes = [{"name": "empty", "emptyDisk": {"capacity": "8Mi"}}, {"name": "data", **data}]
     if cls:
-        c.api.create(claim(name, cls))
+        c.api.create(claim(name, cls, "ReadWriteOnce" if cls == "local" else "ReadWriteMany"))
     c.api.create(ft.vm(name, "128Mi", kernel=kernel_boot(images), disks=disks, volumes=volumes, affinity=elsewhere))
     try:
         vmi = c.api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
@@ -67,6 +69,18 @@ def nobody_else_said_so(c, node):
                for t in c.api.get("Node", node)["spec"].get("taints", []))
 
 
+def locked_bytes(c, name):
+    """Bytes of the disk that somebody holds a lock of, as another open of it sees them (F_OFD_GETLK)."""
+    pv = c.api.get("PersistentVolume", c.api.get("PersistentVolumeClaim", name)["spec"]["volumeName"])
+    out = []
+    with open(f"{c.state}/shared/{pv['spec']['csi']['volumeAttributes']['path']}/disk.img", "r+b") as f:
+        for byte in range(100, 300):
+            asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+            if struct.unpack("hhqqi4x", fcntl.fcntl(f, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK:
+                out.append(byte)
+    return out
+
+
 def stays(c, vmi, seconds):
     """The same VMI, and at most one QEMU."""
     name, end = vmi["metadata"]["name"], time.monotonic() + seconds
@@ -75,6 +89,27 @@ def stays(c, vmi, seconds):
         now = c.api.get("VirtualMachineInstance", name)
         assert now["metadata"]["uid"] == vmi["metadata"]["uid"] and ft.vmi_running(now)
         time.sleep(0.2)
+
+
+def test_qemu_holds_its_locks_also_paused_and_after_a_move(boxes, images):
+    """In these bytes: it reads and writes, and nobody else may write."""
+    c, held = boxes, [100, 101, 201]
+    with running(c, images, "held", "shared") as vmi:
+        wait_for(c, "held", "LocksSeen")
+        first = c.api.get("DiskWitness", "held")["spec"]
+        assert locked_bytes(c, "held") == held
+        for verb in ("pause", "unpause"):
+            assert c.api.sub("virtualmachineinstances", "held", verb)[0] in (200, 202)
+            c.api.wait("VirtualMachineInstance", "held",
+                       lambda v, on=(verb == "pause"): bool(ft.condition(v, "Paused")) == on, 20)
+            assert locked_bytes(c, "held") == held
+        obj, _ = ft.move(c.api, "held")
+        assert obj["status"]["phase"] == "Succeeded", obj["status"]
+        assert locked_bytes(c, "held") == held
+        seen = c.api.wait("DiskWitness", "held", lambda w: w["spec"]["epoch"] > first["epoch"] and
+                          w["status"].get("epoch") == w["spec"]["epoch"] and w["status"]["state"] == "Held", 30)["spec"]
+        assert seen["nodeName"] != vmi["status"]["nodeName"] == first["nodeName"] and seen["podUID"] != first["podUID"]
+        assert seen["witness"] != seen["nodeName"]
 
 
 def test_a_machine_that_lost_its_power_is_told_by_its_disks(boxes, images):
@@ -146,7 +181,8 @@ def test_a_guest_of_whose_disks_others_see_none_never_starts_elsewhere(boxes, im
 def test_what_the_setting_may_be(boxes):
     for spec, why in (({"fencing": "Locks"}, "spec.fencing"),
                       ({"storageLock": {"silenceSeconds": 2}}, "spec.storageLock.silenceSeconds"),
-                      ({"storageLock": {"silence": 4}}, "silence")):
+                      ({"storageLock": {"silenceSeconds": "soon"}}, "spec.storageLock.silenceSeconds"),
+                      ({"storageLock": 4}, "spec.storageLock")):
         with pytest.raises(ft.ApiError) as e:
             boxes.api.patch("FerryConfig", "ferry", {"spec": spec})
         assert e.value.status in (400, 422) and why in str(e.value), e.value
