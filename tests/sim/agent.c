@@ -20,7 +20,10 @@
 #include "virt/migration/fencing.h"
 #include "virt/migration/migratable.h"
 #include "virt/names.h"
+#include "virt/node/pvdata.h"
 #include "virt/node/vmsync.h"
+#include "virt/node/volwork.h"
+#include "virt/node/witness.h"
 
 /* Theory of operation
  *
@@ -46,6 +49,8 @@ struct agent {
 	struct exec *exec;
 	struct workq *q;
 	struct list runs;
+	struct volwork *volwork; /* outlives crashes: the pool may still come back to it */
+	struct witness *witness;
 	struct ev_src *restart;
 	usec_t restart_at; /* loop time */
 	struct ev_src *beat;
@@ -669,6 +674,26 @@ static void on_synced(void *arg)
 	on_ready(a);
 }
 
+/* The real one, with locks of our own. */
+static enum rc start_witness(struct agent *a)
+{
+	const struct witness_config c = {.loop = a->sim->loop,
+					 .kube = a->kube,
+					 .cache = a->cache,
+					 .node_name = machine_name(a->machine),
+					 .shared_dir = "/shared",
+					 .volwork = a->volwork,
+					 .ask = sim_ask_lock,
+					 .ask_arg = a->sim};
+
+	if (!a->sim->opts.storage_lock)
+		return RC_OK;
+	TRY(kcache_add(a->cache, &(struct kcache_source){.kind = &api_kind_DiskWitness}, NULL));
+	TRY(kcache_add(a->cache, &(struct kcache_source){.kind = &api_kind_FerryConfig}, NULL));
+	TRY(pvdata_index(a->cache, NULL));
+	return witness_new(&a->witness, &c, NULL);
+}
+
 static enum rc agent_start(struct agent *a)
 {
 	struct sim *s = a->sim;
@@ -690,6 +715,7 @@ static enum rc agent_start(struct agent *a)
 	TRY(kcache_add(a->cache, &(struct kcache_source){.kind = &api_kind_PersistentVolume},
 		       NULL));
 	TRY(kcache_add(a->cache, &(struct kcache_source){.kind = &api_kind_NodeFence}, NULL));
+	TRY(start_witness(a));
 	TRY(exec_new(
 		&a->exec, s->loop, a->kube, a->cache,
 		&(struct exec_opts){.component = "virt-handler", .host = machine_name(a->machine)},
@@ -717,6 +743,7 @@ static void agent_stop(struct agent *a)
 		mem_free(r);
 	}
 	a->beat = ev_src_free(a->beat);
+	a->witness = witness_free(a->witness);
 	a->handler = kcache_handler_free(a->handler);
 	a->q = workq_free(a->q);
 	a->exec = exec_free(a->exec);
@@ -743,6 +770,11 @@ enum rc agent_new(struct agent **out, struct sim *s, struct machine *m)
 	a->machine = m;
 	list_init(&a->runs);
 	*out = a;
+	TRY(volwork_new(&a->volwork,
+			&(struct volwork_config){.loop = s->loop,
+						 .node_name = machine_name(m),
+						 .shared_dir = "/shared"},
+			NULL));
 	return ev_timer_after(s->loop, &a->restart, 0, on_restart, a, NULL);
 }
 
@@ -753,6 +785,7 @@ struct agent *agent_free(struct agent *a)
 	if (a->kube)
 		agent_stop(a);
 	ev_src_free(a->restart);
+	volwork_free(a->volwork);
 	return mem_free(a);
 }
 

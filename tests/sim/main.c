@@ -30,7 +30,8 @@ static int usage(const char *wrong)
 	fprintf(to,
 		"Usage: sim [--seeds N] [--first N] [--seed N [--trace] [--crash-at-write N] "
 		"[--cut-at-event N]]\n"
-		"           [--each] [--no-faults] [--fencing | --lying-fence] [--seconds N]\n\n"
+		"           [--each] [--no-faults] [--fencing | --lying-fence]\n"
+		"           [--storage-lock | --lying-lock] [--seconds N]\n\n"
 		"A whole cluster in one process on virtual time, with faults drawn from a seed.\n"
 		"  --seeds N           run N seeds (default %d)\n"
 		"  --first N           the first of them (default 1)\n"
@@ -47,6 +48,8 @@ static int usage(const char *wrong)
 		"  --no-faults         fair weather\n"
 		"  --fencing           nodes are lost for long, and a fence agent switches them off\n"
 		"  --lying-fence       the same, but it does not: the run must fail\n"
+		"  --storage-lock      nodes are lost for long, and the locks of disks tell of their VMs\n"
+		"  --lying-lock        the same, but they are given away: the run must fail\n"
 		"  --seconds N         how long people and faults are at work (default 60)\n",
 		DEFAULT_SEEDS);
 	return wrong ? 2 : 0;
@@ -72,7 +75,10 @@ static void tell_failure(const struct sim_opts *o, const struct sim_result *r)
 	if (o->no_faults)
 		printf(" --no-faults");
 	if (o->fencing)
-		printf(o->lying_fence ? " --lying-fence" : " --fencing");
+		printf(o->lying_lock	 ? " --lying-lock"
+		       : o->storage_lock ? " --storage-lock"
+		       : o->lying_fence	 ? " --lying-fence"
+					 : " --fencing");
 	if (o->crash_at_write)
 		printf(" --crash-at-write %llu", (unsigned long long)o->crash_at_write);
 	if (o->cut_at_event)
@@ -120,16 +126,18 @@ static int run_seeds(const struct args *a)
 		sum.not_moved += r.not_moved;
 		sum.crashes += r.crashes;
 		sum.fenced += r.fenced;
+		sum.taken += r.taken;
 		fflush(stdout);
 	}
 	printf("%llu seeds, %llu failed; %llu h of cluster time, %llu starts, %llu moves and %llu "
 	       "refused or "
-	       "failed ones, %llu crashes, %llu nodes fenced, %llu writes of controllers\n",
+	       "failed ones, %llu crashes, %llu nodes fenced, %llu locks taken, %llu writes of "
+	       "controllers\n",
 	       (unsigned long long)a->seeds, (unsigned long long)failed,
 	       (unsigned long long)(sum.time / USEC_PER_SEC / 3600), (unsigned long long)sum.starts,
 	       (unsigned long long)sum.moved, (unsigned long long)sum.not_moved,
 	       (unsigned long long)sum.crashes, (unsigned long long)sum.fenced,
-	       (unsigned long long)sum.writes);
+	       (unsigned long long)sum.taken, (unsigned long long)sum.writes);
 	return failed ? 1 : 0;
 }
 
@@ -196,6 +204,10 @@ int main(int argc, char **argv)
 			a.opts.fencing = true;
 		else if (str_eq(argv[i], "--lying-fence"))
 			a.opts.fencing = a.opts.lying_fence = true;
+		else if (str_eq(argv[i], "--storage-lock"))
+			a.opts.fencing = a.opts.storage_lock = true;
+		else if (str_eq(argv[i], "--lying-lock"))
+			a.opts.fencing = a.opts.storage_lock = a.opts.lying_lock = true;
 		else if (str_eq(argv[i], "--no-faults"))
 			a.opts.no_faults = true;
 		else if (str_eq(argv[i], "--help"))

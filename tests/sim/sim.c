@@ -21,6 +21,7 @@
 #include "virt/controller/evacuation/evacuation.h"
 #include "virt/controller/fence/fence.h"
 #include "virt/controller/fence/fencer.h"
+#include "virt/controller/fence/witness.h"
 #include "virt/controller/migration/migration.h"
 #include "virt/controller/vm/vm.h"
 #include "virt/controller/vmi/alloc.h"
@@ -98,7 +99,7 @@ static size_t all_defs(const struct ctl_def **defs)
 		&mig_ctl_def,	       &scheduler_ctl_def,  &endpoints_ctl_def,
 		&claim_ctl_def,	       &volume_ctl_def,	    &nodelifecycle_ctl_def,
 		&installation_ctl_def, &evacuation_ctl_def, &disruption_ctl_def,
-		&fence_ctl_def,
+		&fence_ctl_def,	       &witness_ctl_def,
 	};
 	size_t n = 0;
 
@@ -287,7 +288,7 @@ static void draw_faults(struct sim *s)
 		f->lose_agent = 3 * strength;
 		f->lose_machine = sim_chance(s, 500) ? 3 * strength : 0;
 	}
-	if (s->opts.lying_fence)
+	if (s->opts.lying_fence || s->opts.lying_lock)
 		f->lose_machine = f->reboot = 0;
 	f->fail_move = sim_chance(s, 300) ? 150 * strength : 0;
 }

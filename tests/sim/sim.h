@@ -25,6 +25,7 @@ struct agent;
 struct net;
 struct store;
 struct user;
+struct vollock;
 struct checker;
 struct events;
 
@@ -57,6 +58,8 @@ struct sim_opts {
 	bool no_faults;
 	bool fencing;		 /* nodes are lost, and fenced by an agent */
 	bool lying_fence;	 /* which says that a node is off although it is not */
+	bool storage_lock;	 /* nodes are lost, and told by the locks of disks */
+	bool lying_lock;	 /* which are given away although they are held */
 	uint64_t crash_at_write; /* the controllers crash after this write of theirs; 0: not */
 	uint64_t cut_at_event;	 /* the controllers' streams break at this event; 0: not */
 	/* The controllers crash after write travel_at, and are served the state after write travel_to for a
@@ -75,6 +78,7 @@ struct sim_result {
 	uint64_t moved, not_moved; /* migrations by their end */
 	uint64_t crashes;	   /* of controllers and agents */
 	uint64_t fenced;	   /* nodes that were said to be off */
+	uint64_t taken;		   /* locks of disks that another node has got */
 	usec_t time;		   /* virtual */
 };
 
@@ -222,6 +226,10 @@ void moves_free(struct sim *s);
 /* fence.c: the fence agent; ctx is the sim. */
 extern const struct fence_ops sim_fence_ops;
 void bolts_free(struct sim *s);
+
+/* locks.c: QEMU's locks on disks that all nodes see, as witness.h asks for them; arg is the sim. */
+enum rc sim_ask_lock(const struct vollock *d, bool takes, bool *is_held, void *arg,
+		     struct err *err);
 
 /* agent.c: kubelet and virt-handler of one node. */
 MUST_CHECK enum rc agent_new(struct agent **out, struct sim *s, struct machine *m);

@@ -258,6 +258,8 @@ static void create_vm(struct user *u, struct vm *vm)
 		return; /* the old one is still going */
 	if (!vm->has_claim)
 		vm->claim_class = classes[sim_rand(u->sim) % ARRAY_SIZE(classes)];
+	if (!vm->has_claim && u->sim->opts.storage_lock && !sim_chance(u->sim, 200))
+		vm->claim_class = "shared";
 	sim_trace(u->sim, "user: create %s (%s, %s)", vm->name, strategy,
 		  vm->claim_class ? vm->claim_class : "no claim");
 	if (vm->claim_class && !vm->has_claim) {
@@ -538,8 +540,12 @@ static void ask_for_fencing(struct user *u)
 	if (!u->sim->silence || u->has_fencing ||
 	    !kcache_get(checker_truth(u->sim->checker), &api_kind_FerryConfig, NULL, "ferry"))
 		return;
-	body = js_pack("{s:{s:s, s:{s:s, s:i}}}", "spec", "fencing", "Agent", "fenceAgent",
-		       "program", "plug", "silenceSeconds", (int)u->sim->silence);
+	body = u->sim->opts.storage_lock
+		       ? js_pack("{s:{s:s, s:{s:i}}}", "spec", "fencing", "StorageLock",
+				 "storageLock", "silenceSeconds", (int)u->sim->silence)
+		       : js_pack("{s:{s:s, s:{s:s, s:i}}}", "spec", "fencing", "Agent",
+				 "fenceAgent", "program", "plug", "silenceSeconds",
+				 (int)u->sim->silence);
 	u->has_fencing = true;
 	c = call_new(u, NULL);
 	started(u, kube_patch(u->kube, &c->call, &api_kind_FerryConfig, NULL, "ferry", NULL,

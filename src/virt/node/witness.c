@@ -54,6 +54,8 @@ struct task {
 	char *lease;   /* NULL: to look, not to take */
 	char *version;
 	struct disk *disks;
+	witness_ask_fn ask; /* the pool reads nothing of the owner */
+	void *ask_arg;
 	size_t n_disks, at;
 	bool is_held;
 	enum rc rc;
@@ -228,14 +230,20 @@ static void read_lease(struct task *t)
 
 /* ---- the disks ---- */
 
+static enum rc ask_disk(const struct vollock *d, bool takes, bool *is_held, void *arg,
+			struct err *err)
+{
+	(void)arg;
+	return takes ? vollock_take(d, is_held, err) : vollock_look(d, is_held, err);
+}
+
 static void work(void *arg)
 {
 	struct task *t = arg;
 	const struct disk *d = &t->disks[t->at];
 	const struct vollock lock = {.root = d->root, .path = d->path};
 
-	t->rc = t->lease ? vollock_take(&lock, &t->is_held, &t->err)
-			 : vollock_look(&lock, &t->is_held, &t->err);
+	t->rc = t->ask(&lock, t->lease != NULL, &t->is_held, t->ask_arg, &t->err);
 }
 
 static void after(void *arg);
@@ -439,6 +447,8 @@ static struct task *task_new(struct witness *o, const char *key, const DiskWitne
 		return NULL;
 	}
 	t->o = o;
+	t->ask = o->cfg.ask;
+	t->ask_arg = o->cfg.ask_arg;
 	t->ns = mem_strdup(w->metadata.namespace);
 	t->name = mem_strdup(w->metadata.name);
 	if (!t->ns || !t->name || map_set(&o->tasks, key, t)) {
@@ -474,6 +484,7 @@ enum rc witness_new(struct witness **out, const struct witness_config *config, s
 		return err_set(err, RC_NOMEM, "out of memory");
 	map_init(&o->tasks, task_free);
 	o->cfg = *config;
+	o->cfg.ask = config->ask ? config->ask : ask_disk;
 	o->node_name = mem_strdup(config->node_name);
 	o->shared_dir = mem_strdup(config->shared_dir);
 	if (!o->node_name || (config->shared_dir && !o->shared_dir))

@@ -13,7 +13,12 @@ struct kcache;
 struct kube;
 struct loop;
 struct volwork;
+struct vollock;
 struct witness;
+
+/* Looks at the locks of one disk, or takes them; on a pool thread. */
+typedef enum rc (*witness_ask_fn)(const struct vollock *d, bool takes, bool *is_held, void *arg,
+				  struct err *err);
 
 struct witness_config {
 	struct loop *loop;
@@ -24,6 +29,9 @@ struct witness_config {
 	const char *shared_dir; /* NULL: none */
 	struct volwork *volwork;
 	usec_t retry; /* 0: the usual times */
+	witness_ask_fn
+		ask; /* NULL: of the disk itself (vollock.h); another one: the simulation's */
+	void *ask_arg;
 };
 
 MUST_CHECK enum rc witness_new(struct witness **out, const struct witness_config *config,
