@@ -52,7 +52,6 @@ struct task {
 	int64_t epoch; /* of what is under way, or was done last; 0: nothing was */
 	bool is_final; /* the answer to that is told, and another look would say nothing new */
 	char *lease;   /* NULL: to look, not to take */
-	char *version;
 	struct disk *disks;
 	witness_ask_fn ask; /* the pool reads nothing of the owner */
 	void *ask_arg;
@@ -88,7 +87,6 @@ static void task_destroy(struct task *t)
 	mem_free(t->ns);
 	mem_free(t->name);
 	mem_free(t->lease);
-	mem_free(t->version);
 	mem_free(t);
 }
 
@@ -104,15 +102,10 @@ static void task_free(void *arg)
 		task_destroy(t);
 }
 
-static const struct kobj *record_obj(const struct task *t)
-{
-	return kcache_get(t->o->cfg.cache, WITNESS, t->ns, t->name);
-}
-
 /* NULL: there is none any more that names this node. */
 static const DiskWitness *record_of(const struct task *t)
 {
-	const DiskWitness *w = kobj_typed(record_obj(t));
+	const DiskWitness *w = kobj_typed(kcache_get(t->o->cfg.cache, WITNESS, t->ns, t->name));
 
 	return w && str_eq(w->spec.witness, t->o->node_name) ? w : NULL;
 }
@@ -253,7 +246,7 @@ static void ask_storage(struct task *t)
 	struct err err = {0};
 
 	t->phase = PH_ASKING;
-	ev_timer_rearm(t->timer, DEADLINE);
+	ev_timer_rearm(t->timer, t->o->cfg.late_after ? t->o->cfg.late_after : DEADLINE);
 	enum rc rc = volwork_run(t->o->cfg.volwork, t->disks[t->at].root, work, after, t, &err);
 
 	if (rc) /* for how long it has not is no news each time */

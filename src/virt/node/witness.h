@@ -28,7 +28,7 @@ struct witness_config {
 	const char *node_name;
 	const char *shared_dir; /* NULL: none */
 	struct volwork *volwork;
-	usec_t retry; /* 0: the usual times */
+	usec_t retry, late_after; /* 0: the usual times */
 	witness_ask_fn
 		ask; /* NULL: of the disk itself (vollock.h); another one: the simulation's */
 	void *ask_arg;

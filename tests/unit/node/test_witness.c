@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,8 @@
 #define STATUS_PATH "PATCH /apis/ferry.dev/v1alpha1/namespaces/t/diskwitnesses/vm/status"
 
 static char dir[64];
+static bool is_real;
+static witness_ask_fn ask;
 
 static int make_dir(void **state)
 {
@@ -204,7 +207,7 @@ static void begin_at(struct stage *s, const char *shared)
 		&api_kind_FerryConfig};
 
 	memset(s, 0, sizeof(*s));
-	assert_int_equal(loop_new(&s->loop, LOOP_VIRTUAL, NULL), RC_OK);
+	assert_int_equal(loop_new(&s->loop, is_real ? LOOP_REAL : LOOP_VIRTUAL, NULL), RC_OK);
 	assert_int_equal(kube_new_over(&s->kube, s->loop, &fake_transport, &s->fake, NULL), RC_OK);
 	assert_int_equal(kcache_new(&s->cache, NULL, NULL, NULL, NULL), RC_OK);
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
@@ -219,7 +222,9 @@ static void begin_at(struct stage *s, const char *shared)
 				    .cache = s->cache,
 				    .node_name = "near",
 				    .shared_dir = shared,
-				    .retry = USEC_PER_SEC};
+				    .retry = USEC_PER_SEC,
+				    .late_after = is_real ? 20 * USEC_PER_MSEC : 0,
+				    .ask = ask};
 
 	assert_int_equal(volwork_new(&s->volwork, &vc, NULL), RC_OK);
 	wc.volwork = s->volwork;
@@ -424,6 +429,91 @@ static void what_cannot_be_asked_is_said(void **state)
 	end(&s);
 }
 
+static void a_shared_file_of_the_nodes_is_asked_too(void **state)
+{
+	struct stage s;
+	char text[500];
+
+	(void)state;
+	begin(&s);
+	(void)snprintf(
+		text, sizeof(text),
+		"{'metadata':{'namespace':'t','name':'vm','uid':'vmi','resourceVersion':'2'},"
+		"'spec':{'volumes':[{'name':'a','hostDisk':{'path':'%s/f-1/disk.img','type':"
+		"'Disk','shared':true}},{'name':'b','hostDisk':{'path':'%s/f-2/disk.img','type':"
+		"'Disk','shared':true}}]}}",
+		dir, dir);
+	put(&s, &api_kind_VirtualMachineInstance, text);
+	int a = hold(1, 100), b = hold(2, 100);
+
+	put_record(&s, 1, LOOK, NULL);
+	expect(&s, 1, LOOK, "Unknown", "", "is not below a folder that");
+	(void)snprintf(text, sizeof(text),
+		       "{'metadata':{'name':'ferry','uid':'c','resourceVersion':'1'},'spec':{"
+		       "'hostDiskPaths':['%s']}}",
+		       dir);
+	put(&s, &api_kind_FerryConfig, text);
+	wait_for(&s, 2 * USEC_PER_SEC);
+	expect(&s, 1, LOOK, "Held", "", "all its disks are locked");
+	close(a);
+	close(b);
+	end(&s);
+}
+
+/* ---- storage that hangs ---- */
+
+static sem_t until;
+
+static enum rc hang(const struct vollock *d, bool takes, bool *is_held, void *arg, struct err *err)
+{
+	(void)d;
+	(void)takes;
+	(void)arg;
+	(void)err;
+	while (sem_wait(&until) < 0)
+		;
+	*is_held = true;
+	return RC_OK;
+}
+
+static struct fake_op *wait_for_write(struct stage *s)
+{
+	while (!fake_open(&s->fake))
+		assert_int_equal(loop_step(s->loop, USEC_INFINITY, NULL, NULL), RC_OK);
+	return fake_find(&s->fake, STATUS_PATH);
+}
+
+/* Real time, since the pool has threads on a real loop only. */
+static void storage_that_hangs_is_said_to_and_waited_for(void **state)
+{
+	struct stage s;
+
+	(void)state;
+	assert_int_equal(sem_init(&until, 0, 0), 0);
+	is_real = true;
+	ask = hang;
+	begin(&s);
+	ask = NULL;
+	is_real = false;
+	put_record(&s, 1, LOOK, NULL);
+	struct fake_op *op = wait_for_write(&s);
+
+	assert_non_null(strstr(op->body, "\"state\":\"Unknown\""));
+	assert_non_null(strstr(op->body, "the storage of the disk does not answer"));
+	fake_answer(op, 200, "{}");
+	assert_int_equal(sem_post(&until), 0);
+	assert_int_equal(sem_post(&until), 0);
+	op = wait_for_write(&s);
+	assert_non_null(strstr(op->body, "\"state\":\"Held\""));
+	fake_fail(op, RC_CLOSED);
+	/* one that is freed while the pool is at it */
+	put_record(&s, 2, LOOK, NULL);
+	assert_int_equal(sem_post(&until), 0);
+	pool_end(s.loop);
+	end(&s);
+	assert_int_equal(sem_destroy(&until), 0);
+}
+
 static void records_of_others_are_left_alone(void **state)
 {
 	struct stage s;
@@ -457,6 +547,8 @@ int main(void)
 		cmocka_unit_test(a_question_that_changed_is_begun_anew),
 		cmocka_unit_test(what_cannot_be_written_is_found_and_told_again),
 		cmocka_unit_test(what_cannot_be_asked_is_said),
+		cmocka_unit_test(a_shared_file_of_the_nodes_is_asked_too),
+		cmocka_unit_test(storage_that_hangs_is_said_to_and_waited_for),
 		cmocka_unit_test(records_of_others_are_left_alone),
 	};
 

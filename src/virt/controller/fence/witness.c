@@ -13,11 +13,12 @@
 #include "virt/migration/fencing.h"
 #include "virt/names.h"
 
-#define VMI	 (&api_kind_VirtualMachineInstance)
-#define VMIM	 (&api_kind_VirtualMachineInstanceMigration)
-#define NODE	 (&api_kind_Node)
-#define WITNESS	 (&api_kind_DiskWitness)
-#define LEASE_NS "kube-node-lease"
+#define VMI	      (&api_kind_VirtualMachineInstance)
+#define VMIM	      (&api_kind_VirtualMachineInstanceMigration)
+#define NODE	      (&api_kind_Node)
+#define WITNESS	      (&api_kind_DiskWitness)
+#define LEASE_NS      "kube-node-lease"
+#define UNKNOWN_AGAIN (30 * USEC_PER_SEC)
 
 /* One look at a VMI. */
 struct look {
@@ -121,7 +122,8 @@ static enum rc find_disks(struct look *l, bool *can_tell)
 				l, "False", "DiskOfOneNode",
 				"disk '%s' is on the node itself, and no other one sees its lock",
 				vol->name);
-		case FENCING_DISK_UNKNOWN:
+		case FENCING_DISK_UNKNOWN: /* its volume may be about to be seen */
+			TRY(plan_requeue_after(l->plan, UNKNOWN_AGAIN));
 			return tell(l, "False", "DiskUnknown",
 				    "disk '%s' is on storage of which nothing is known", vol->name);
 		}
