@@ -342,6 +342,24 @@ static void a_shared_host_disk_can_tell(void **state)
 	world_fini(&w);
 }
 
+/* The setting was just made shorter. */
+static void a_node_that_does_not_know_its_pace_yet_is_not_late(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w);
+	answer(&w, "Held");
+	world_patch(&w, &api_kind_Lease, "kube-node-lease", "node-1",
+		    "{'spec':{'leaseDurationSeconds':40}}");
+	pass(&w, 39, "node-2", NULL);
+	assert_asked(&w, "1", "node-2", "(none)");
+	assert_string_equal(reason(&w), "LocksSeen");
+	pass(&w, 2, "node-2", NULL);
+	assert_string_equal(reason(&w), "LocksAskedFor");
+	world_fini(&w);
+}
+
 static void another_setting_forgets_it(void **state)
 {
 	struct world w;
@@ -394,6 +412,7 @@ int main(void)
 		cmocka_unit_test(a_vm_in_a_move_waits_for_other_proofs),
 		cmocka_unit_test(disks_that_cannot_tell_are_named),
 		cmocka_unit_test(a_shared_host_disk_can_tell),
+		cmocka_unit_test(a_node_that_does_not_know_its_pace_yet_is_not_late),
 		cmocka_unit_test(another_setting_forgets_it),
 		cmocka_unit_test(the_silence_that_counts_is_the_settings),
 	};

@@ -383,6 +383,9 @@ static enum rc look(struct look *l)
 	l->lease = view_get(l->v, &api_kind_Lease, LEASE_NS, l->pod->spec.nodeName);
 	if (!l->lease || !l->lease->spec.renewTime)
 		return RC_OK;
+	/* Not before the node knows how often it is to be heard of. */
+	l->silence = MAX(l->silence,
+			 (usec_t)API_GET(&l->lease->spec, leaseDurationSeconds, 0) * USEC_PER_SEC);
 	l->age = kit_age(l->v->now, l->lease->spec.renewTime);
 	if (l->vmi->metadata.deletionTimestamp && !is_silent(l))
 		return RC_OK;
