@@ -476,6 +476,11 @@ static enum rc hang(const struct vollock *d, bool takes, bool *is_held, void *ar
 	return RC_OK;
 }
 
+static void nothing(void *arg)
+{
+	(void)arg;
+}
+
 static struct fake_op *wait_for_write(struct stage *s)
 {
 	while (!fake_open(&s->fake))
@@ -508,7 +513,13 @@ static void storage_that_hangs_is_said_to_and_waited_for(void **state)
 	fake_fail(op, RC_CLOSED);
 	/* one that is freed while the pool is at it */
 	put_record(&s, 2, LOOK, NULL);
+	s.witness = witness_free(s.witness);
+	bool over = false;
+
+	assert_int_equal(volwork_run(s.volwork, dir, nothing, on_time, &over, NULL), RC_OK);
 	assert_int_equal(sem_post(&until), 0);
+	while (!over)
+		assert_int_equal(loop_step(s.loop, USEC_INFINITY, NULL, NULL), RC_OK);
 	pool_end(s.loop);
 	end(&s);
 	assert_int_equal(sem_destroy(&until), 0);
