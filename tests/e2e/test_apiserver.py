@@ -92,6 +92,18 @@ def test_credentials_decide(server):
     node = server.connect("tls", out)
     assert server.call("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}}, node)[0] == 201
     assert server.call("POST", "/api/v1/nodes", {"metadata": {"name": "n2"}}, node)[0] == 403
+    # The locks of a VM's disks: only the node that is to look says what it found, and asks nothing itself.
+    path = "/apis/ferry.dev/v1alpha1/namespaces/default/diskwitnesses"
+    for name, witness in (("ours", "n1"), ("theirs", "n2")):
+        record = {"metadata": {"name": name}, "spec": {"vmiUID": "v", "podUID": "p", "nodeName": "n3", "epoch": 1,
+                                                       "witness": witness, "disks": ["data"]}}
+        assert server.call("POST", path, record, node)[0] == 403
+        status, record = server.call("POST", path, record)
+        assert status == 201, record
+        record["status"] = {"epoch": 1, "state": "Free"}
+        status, body = server.call("PUT", f"{path}/{name}/status", record, node)
+        assert status == (200 if witness == "n1" else 403), body
+        assert server.call("PUT", f"{path}/{name}", {**record, "spec": {**record["spec"], "witness": "n1"}}, node)[0] == 403
     # A certificate of another authority is not let in.
     other = Server(f"{server.state}/other")
     subprocess.run([f"{BIN}/ferry-apiserver", "issue", "--state", other.state, "--cn", "x", "--org",
