@@ -69,11 +69,15 @@ def nobody_else_said_so(c, node):
                for t in c.api.get("Node", node)["spec"].get("taints", []))
 
 
+def disk_of(c, name):
+    pv = c.api.get("PersistentVolume", c.api.get("PersistentVolumeClaim", name)["spec"]["volumeName"])
+    return f"{c.state}/shared/{pv['spec']['csi']['volumeAttributes']['path']}/disk.img"
+
+
 def locked_bytes(c, name):
     """Bytes of the disk that somebody holds a lock of, as another open of it sees them (F_OFD_GETLK)."""
-    pv = c.api.get("PersistentVolume", c.api.get("PersistentVolumeClaim", name)["spec"]["volumeName"])
     out = []
-    with open(f"{c.state}/shared/{pv['spec']['csi']['volumeAttributes']['path']}/disk.img", "r+b") as f:
+    with open(disk_of(c, name), "r+b") as f:
         for byte in range(100, 300):
             asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
             if struct.unpack("hhqqi4x", fcntl.fcntl(f, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK:
@@ -110,6 +114,24 @@ def test_qemu_holds_its_locks_also_paused_and_after_a_move(boxes, images):
                           w["status"].get("epoch") == w["spec"]["epoch"] and w["status"]["state"] == "Held", 30)["spec"]
         assert seen["nodeName"] != vmi["status"]["nodeName"] == first["nodeName"] and seen["podUID"] != first["podUID"]
         assert seen["witness"] != seen["nodeName"]
+
+
+def test_a_vm_whose_disk_is_locked_does_not_start_and_is_tried_again(boxes, images):
+    """Whatever was believed before: two QEMUs never write one disk."""
+    c, name = boxes, "second"
+    with running(c, images, name, "shared"):
+        c.api.patch("VirtualMachine", name, {"spec": {"runStrategy": "Halted"}})
+        c.api.wait("VirtualMachineInstance", name, lambda v: v is None, 60)
+        assert not locked_bytes(c, name)
+        with open(disk_of(c, name), "r+b") as f:
+            fcntl.fcntl(f, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 101, 1, 0))
+            fcntl.fcntl(f, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 201, 1, 0))
+            c.api.patch("VirtualMachine", name, {"spec": {"runStrategy": "Always"}})
+            ft.poll(lambda: any('Failed to get "write" lock' in e["message"] for e in c.api.list("Event")), 60,
+                    "QEMU says why it does not start")
+            assert not copies(c, name)
+        vmi = c.api.wait("VirtualMachineInstance", name, ft.vmi_running, 90)
+        ft.Guest(ft.vmi_address(vmi)).wait(90)
 
 
 def test_a_machine_that_lost_its_power_is_told_by_its_disks(boxes, images):
