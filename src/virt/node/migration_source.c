@@ -943,7 +943,8 @@ static void end_orphan(struct vm *vm, const VirtualMachineInstanceMigrationState
 	    API_GET(s, completed, false))
 		return;
 	vm->source = source_new(vm, s);
-	if (vm->source) /* the way that it has opened is closed by vm_tidy() */
+	vm->needs_tidy = true; /* the way that it has opened may stand open */
+	if (vm->source)
 		ended(vm->source, "the source's agent was restarted before the move had begun");
 }
 
