@@ -550,12 +550,15 @@ static void let_go_on(struct mig_source *m)
 static void switch_now(struct mig_source *m, usec_t stop_at)
 {
 	struct vmnet_switch_stats st = {0};
+	enum src_state next;
 	struct err err = {0};
 
 	if (m->state == SRC_SWITCHING) { /* a new launcher, which has not heard the answer */
 		let_go_on(m);
 		return;
 	}
+	if (!src_next(m->state, SRCEV_STANDS, &next))
+		return; /* it has ended, and its network with it */
 	m->stop_at = stop_at;
 	if (m->net.handover && vmnet_source_switch(m->net.handover, stop_at, &st, &err))
 		log_warn("move %s: frames are not sent on: %s", m->uid, err.msg);
