@@ -575,7 +575,8 @@ static void beat_lease(struct agent *a)
 	lease = js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s, s:i, s:s}}", "apiVersion",
 			"coordination.k8s.io/v1", "kind", "Lease", "metadata", "name", name,
 			"namespace", "kube-node-lease", "spec", "holderIdentity", name,
-			"leaseDurationSeconds", 40, "renewTime", now);
+			"leaseDurationSeconds",
+			a->sim->opts.storage_lock ? (int)a->sim->silence : 40, "renewTime", now);
 	snprintf(path, sizeof(path), "%s", name);
 	if (!a->has_lease)
 		ignore_rc(kube_create(a->kube, NULL, &api_kind_Lease, "kube-node-lease", lease,
