@@ -1028,6 +1028,24 @@ static void a_pause_beyond_its_limit_is_given_up(void **state)
 	rig_down(&r);
 }
 
+static void a_pause_that_was_asked_for_has_no_declared_limit(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	assert_int_equal(call(&r, "startOutgoing", out_params(10000, 1)), RC_OK);
+	qstatus(&r, "setup");
+	qstatus(&r, "active");
+	await(&r, "migration", "phase", "memory");
+	assert_int_equal(call(&r, "finishOutgoing", uid_params()), RC_OK);
+	qevent(&r, "STOP", "{}"); /* years back, as above */
+	qstatus(&r, "pre-switchover");
+	await(&r, "migration", "phase", "pre-switchover");
+	assert_int_equal(call(&r, "continueOutgoing", uid_params()), RC_OK);
+	assert_null(heard(&r, "migration", "phase", "failed"));
+	rig_down(&r);
+}
+
 /* QEMU has sent everything, but too late: nothing is released, the guest goes on where it is. */
 static void a_pause_that_got_too_long_in_the_switch_is_taken_back(void **state)
 {
@@ -2012,6 +2030,7 @@ int main(void)
 		cmocka_unit_test(a_completion_that_overtakes_the_cancel_counts),
 		cmocka_unit_test(nobody_allows_the_switch),
 		cmocka_unit_test(a_pause_beyond_its_limit_is_given_up),
+		cmocka_unit_test(a_pause_that_was_asked_for_has_no_declared_limit),
 		cmocka_unit_test(a_pause_that_got_too_long_in_the_switch_is_taken_back),
 		cmocka_unit_test(a_launcher_that_finds_the_guest_standing_decides),
 		cmocka_unit_test(a_launcher_that_comes_after_the_switch_releases),
