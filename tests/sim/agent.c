@@ -70,6 +70,7 @@ struct look {
 	struct guest *g;
 	struct plan *plan;
 	usec_t now;
+	bool has_binding; /* the PortBinding is known */
 };
 
 typedef VirtualMachineInstanceMigrationState MigState;
@@ -227,6 +228,7 @@ static enum rc move_binding(struct look *l)
 				      l->vmi->metadata.namespace, l->vmi->metadata.name));
 	PortBinding *next;
 
+	l->has_binding = old != NULL; /* else it is not heard of yet */
 	if (!old || str_eq(old->spec.nodeName, machine_name(l->a->machine)))
 		return RC_OK;
 	next = PortBinding_clone(old);
@@ -260,7 +262,7 @@ static enum rc take_over(struct look *l)
 
 	TRY(plan_update(l->plan, &api_kind_VirtualMachineInstance, l->vmi, next, NULL));
 	TRY(move_binding(l));
-	if (l->plan->n_ops == before)
+	if (l->plan->n_ops == before && l->has_binding)
 		move_written(l->g);
 	return RC_OK;
 }
@@ -537,12 +539,15 @@ static void on_change(const struct kobj *old, const struct kobj *new, void *arg)
 		agent_wake(a, kobj_ns(o), kobj_name(o));
 		return;
 	}
-	if (kobj_kind(o) != &api_kind_VirtualMachineInstance)
+	if (kobj_kind(o) != &api_kind_VirtualMachineInstance &&
+	    kobj_kind(o) != &api_kind_PortBinding)
 		return;
 	LIST_FOREACH(l, machine_guests(a->machine)) {
 		struct guest *g = LIST_ENTRY(l, struct guest, link);
 
-		if (str_eq(g->vmi_uid, kobj_uid(o)))
+		if (kobj_kind(o) == &api_kind_PortBinding
+			    ? g->took_over && str_eq(g->vmi_name, kobj_name(o))
+			    : str_eq(g->vmi_uid, kobj_uid(o)))
 			agent_wake(a, g->ns, g->pod_name);
 	}
 }

@@ -134,5 +134,7 @@ MUST_CHECK enum rc mig_target_plan(struct vm *vm, struct plan *plan);
 /* The VMI was written. */
 void mig_source_written(struct vm *vm);
 void mig_target_written(struct vm *vm);
+/* The guest runs here, and its PortBinding, which has to say so, is not known yet. */
+bool mig_target_awaits_binding(const struct vm *vm);
 
 #endif

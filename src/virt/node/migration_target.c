@@ -904,15 +904,19 @@ enum rc mig_target_fill(struct vm *vm, VirtualMachineInstance *vmi, usec_t now)
 
 enum rc mig_target_plan(struct vm *vm, struct plan *plan)
 {
-	const struct mig_target *t = vm->target;
+	struct mig_target *t = vm->target;
 	const PortBinding *b;
 	PortBinding *next;
 
 	if (!t || t->state != DST_RUNNING)
 		return RC_OK;
+	t->has_binding = !t->net.has_net;
 	TRY(mig_disks_take(vm, t->source_node, vm->host->cfg.node_name, t->uid, false, plan));
 	b = kobj_typed(kcache_get(vm->host->cfg.cache, &api_kind_PortBinding, vm->ns, vm->name));
-	if (!b || API_GET(&b->spec, epoch, 0) >= t->epoch)
+	if (!b) /* not heard of yet: a VM that was made a moment ago */
+		return RC_OK;
+	t->has_binding = true;
+	if (API_GET(&b->spec, epoch, 0) >= t->epoch)
 		return RC_OK;
 	next = PortBinding_clone(b);
 	if (!next)
@@ -928,13 +932,18 @@ enum rc mig_target_plan(struct vm *vm, struct plan *plan)
 
 /* --- after it --- */
 
+bool mig_target_awaits_binding(const struct vm *vm)
+{
+	return vm->target && vm->target->state == DST_RUNNING && !vm->target->has_binding;
+}
+
 void mig_target_written(struct vm *vm)
 {
 	struct mig_target *t = vm->target;
 	const VirtualMachineInstance *vmi = vm_vmi(vm);
 	struct err err;
 
-	if (!t || t->state != DST_RUNNING || !vmi ||
+	if (!t || t->state != DST_RUNNING || !t->has_binding || !vmi ||
 	    !str_eq(vmi->status.nodeName, vm->host->cfg.node_name))
 		return;
 	if (!t->is_whole) {

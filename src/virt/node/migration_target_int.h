@@ -21,6 +21,7 @@ struct mig_target {
 	struct json *disks; /* names of those that its QEMU waits for; NULL: not known */
 	bool is_prepared; /* the launcher listens; what the devices offer may still be asked for */
 	int64_t epoch;
+	bool has_binding; /* the PortBinding leads here, or this plan writes it; or there is none to be written */
 	usec_t stop_at, resume_at;
 	struct json *final;	   /* what the source said last */
 	bool is_split, is_whole;   /* post-copy: its guest runs, pages are still to come */

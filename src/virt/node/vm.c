@@ -594,6 +594,20 @@ static void on_vmi(const struct kobj *old, const struct kobj *new, void *arg)
 	}
 }
 
+static void on_binding(const struct kobj *old, const struct kobj *new, void *arg)
+{
+	struct vmhost *h = arg;
+
+	(void)old;
+	LIST_FOREACH(it, &h->vms) {
+		struct vm *vm = LIST_ENTRY(it, struct vm, link);
+
+		if (new &&str_eq(vm->ns, kobj_ns(new)) && str_eq(vm->name, kobj_name(new)) &&
+		    mig_target_awaits_binding(vm))
+			vm_sync(vm);
+	}
+}
+
 static bool is_ready(const Node *n)
 {
 	return API_COND_IS(&n->status, NodeCondition, "Ready", "True");
@@ -682,6 +696,7 @@ enum rc vmhost_new(struct vmhost **out, const struct vmhost_config *config, stru
 	TRY(file_mkdir_p(h->local_dir, 0711, err));
 	TRY(kcache_on(config->cache, &h->on_vmi, &api_kind_VirtualMachineInstance, on_vmi, h, err));
 	TRY(kcache_on(config->cache, &h->on_handover, &api_kind_Handover, on_handover, h, err));
+	TRY(kcache_on(config->cache, &h->on_binding, &api_kind_PortBinding, on_binding, h, err));
 	TRY(kcache_on(config->cache, &h->on_node, &api_kind_Node, on_node, h, err));
 	TRY(mig_disks_watch(h, err));
 	TRY(vm_usage_start(h, err));
@@ -695,6 +710,7 @@ struct vmhost *vmhost_free(struct vmhost *h)
 		return NULL;
 	kcache_handler_free(h->on_vmi);
 	kcache_handler_free(h->on_handover);
+	kcache_handler_free(h->on_binding);
 	kcache_handler_free(h->on_node);
 	for (size_t i = 0; i < ARRAY_SIZE(h->on_settings); i++)
 		kcache_handler_free(h->on_settings[i]);

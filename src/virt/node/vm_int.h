@@ -27,7 +27,7 @@ struct vmhost {
 	char *local_dir;
 	struct list vms;
 	struct kcache_handler *on_vmi, *on_node;
-	struct kcache_handler *on_handover;
+	struct kcache_handler *on_handover, *on_binding;
 	struct kcache_handler *on_settings[5]; /* migration_disks.c */
 	uint64_t n_moves_out, n_moves_in, n_moves_failed, n_adopted, n_launcher_deaths;
 	uint64_t n_pause_overruns; /* moves whose pause was longer than declared */

@@ -422,6 +422,32 @@ static void a_move_that_nobody_ends_is_given_up_without_touching_a_pod(void **st
 	assert_at(&w, KVMI, "tiny", PHASE, "Running");
 	world_pass(&w, 600 * USEC_PER_SEC);
 	assert_true(cast_has_live_target(&w));
+	/* the source's agent is back: the guest has stayed, so what waits for it elsewhere goes */
+	cast_source_fails(&w, "x");
+	world_settle(&w);
+	assert_false(cast_has_live_target(&w));
+	assert_at(&w, KVMI, "tiny", PHASE, "Running");
+	world_fini(&w);
+}
+
+/* By hand: then nobody but the VMI knows of it. */
+static void a_target_outlives_its_migration_only_until_it_is_known_to_have_failed(void **state)
+{
+	struct world w;
+
+	(void)state;
+	cast_settled(&w);
+	lead_to(&w, MIG_RUNNING);
+	world_pass(&w, 421 * USEC_PER_SEC);
+	world_pass(&w, 61 * USEC_PER_SEC);
+	world_delete(&w, KVMIM, NS, "m1", -1);
+	world_settle(&w);
+	assert_null(world_get(&w, KVMIM, NS, "m1"));
+	assert_true(cast_has_live_target(&w));
+	cast_source_fails(&w, "x");
+	world_settle(&w);
+	assert_false(cast_has_live_target(&w));
+	assert_at(&w, KVMI, "tiny", PHASE, "Running");
 	world_fini(&w);
 }
 
@@ -1027,6 +1053,8 @@ int main(void)
 		cmocka_unit_test(a_target_that_vanishes_while_data_flows_is_aborted_by_the_source),
 		cmocka_unit_test(an_agent_that_does_not_answer_has_a_deadline),
 		cmocka_unit_test(a_move_that_nobody_ends_is_given_up_without_touching_a_pod),
+		cmocka_unit_test(
+			a_target_outlives_its_migration_only_until_it_is_known_to_have_failed),
 		cmocka_unit_test(disks_that_go_along_have_their_time_too),
 		cmocka_unit_test(a_hundred_targets_that_die_never_are_two),
 		cmocka_unit_test(after_a_cancel_the_next_move_does_not_wait_for_the_old_target),

@@ -354,6 +354,32 @@ static enum rc tell_pod_of_eviction(struct vmi_ctx *c, const Pod *pod)
 	return plan_update(c->plan, &api_kind_Pod, pod, STEAL(next), NULL);
 }
 
+/* The target's pod of a move that has failed goes with its migration.  One that was given up without a word from either node
+ * keeps it, as the guest may have come over; when the VMI says at last that it has not, nobody else is left to do it. */
+static enum rc sweep_target(struct vmi_ctx *c)
+{
+	const VirtualMachineInstanceMigrationState *s = c->vmi->status.migrationState;
+
+	for (size_t i = 0; s && API_GET(s, failed, false) && i < c->pods.n; i++) {
+		const ObjectMeta *m = &c->pods.all[i]->metadata;
+		const char *name = api_annotation(m, ANN_MIGRATION_NAME);
+		const VirtualMachineInstanceMigration *vmim =
+			name ? view_get(c->v, &api_kind_VirtualMachineInstanceMigration,
+					m->namespace, name)
+			     : NULL;
+
+		if (c->pods.all[i] == c->pods.current || m->deletionTimestamp || !s->migrationUid ||
+		    !str_eq(api_label(m, LABEL_MIGRATION_UID), s->migrationUid) ||
+		    str_eq(c->pods.all[i]->spec.nodeName, c->vmi->status.nodeName) ||
+		    (vmim && str_eq(vmim->metadata.uid, s->migrationUid) &&
+		     !kit_vmim_is_final(vmim)))
+			continue;
+		TRY(plan_delete(c->plan, &api_kind_Pod, m->namespace, m->name, m->uid,
+				kit_pod_is_final(c->pods.all[i]) ? 0 : 1, NULL));
+	}
+	return RC_OK;
+}
+
 static enum rc keep(struct vmi_ctx *c)
 {
 	const Pod *pod = c->pods.current;
@@ -371,6 +397,7 @@ static enum rc keep(struct vmi_ctx *c)
 	TRY(api_add_finalizer(&c->next->metadata, FIN_VMI));
 	TRY(ensure_binding(c, pod));
 	TRY(tell_pod_of_eviction(c, pod));
+	TRY(sweep_target(c));
 	if (!is_changed(c))
 		return RC_OK;
 	usec_t wait = may_wait(c);
