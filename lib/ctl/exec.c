@@ -352,7 +352,8 @@ static void after_patch(struct exec_run *r, const struct plan_op *op,
 		run_fail(r, reply->rc, reply);
 		return;
 	}
-	exec_count_write(r->x, op->kind, op->subresource ? "patch_status" : "patch");
+	if (!op->confirms)
+		exec_count_write(r->x, op->kind, op->subresource ? "patch_status" : "patch");
 	feed(r, op, reply->body);
 	run_go_on(r);
 }

@@ -227,6 +227,28 @@ enum rc plan_update(struct plan *p, const struct api_kind *kind, const void *old
 	return p->rc;
 }
 
+enum rc plan_confirm(struct plan *p, const struct api_kind *kind, const void *obj)
+{
+	CLEANUP(js_unrefp) struct json *patch = js_new_object();
+	const ObjectMeta *m = obj;
+	void *same = api_clone(kind->type, obj);
+
+	if (!patch || !same || add_preconditions(patch, m)) {
+		api_free(kind->type, same);
+		return fail(p, RC_NOMEM, "cannot ask whether an object is as it was");
+	}
+	struct plan_op *op = op_add(p, PLAN_PATCH, kind, m->namespace, m->name, m->uid);
+
+	if (!op) {
+		api_free(kind->type, same);
+		return p->rc;
+	}
+	op->obj = same;
+	op->body = STEAL(patch);
+	op->confirms = true;
+	return p->rc;
+}
+
 enum rc plan_delete(struct plan *p, const struct api_kind *kind, const char *ns, const char *name,
 		    const char *uid, int64_t grace_seconds, const char *propagation)
 {
@@ -291,8 +313,8 @@ void plan_print(const struct plan *p, struct sbuf *out)
 	for (size_t i = 0; i < p->n_ops; i++) {
 		const struct plan_op *op = &p->ops[i];
 
-		sbuf_addf(out, "%s %s %s%s%s", verbs[op->type], op->kind->kind, op->ns,
-			  *op->ns ? "/" : "", opt(op->name));
+		sbuf_addf(out, "%s %s %s%s%s", op->confirms ? "confirm" : verbs[op->type],
+			  op->kind->kind, op->ns, *op->ns ? "/" : "", opt(op->name));
 		if (op->subresource)
 			sbuf_addf(out, " (%s)", op->subresource);
 		if (op->type == PLAN_DELETE && op->grace_seconds >= 0)
@@ -304,7 +326,7 @@ void plan_print(const struct plan *p, struct sbuf *out)
 		} else if (op->type == PLAN_EVENT) {
 			sbuf_addf(out, " %s %s: %s", op->event_type, op->event_reason,
 				  op->event_message);
-		} else if (op->body) {
+		} else if (op->body && !op->confirms) {
 			sbuf_addc(out, ' ');
 			js_print(op->body, out, false);
 		}

@@ -24,6 +24,7 @@ struct plan_op {
 	char *subresource;	     /* PATCH; NULL: the object itself */
 	struct json *body;	     /* CREATE: object; PATCH: merge patch; BIND: Binding */
 	void *obj;		     /* CREATE: the typed object; PATCH: the wished new state */
+	bool confirms;		     /* PATCH that changes nothing: plan_confirm() */
 	int64_t grace_seconds;	     /* DELETE; -1: default */
 	char *propagation;	     /* DELETE; NULL: default */
 	char *node;		     /* BIND */
@@ -61,6 +62,11 @@ enum rc plan_create(struct plan *p, const struct api_kind *kind, void *obj);
  * fine: the second gets the version that the first produced. */
 enum rc plan_update(struct plan *p, const struct api_kind *kind, const void *old, void *new_,
 		    const char *subresource);
+
+/* Go on only if obj (the cached one) is still as it was looked at: an update that changes nothing, which the server answers
+ * with a conflict when the view is stale, and does not store.  For what is made because of something that obj does not
+ * say: a merge patch cannot carry that condition to another object. */
+enum rc plan_confirm(struct plan *p, const struct api_kind *kind, const void *obj);
 
 /* grace_seconds -1 and propagation NULL ask for the kind's default.  uid (recommended) protects a
  * successor of the same name.  An object that is gone already counts as deleted. */

@@ -289,6 +289,8 @@ static void apply_patch(struct world *w, const struct plan_op *op, bool *touched
 	/* a second patch of one object in one plan carries the version of the first */
 	if (!*touched && !str_eq(rv, m->resourceVersion))
 		fail_msg("conflict on %s %s", op->kind->kind, op->name);
+	if (op->confirms)
+		return;
 	*touched = true;
 	merge(w, op->kind, op->ns, op->name, op->body, op->subresource);
 }
@@ -317,7 +319,7 @@ static void apply_op(struct world *w, const struct plan_op *op, bool *touched)
 		create(w, op->kind, api_clone(op->kind->type, op->obj));
 		return;
 	case PLAN_PATCH:
-		w->writes += is_counted(op->kind);
+		w->writes += is_counted(op->kind) && !op->confirms;
 		apply_patch(w, op, touched);
 		return;
 	case PLAN_DELETE:
@@ -411,10 +413,11 @@ static bool step(struct world *w, const struct ctl_def *def, const char *ns, con
 		for (size_t k = 0; k < i; k++)
 			touched |= p.ops[k].kind == p.ops[i].kind &&
 				   str_eq(p.ops[k].name, p.ops[i].name) &&
-				   p.ops[k].type == PLAN_PATCH;
+				   p.ops[k].type == PLAN_PATCH && !p.ops[k].confirms;
 		if (p.ops[i].type == PLAN_CREATE && p.ops[i].kind == w->refuses)
 			break;
-		writes |= p.ops[i].type != PLAN_EVENT && p.ops[i].kind != &api_kind_Allocation;
+		writes |= p.ops[i].type != PLAN_EVENT && p.ops[i].kind != &api_kind_Allocation &&
+			  !p.ops[i].confirms;
 		apply_op(w, &p.ops[i], &touched);
 	}
 	if (p.n_ops && w->is_tracing && (!w->traced || str_eq(w->traced, def->name)))

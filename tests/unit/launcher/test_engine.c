@@ -684,6 +684,7 @@ static void the_agent_hears_of_the_stop_before_qemu_is_ready(void **state)
 	for (size_t i = 0; i < js_len(r.events); i++)
 		n += str_eq(js_get_str(js_item(r.events, i), "event"), "preSwitchover");
 	assert_int_equal(n, 1);
+	js_unref(a.result);
 	rig_down(&r);
 }
 
@@ -707,6 +708,7 @@ static void a_stop_that_leads_nowhere_has_a_deadline(void **state)
 	expect_state(&r, "running", NULL);
 	turn_until(&r, &a.done);
 	assert_int_equal(a.rc, RC_CONFLICT);
+	js_unref(a.result);
 	rig_down(&r);
 }
 

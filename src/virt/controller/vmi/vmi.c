@@ -74,6 +74,10 @@ static enum rc plan_pod(struct vmi_ctx *c, const PersistentVolumeClaim *const *c
 	const FerryConfigSpec *settings = kit_ferry_config(c->v);
 	struct vm_identity id;
 	Pod *pod = NULL;
+
+	/* A VMI that says it has no pod may be an old one, whose first pod has moved away and is gone. */
+	if (c->next)
+		TRY(plan_confirm(c->plan, VMI, c->vmi));
 	enum rc rc = alloc_identity(c->v, c->vmi, c->plan, &id, c->err);
 
 	if (rc)
