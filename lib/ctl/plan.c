@@ -193,12 +193,26 @@ static enum rc add_preconditions(struct json *patch, const ObjectMeta *m)
 	return rc ? rc : js_set(patch, "metadata", js_ref(meta));
 }
 
+/* Consumes obj, the wished state, also on failure, and *patch.  NULL: p->rc says why. */
+static struct plan_op *add_patch(struct plan *p, const struct api_kind *kind, const ObjectMeta *m,
+				 void *obj, struct json **patch)
+{
+	struct plan_op *op = op_add(p, PLAN_PATCH, kind, m->namespace, m->name, m->uid);
+
+	if (!op) {
+		api_free(kind->type, obj);
+		return NULL;
+	}
+	op->obj = obj;
+	op->body = STEAL(*patch);
+	return op;
+}
+
 enum rc plan_update(struct plan *p, const struct api_kind *kind, const void *old, void *new_,
 		    const char *subresource)
 {
 	CLEANUP(js_unrefp) struct json *patch = NULL;
 	const ObjectMeta *m = old;
-	struct plan_op *op = NULL;
 	enum rc rc;
 
 	if (!new_)
@@ -212,17 +226,13 @@ enum rc plan_update(struct plan *p, const struct api_kind *kind, const void *old
 	}
 	if (!rc)
 		rc = add_preconditions(patch, m);
-	if (rc)
-		fail(p, rc, "cannot compare two states of an object");
-	else
-		op = op_add(p, PLAN_PATCH, kind, m->namespace, m->name, m->uid);
-	if (!op) {
+	if (rc) {
 		api_free(kind->type, new_);
-		return p->rc;
+		return fail(p, rc, "cannot compare two states of an object");
 	}
-	op->obj = new_;
-	op->body = STEAL(patch);
-	if (subresource)
+	struct plan_op *op = add_patch(p, kind, m, new_, &patch);
+
+	if (op && subresource)
 		set_text(p, &op->subresource, subresource);
 	return p->rc;
 }
@@ -237,15 +247,10 @@ enum rc plan_confirm(struct plan *p, const struct api_kind *kind, const void *ob
 		api_free(kind->type, same);
 		return fail(p, RC_NOMEM, "cannot ask whether an object is as it was");
 	}
-	struct plan_op *op = op_add(p, PLAN_PATCH, kind, m->namespace, m->name, m->uid);
+	struct plan_op *op = add_patch(p, kind, m, same, &patch);
 
-	if (!op) {
-		api_free(kind->type, same);
-		return p->rc;
-	}
-	op->obj = same;
-	op->body = STEAL(patch);
-	op->confirms = true;
+	if (op)
+		op->confirms = true;
 	return p->rc;
 }
 

@@ -64,8 +64,8 @@ enum rc plan_update(struct plan *p, const struct api_kind *kind, const void *old
 		    const char *subresource);
 
 /* Go on only if obj (the cached one) is still as it was looked at: an update that changes nothing, which the server answers
- * with a conflict when the view is stale, and does not store.  For what is made because of something that obj does not
- * say: a merge patch cannot carry that condition to another object. */
+ * with a conflict when the view is stale, and does not store.  For operations on other objects that follow from what obj
+ * says, which their own versions do not protect. */
 enum rc plan_confirm(struct plan *p, const struct api_kind *kind, const void *obj);
 
 /* grace_seconds -1 and propagation NULL ask for the kind's default.  uid (recommended) protects a
