@@ -250,8 +250,9 @@ void serve_update(struct apisrv_call *c);
 void serve_patch(struct apisrv_call *c);
 void serve_delete(struct apisrv_call *c);
 void serve_deletecollection(struct apisrv_call *c);
+/* The parameter dryRun; false: answered, because nobody knows its value. */
+bool call_check_dry_run(struct apisrv_call *c);
 /* Takes the body as ch->obj, checked against the address; false: answered. */
-bool call_check_dry_run(struct apisrv_call *c); /* a value that nobody knows; false: answered */
 bool change_decode(struct change *ch);
 void change_create(struct change *ch); /* ch->obj is decoded */
 void change_update(struct change *ch); /* ch->obj, ch->old, ch->cur are there */

@@ -1,5 +1,6 @@
 #include "cluster/apiserver/front.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -111,13 +112,17 @@ static void on_cancel(struct http_req *req, void *arg)
 
 enum { MAX_GROUPS = 32 };
 
-static void refuse_credentials(struct http_req *req)
+/* A Status, before anybody knows who asks; the texts need no escapes. */
+static void refuse(struct http_req *req, int code, const char *reason, const char *message)
 {
-	static const char text[] = "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},"
-				   "\"status\":\"Failure\",\"message\":\"Unauthorized\","
-				   "\"reason\":\"Unauthorized\",\"code\":401}";
+	char text[256];
+	int n = snprintf(text, sizeof(text),
+			 "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},"
+			 "\"status\":\"Failure\",\"message\":\"%s\",\"reason\":\"%s\",\"code\":%d}",
+			 message, reason, code);
 
-	http_respond(req, 401, "application/json", text, sizeof(text) - 1, NULL, 0);
+	assert(n > 0 && (size_t)n < sizeof(text));
+	http_respond(req, code, "application/json", text, (size_t)n, NULL, 0);
 }
 
 /* "kubectl --as": who asks for fewer rights must not be answered with all of their own. */
@@ -125,14 +130,11 @@ static bool refuse_impersonation(struct http_req *req)
 {
 	static const char *const headers[] = {"Impersonate-User", "Impersonate-Group",
 					      "Impersonate-Uid"};
-	static const char text[] =
-		"{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\","
-		"\"message\":\"impersonation is not supported by Ferry yet\",\"reason\":\"Forbidden\","
-		"\"code\":403}";
 
 	for (size_t i = 0; i < ARRAY_SIZE(headers); i++)
 		if (http_req_header(req, headers[i])) {
-			http_respond(req, 403, "application/json", text, sizeof(text) - 1, NULL, 0);
+			refuse(req, 403, "Forbidden",
+			       "impersonation is not supported by Ferry yet");
 			return true;
 		}
 	return false;
@@ -165,8 +167,8 @@ static void on_request(struct http_req *req, void *arg)
 	struct apisrv_user user;
 
 	if (!peer->has_cert && http_req_header(req, "Authorization")) {
-		refuse_credentials(
-			req); /* no bearer tokens yet: a wrong one must not pass for nobody */
+		/* no bearer tokens yet: a wrong one must not pass for nobody */
+		refuse(req, 401, "Unauthorized", "Unauthorized");
 		return;
 	}
 	if (refuse_impersonation(req))
