@@ -329,7 +329,11 @@ static void on_deadline(void *arg)
 		move_set_failure(m, "ConnectFailed", "no connection to %s in time", m->address);
 		out_cancel(m);
 		break;
-	case MP_MEMORY: /* it stands, and has not got there */
+	case MP_MEMORY:
+		move_set_failure(m, "SwitchoverTimeout",
+				 "QEMU stopped the guest and did not get to the switch in time");
+		out_cancel(m);
+		break;
 	case MP_PRE_SWITCHOVER:
 		move_set_failure(m, "SwitchoverTimeout", "%s",
 				 m->continue_asked ? "the copies of the disks did not end in time"

@@ -566,8 +566,7 @@ static void switch_now(struct mig_source *m, usec_t stop_at)
 		log_debug("move %s: %llu frames sent again, %llu lost, %llu us", m->uid,
 			  (unsigned long long)st.n_resent, (unsigned long long)st.n_overrun,
 			  (unsigned long long)st.took);
-	if (!mig_source_step(m, SRCEV_STANDS))
-		return;
+	mig_source_step(m, SRCEV_STANDS);
 	if (m->state != SRC_SWITCHING)
 		return; /* it is being cancelled */
 	failpoint("source-agent.continues");

@@ -589,7 +589,8 @@ static void on_vmi(const struct kobj *old, const struct kobj *new, void *arg)
 			vm_poke_prepare(vm);
 		else
 			vm_kick(vm);
-		if (vm->pod && vm->has_exited)
+		/* Only the end of a move from here may be what its cleanup waits for. */
+		if (vm->pod && vm->has_exited && vm->source)
 			pods(vm)->retry(vm->pod);
 	}
 }

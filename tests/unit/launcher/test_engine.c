@@ -705,6 +705,7 @@ static void a_stop_that_leads_nowhere_has_a_deadline(void **state)
 	const struct json *e = await(&r, "migration", "phase", "failed");
 
 	assert_string_equal(js_get_str(js_get(e, "failure"), "reason"), "SwitchoverTimeout");
+	assert_non_null(strstr(js_get_str(js_get(e, "failure"), "message"), "did not get to"));
 	expect_state(&r, "running", NULL);
 	turn_until(&r, &a.done);
 	assert_int_equal(a.rc, RC_CONFLICT);
