@@ -100,6 +100,7 @@ def test_the_declared_pause_is_learnt_warned_of_and_told(cluster, make_vm):
         assert any(m.startswith("maxDowntimeMs is 1, and a pause on the way to node") for m in said("PauseLimitBelowFloor"))
         f = obj["status"]["ferry"]
         assert f["pauseMs"] > 1
+        assert 0 < f["permissionUs"] < 1000 * (f["pauseMs"] + 1), f
     finally:
         settings(developerConfiguration=None, migrations=None)
 

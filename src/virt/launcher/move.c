@@ -171,6 +171,8 @@ struct json *move_json(const struct move *m)
 		rc = set_time(j, "stopAt", m->stop_at);
 	if (!rc)
 		rc = set_time(j, "resumeAt", m->resume_at);
+	if (!rc)
+		rc = set_time(j, "waitedUs", m->waited_us);
 	if (!rc && m->phase == MP_COMPLETED && m->stats.downtime_ms >= 0)
 		rc = js_set(j, "downtimeMs", js_new_int(m->stats.downtime_ms));
 	if (!rc && m->was_paused)
@@ -537,6 +539,12 @@ void move_event(struct launcher *l, const char *name, const struct json *data, u
 		in_event(l->move, name, data, at);
 }
 
+void move_waited(struct move *m, usec_t until)
+{
+	if (m->waits_at && until > m->waits_at)
+		m->waited_us = until - m->waits_at;
+}
+
 bool move_owns_stop(struct launcher *l)
 {
 	struct move *m = l->move;
@@ -561,6 +569,7 @@ bool move_owns_resume(struct launcher *l)
 		return false;
 	if (m->role == MIG_TARGET) {
 		m->resume_at = l->last_resume;
+		move_waited(m, m->resume_at);
 		vm_move(l, VME_RUNS, "MigrationResumed");
 		return true;
 	}

@@ -199,8 +199,8 @@ static void announce(struct move *m)
 
 static struct json *resumed_json(const struct move *m)
 {
-	return js_pack("{s:I, s:b}", "resumeAt", (int64_t)m->resume_at, "postCopy",
-		       (int)(m->is_split && !m->is_whole));
+	return js_pack("{s:I, s:I, s:b}", "resumeAt", (int64_t)m->resume_at, "waitedUs",
+		       (int64_t)m->waited_us, "postCopy", (int)(m->is_split && !m->is_whole));
 }
 
 /* QEMU takes the disks with `cont`, and refuses it while somebody else holds one of them, or cannot read it.  All that
@@ -388,7 +388,6 @@ void in_event(struct move *m, const char *name, const struct json *data, usec_t 
 	struct qmp_call c = {
 		.command = "query-migrate", .timeout = QMP_TIMEOUT, .fn = on_error_query, .arg = m};
 
-	(void)at;
 	if (!str_eq(name, "MIGRATION") || move_is_over(m))
 		return;
 	enum mig_status status = mig_status_parse(js_get_str(data, "status"));
@@ -401,6 +400,7 @@ void in_event(struct move *m, const char *name, const struct json *data, usec_t 
 			move_step(m, MP_LOADING);
 		break;
 	case MIGQ_COMPLETED:
+		m->waits_at = at;
 		in_loaded(m);
 		break;
 	case MIGQ_FAILED:

@@ -66,6 +66,8 @@ struct move {
 	char fail_reason[32], fail_message[256];
 	char cancel_reason[64];
 	usec_t stop_at, resume_at;
+	usec_t waits_at;  /* for the agent's word: source: pre-switchover; target: all is loaded */
+	usec_t waited_us; /* until QEMU went on; 0: not known */
 	int64_t epoch; /* -1: none */
 	bool released, resumed;
 	bool release_tried;
@@ -108,6 +110,8 @@ void move_step(struct move *m, enum move_phase next);
 struct move *move_named(struct launcher *l, struct ipc_call *call, const struct json *params,
 			enum mig_role role);
 void move_report(struct move *m); /* the `migration` event */
+/* QEMU has gone on at `until` (its own stamp, realtime): what waits_at began has ended. */
+void move_waited(struct move *m, usec_t until);
 struct json *move_json(const struct move *m);
 struct json *move_describe(const struct launcher *l);	  /* NULL: none so far */
 enum rc move_save(const struct move *m, struct err *err); /* durable when it says released */

@@ -801,8 +801,12 @@ static void on_status_event(struct move *m, enum mig_status status, usec_t at)
 		}
 		break;
 	case MIGQ_PRE_SWITCHOVER:
+		m->waits_at = at;
 		if (m->phase == MP_MEMORY)
 			pre_switchover(m, at);
+		break;
+	case MIGQ_DEVICE:
+		move_waited(m, at);
 		break;
 	case MIGQ_COMPLETED:
 		m->polls = 0;

@@ -541,7 +541,7 @@ static void take_up_again(struct vm *vm, const struct json *data)
 }
 
 /* The guest is on its way here for good. */
-static void runs_here(struct mig_target *t, usec_t resume_at, bool lacks_pages)
+static void runs_here(struct mig_target *t, const struct json *told, bool lacks_pages)
 {
 	struct vm *vm = t->vm;
 
@@ -549,12 +549,13 @@ static void runs_here(struct mig_target *t, usec_t resume_at, bool lacks_pages)
 	t->is_split |= lacks_pages;
 	t->is_whole = !lacks_pages;
 
-	t->resume_at = resume_at;
+	t->resume_at = (usec_t)js_get_int(told, "resumeAt", 0);
+	t->waited_us = (usec_t)js_get_int(told, "waitedUs", 0);
 	vm->is_target = false;
 	vm->epoch = t->epoch;
 	t->host->n_moves_in++;
 	mig_target_step(t, DSTEV_RESUMED);
-	answer(t, RC_OK, NULL, js_pack("{s:I}", "resumeAt", (int64_t)resume_at));
+	answer(t, RC_OK, NULL, js_pack("{s:I}", "resumeAt", (int64_t)t->resume_at));
 	vm_kick(vm);
 }
 
@@ -574,7 +575,7 @@ void mig_target_event(struct vm *vm, const char *name, const struct json *data)
 	bool lacks_pages = str_eq(phase, "postcopy");
 
 	if ((str_eq(phase, "resumed") || lacks_pages) && t->state == DST_PERMITTED && !t->answer)
-		runs_here(t, (usec_t)js_get_int(data, "resumeAt", 0), lacks_pages);
+		runs_here(t, data, lacks_pages);
 	mig_target_phase_split(t, phase);
 	if (str_eq(phase, "failed") && t->state < DST_PERMITTED) {
 		const char *why = js_get_str(js_get(data, "failure"), "message");
@@ -677,8 +678,7 @@ static void on_resumed(const struct ipc_reply *r, void *arg)
 		mig_target_failed(t, r->message);
 		return;
 	}
-	runs_here(t, (usec_t)js_get_int(r->result, "resumeAt", 0),
-		  js_get_bool(r->result, "postCopy", false));
+	runs_here(t, r->result, js_get_bool(r->result, "postCopy", false));
 }
 
 /* Whatever is to be said to a permission before it is used.  RC_OK: it may be. */
@@ -854,6 +854,9 @@ static enum rc publish_taken(const struct mig_target *t, VirtualMachineInstance 
 	API_SET(fs, epoch, t->epoch);
 	if (t->stop_at && t->resume_at >= t->stop_at)
 		API_SET(fm, pauseMs, (int64_t)((t->resume_at - t->stop_at + 500) / 1000));
+	int64_t waited = js_get_int(t->final, "waitedUs", 0); /* at the source */
+	if (waited && t->waited_us)
+		API_SET(fm, permissionUs, waited + (int64_t)t->waited_us);
 	API_SET(s, targetNodeDomainDetected, true);
 	TRY(mig_set_time(&s->targetNodeDomainReadyTimestamp, t->resume_at));
 	if (t->is_split)

@@ -49,6 +49,7 @@ struct rig {
 	int run_state_delay;  /* query-status says finish-migrate this often first */
 	const char *measured; /* what query-dirty-rate says; NULL: {} */
 	bool is_ready_early;  /* a mirror is in step before its command is answered */
+	int later_us;	      /* than 5: the microseconds of QEMU's stamps */
 	/* what the node hears */
 	struct json *events;
 	struct ev_src *tick;
@@ -81,8 +82,8 @@ static void qevent(struct rig *r, const char *name, const char *data)
 {
 	qsay(r,
 	     "{\"event\": \"%s\", \"data\": %s, \"timestamp\": {\"seconds\": 1700000000, "
-	     "\"microseconds\": 5}}",
-	     name, data);
+	     "\"microseconds\": %d}}",
+	     name, data, 5 + r->later_us);
 }
 
 static void qstatus(struct rig *r, const char *status)
@@ -627,6 +628,9 @@ static void released_is_durable_before_completed_is_told(void **state)
 			      js_pack("{s:s, s:i}", "migrationUid", "m1", "epoch", 4)),
 			 RC_OK);
 	assert_non_null(strstr(r.sent, "migrate-continue "));
+	r.later_us = 900;
+	qstatus(&r, "device");
+	r.later_us = 9000;
 	snprintf(r.run_state, sizeof(r.run_state), "postmigrate");
 	snprintf(r.mig, sizeof(r.mig),
 		 "{\"status\": \"completed\", \"downtime\": 7, \"ram\": {\"transferred\": 42}}");
@@ -640,6 +644,7 @@ static void released_is_durable_before_completed_is_told(void **state)
 	assert_true(js_get_bool(e, "released", false));
 	assert_int_equal(js_get_int(e, "downtimeMs", -1), 7);
 	assert_int_equal(js_get_int(e, "stopAt", -1), 1700000000000005);
+	assert_int_equal(js_get_int(e, "waitedUs", -1), 900); /* from pre-switchover on */
 	assert_int_equal(js_int(js_at(e, "stats", "memory", "transferred", NULL), -1), 42);
 	expect_state(&r, "postmigrate", "MigrationCompleted");
 	assert_int_equal(call(&r, "resumeSource", uid_params()), RC_CONFLICT);
@@ -1822,9 +1827,11 @@ static void the_target_stands_until_it_is_permitted(void **state)
 	assert_false(a.done); /* permitted, but nothing is loaded yet */
 	assert_null(strstr(r.sent, "cont "));
 	qstatus(&r, "completed");
+	r.later_us = 1200; /* RESUME */
 	turn_until(&r, &a.done);
 	assert_int_equal(a.rc, RC_OK);
-	assert_int_equal(js_get_int(a.result, "resumeAt", 0), 1700000000000005);
+	assert_int_equal(js_get_int(a.result, "resumeAt", 0), 1700000000001205);
+	assert_int_equal(js_get_int(a.result, "waitedUs", 0), 1200);
 	js_unref(a.result);
 	CLEANUP(js_unrefp) struct json *rec = record(&r);
 
