@@ -3,6 +3,7 @@ in the same run."""
 import contextlib
 import http.client
 import os
+import random
 import statistics
 import subprocess
 import threading
@@ -19,6 +20,14 @@ MIB = 1 << 20
 
 def p95(values):
     return sorted(values)[int(len(values) * 0.95)]
+
+
+def interval(of, *samples):
+    """Between what 19 of 20 values of a figure lie when its samples are drawn anew from themselves (bootstrap): how much
+    of it is chance.  of: takes as many lists as there are, returns the figure."""
+    rng = random.Random(1)
+    values = sorted(of(*([rng.choice(s) for _ in s] for s in samples)) for _ in range(2000))
+    return values[50], values[-51]
 
 
 def all_at_once(fn, items):
@@ -300,10 +309,10 @@ def bench_scrape(b):
     quiet, looked = [], []
     s = Scrapes(cl)
     idle = ft.qmp_commands(cl, where, "beside")
-    for _ in range(runs):
-        quiet.append(moved(cl.api, "scraped")[1])
-        with s:
-            looked.append(moved(cl.api, "scraped")[1])
+    for i in range(runs):
+        for look in (False, True) if i % 2 else (True, False):
+            with s if look else contextlib.nullcontext():
+                (looked if look else quiet).append(moved(cl.api, "scraped")[1])
     idle = ft.qmp_commands(cl, where, "beside") - idle
     with settings(cl.api, bandwidthPerMigration="48Mi"):
         alone = commands_in(cl, "scraped", 4)
@@ -312,6 +321,7 @@ def bench_scrape(b):
     ratio = statistics.median(looked) / statistics.median(quiet)
     b.add("move of a filled 512 MiB guest while scraped, against not", 100 * (ratio - 1), "% longer", "< 2",
           ratio < 1.02, samples=looked)
+    add_interval(b, "% longer", lambda m, q: 100 * (statistics.median(m) / statistics.median(q) - 1), looked, quiet)
     b.add("the same: a move that nobody looks at", statistics.median(quiet), "s", samples=quiet)
     b.add("the same: commands that an idle guest's QEMU got", idle, "", "0", idle == 0)
     b.add("the same: commands to the source's QEMU in 4 s of a move", beside, "", f"<= {alone + 1}", beside <= alone + 1,
@@ -332,12 +342,18 @@ def side_by_side(b, options=None):
     with Hand(b, memory=1024) as hand:
         hand.wait()
         time.sleep(1)
-        for _ in range(b.args.runs):
-            raw.append(hand.vms[0].move(options))
-            time.sleep(0.5)
-            ours.append(moved(b.cluster.api, "idle"))
-            time.sleep(0.5)
+        for i in range(b.args.runs):
+            both = [lambda: raw.append(hand.vms[0].move(options)), lambda: ours.append(moved(b.cluster.api, "idle"))]
+            for one in both if i % 2 else reversed(both):  # neither is always the one after the other
+                one()
+                time.sleep(0.5)
     return ours, raw
+
+
+def add_interval(b, unit, of, *samples):
+    low, high = interval(of, *samples)
+    b.add("the same: by chance alone, 19 of 20 times, from", low, unit)
+    b.add("the same: to", high, unit)
 
 
 def bench_handover(b):
@@ -348,8 +364,14 @@ def bench_handover(b):
     hand = [r["pauseMs"] for r in raw]
     mine, base = statistics.median(pause), statistics.median(hand)
     b.add("guest pause of a move with TLS, against by hand", mine / base, "x", "<= 1.2", mine <= 1.2 * base, samples=pause)
+    add_interval(b, "x", lambda m, h: statistics.median(m) / statistics.median(h), pause, hand)
     b.add("the same: what the hand-over costs beyond QEMU's autostart", float(mine - base), "ms", "<= 5",
           mine - base <= 5, base, hand)
+    add_interval(b, "ms", lambda m, h: float(statistics.median(m) - statistics.median(h)), pause, hand)
+    asked = [st["ferry"]["permissionUs"] / 1000 for st, _ in ours]
+    b.add("the same: of each pause, until the hand-over had been asked", statistics.median(asked), "ms", "<= 5",
+          statistics.median(asked) <= 5, samples=asked)
+    b.add("the same: nineteen of twenty within", p95(asked), "ms")
     q = [st["ferry"].get("qemuDowntimeMs") for st, _ in ours]
     b.add("the same: QEMU's own downtime", float(ft.median(q) or 0), "ms",
           baseline=ft.median(r["downtimeMs"] for r in raw))
