@@ -66,6 +66,7 @@ static int run(const struct launcher_config *config)
 		rc = failpoint_setup(&err);
 	if (!rc && failpoint_is_on)
 		log_warn("failpoints are on: for tests only");
+	failpoint("launcher.begins");
 	if (!rc)
 		rc = caps_enter(STAGE_START, &err);
 	if (!rc)

@@ -1,14 +1,13 @@
 """Claims of the class "local" go along with their VM where a setting says so, and are whole on one node always."""
 import os
 import signal
-import socket
-import struct
 import subprocess
 
 import ferrytest as ft
 import pytest
 from conftest import (WORK, check_goes_on, disks_told_everywhere, keep_logs, kernel_boot, migrations, node_of, other,
                       start_writing, wait_movable, wait_told)
+from failpoints import Point
 
 MIB = 1 << 20
 
@@ -253,21 +252,37 @@ def pointed(images):
             c.down()
 
 
-def kill_at(cluster, node, point):
+def point(cluster, node, name):
+    return Point(f"{cluster.state}/nodes/{node}/failpoints", name)
+
+
+def kill_at(cluster, node, name):
     """Kills the process that gets to a failpoint on this node, once."""
-    folder = f"{cluster.state}/nodes/{node}/failpoints"
-    at = os.open(folder, os.O_PATH | os.O_DIRECTORY)
-    try:
-        with socket.socket(socket.AF_UNIX) as s:
-            s.bind(f"/proc/self/fd/{at}/{point}")
-            s.listen(1)
-            s.settimeout(60)
-            with s.accept()[0] as c:
-                os.unlink(f"{folder}/{point}")
-                pid, _, _ = struct.unpack("3i", c.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-                os.kill(pid, signal.SIGKILL)
-    finally:
-        os.close(at)
+    with point(cluster, node, name) as p:
+        os.kill(p.wait(60), signal.SIGKILL)
+
+
+def test_a_launcher_that_was_just_started_goes_with_its_pod(pointed, images):
+    """The one before it died, and its pod ended before anybody could speak to the new one."""
+    api, name = pointed.api, "just-started"
+    api.create(ft.vm(name, "128Mi", kernel=kernel_boot(images)))
+    vmi = api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
+    ft.Guest(ft.vmi_address(vmi)).wait(90)
+    target = other(vmi["status"]["nodeName"])
+    pods = f"{pointed.state}/nodes/{target}/pods"
+    before = os.listdir(pods)
+    api.create(ft.migration(f"{name}-1", name))
+    with point(pointed, target, "target.listens") as listens:
+        first = listens.wait(60)
+        with point(pointed, target, "launcher.begins") as begins:
+            os.kill(first, signal.SIGKILL)
+            second = begins.wait(30)
+            obj = api.wait("VirtualMachineInstanceMigration", f"{name}-1", lambda v: ft.phase(v) in ft.FINAL, 60)
+            assert obj["status"]["phase"] == "Failed", obj["status"]
+            ft.poll(lambda: os.listdir(pods) == before, 30, "the target's pod goes")
+            ft.poll(lambda: not os.path.exists(f"/proc/{second}"), 10, "its launcher has gone with it")
+    api.delete("VirtualMachine", name)
+    api.wait("VirtualMachine", name, lambda v: v is None, 60)
 
 
 @pytest.mark.parametrize("point", ["target-agent.keeps", "target-agent.runs", "source-agent.gives", "agent.drops-file"])

@@ -294,6 +294,17 @@ static void kill_work(void *arg)
 		j->rc = vmnet_steering_end(j->net.vxlan, j->mac, &j->err);
 }
 
+/* A launcher that this agent has started, and cannot ask: the last one died while the pod ended, or it stands still.  Its
+ * QEMU is gone, so it looks after nothing. */
+static void kill_launcher(struct vm *vm)
+{
+	if (!vm->launcher_pid)
+		return;
+	log_info("VM '%s/%s': its launcher (process %d) is ended with its pod", vm->ns, vm->name,
+		 (int)vm->launcher_pid);
+	(void)kill(vm->launcher_pid, SIGKILL); /* a child that has not been waited for: it is this one */
+}
+
 /* The launcher has nothing left to look after. */
 static void on_launcher_left(const struct ipc_reply *r, void *arg)
 {
@@ -304,8 +315,10 @@ static void on_launcher_left(const struct ipc_reply *r, void *arg)
 	/* RC_CONFLICT: it has not noticed yet that QEMU is gone; asked again after a back-off. */
 	enum rc rc = r->rc == RC_CONFLICT ? r->rc : RC_OK;
 
-	if (rc == RC_OK || !vm->launcher_pid)
-		vm->ipc = rc ? vm->ipc : ipc_client_free(vm->ipc);
+	if (!rc)
+		vm->ipc = ipc_client_free(vm->ipc);
+	if (!rc && r->rc)
+		kill_launcher(vm);
 	vm->host->cfg.pods->cleaned(vm->pod, rc, text);
 }
 
@@ -313,6 +326,8 @@ static void ended(struct vm *vm, enum rc rc, const char *why)
 {
 	struct err err;
 
+	if (!rc && !vm->ipc)
+		kill_launcher(vm);
 	if (rc || !vm->ipc)
 		vm->host->cfg.pods->cleaned(vm->pod, rc, why);
 	else if (vm_call(vm, "exit", NULL, 2 * USEC_PER_SEC, on_launcher_left, vm, &err))
