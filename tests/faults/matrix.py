@@ -124,8 +124,8 @@ def exists(m, f):
         return m.phase != "Ab"
     if f.kind == "second":  # once the VMI is written the move may have ended, and a second one is right
         return m.phase not in ("Cl", "Bk") or m.name == "target-agent.runs"
-    if f.kind == "gone":  # from here on the two agents need nobody else
-        return m.phase in ("Tr", "Pc", "So", "Cl", "Po", "Ab", "Bk")
+    if f.kind == "gone":  # from here on the two agents need nobody else; before, the start is perhaps not written yet
+        return m.phase in ("Pc", "So", "Cl", "Po", "Ab", "Bk") or m.name == "source.starts"
     if f.kind == "hold":  # from when the target opens its disks until it has taken them
         return m.phase == "Pt" or (m.phase == "So" and ORDER.index(m.name) <= ORDER.index("target.recorded"))
     if f.kind == "reboot":  # a guest that stands hears nothing
