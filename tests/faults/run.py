@@ -587,6 +587,7 @@ def main():
     p.add_argument("--long", action="store_true", help="every cell, five times")
     p.add_argument("--once", action="store_true", help="every cell, once")
     p.add_argument("--part", default="1/1", metavar="I/N", help="the Ith of N shares of the runs")
+    p.add_argument("--skip", type=int, default=0, metavar="K", help="all but the first K of them: to go on after a break")
     p.add_argument("--cell", action="append", default=[], help="this one; a word picks all that have it")
     p.add_argument("--repetition", type=int, default=0)
     p.add_argument("--list", action="store_true")
@@ -609,7 +610,7 @@ def main():
     else:
         todo = [(c, 0) for c in matrix.choose(random.Random(a.seed), a.runs)]
     i, n = (int(x) for x in a.part.split("/"))
-    todo = todo[i - 1::n]
+    todo = todo[i - 1::n][a.skip:]
     os.makedirs(a.work, exist_ok=True)
     print(f"seed {a.seed}: {len(todo)} runs of {len(matrix.CELLS)} cells", flush=True)
     suite = Suite(a)
