@@ -24,6 +24,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "lib"))
+import api  # noqa: E402
 import bars  # noqa: E402
 import ferrytest as ft  # noqa: E402
 import handmove  # noqa: E402
@@ -500,9 +501,10 @@ def bench_together(b):
           samples=ours_t)
 
 
-ALL = {n[6:]: f for m in (globals(), vars(migration), vars(bars)) for n, f in list(m.items()) if n.startswith("bench_")}
+ALL = {n[6:]: f for m in (globals(), vars(migration), vars(bars), vars(api)) for n, f in list(m.items()) if n.startswith("bench_")}
 # Beside the figures' own names: all those of a chapter.
-CHAPTERS = {"migration": [n[6:] for m in (migration, bars) for n in vars(m) if n.startswith("bench_")]}
+CHAPTERS = {"migration": [n[6:] for m in (migration, bars) for n in vars(m) if n.startswith("bench_")],
+            "api": [n[6:] for n in vars(api) if n.startswith("bench_")]}
 
 
 def main():
