@@ -21,6 +21,7 @@ def disk():
     return os.path.join(out, "disk.qcow2")
 
 
+@pytest.fixture(scope="module")
 def registry_program():
     """Debian's docker-registry, unpacked below build/: installing it would start a service."""
     found = shutil.which("docker-registry")
@@ -37,20 +38,24 @@ def registry_program():
 
 
 @pytest.fixture
-def cluster():
+def cluster(disk, registry_program):
+    """In a network of its own, once all is downloaded: other clusters run beside it."""
     state = os.path.join(WORK, "debian")
     c = ft.Cluster(state, 2, node_args=f"--insecure-registry {REGISTRY}")
-    if os.path.isdir(state):
-        c.down()
     os.makedirs(WORK, exist_ok=True)
-    yield c.up()
-    shutil.rmtree(os.path.join(WORK, "logs/debian"), ignore_errors=True)
-    shutil.copytree(f"{c.state}/logs", os.path.join(WORK, "logs/debian"))
-    c.down()
+    with ft.own_net():
+        try:
+            if os.path.isdir(state):
+                c.down()
+            yield c.up()
+            shutil.rmtree(os.path.join(WORK, "logs/debian"), ignore_errors=True)
+            shutil.copytree(f"{c.state}/logs", os.path.join(WORK, "logs/debian"))
+        finally:
+            c.down()
 
 
 @pytest.fixture
-def registry(cluster, disk):
+def registry(cluster, disk, registry_program):
     store = os.path.join(WORK, "registry")
     shutil.rmtree(store, ignore_errors=True)
     os.makedirs(store)
@@ -58,7 +63,7 @@ def registry(cluster, disk):
     with open(conf, "w") as f:
         f.write(f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {store}/data}}}}\n"
                 f"http: {{addr: '{REGISTRY}'}}\n")
-    p = subprocess.Popen([registry_program(), "serve", conf], stdout=subprocess.DEVNULL,
+    p = subprocess.Popen([registry_program, "serve", conf], stdout=subprocess.DEVNULL,
                          stderr=open(f"{store}/log", "w"))
     try:
         ociimage.make(f"{store}/oci", [(disk, "/disk/debian.qcow2")])

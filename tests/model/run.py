@@ -94,6 +94,7 @@ class Build:
     before an optimizer would be."""
 
     def __init__(self, a, model, name, defs, edge=None, optimize="-O0"):
+        self.seconds = a.seconds
         self.dir = os.path.join(a.work, f"{model}-{name}")
         shutil.rmtree(self.dir, ignore_errors=True)
         os.makedirs(self.dir)
@@ -116,9 +117,9 @@ class Build:
         """(errors, what was searched); errors is None when the search was not complete and found nothing."""
         try:
             p = subprocess.run(["./pan", "-a", f"-m{DEPTH}", "-N", claim], cwd=self.dir, capture_output=True,
-                               text=True, timeout=SECONDS)
+                               text=True, timeout=self.seconds)
         except subprocess.TimeoutExpired:
-            return None, f"not complete after {SECONDS} s"
+            return None, f"not complete after {self.seconds} s"
         out = p.stdout + p.stderr
         errors = re.search(r"errors: (\d+)", out)
         states = re.search(r"(\d+) states, stored", out)
@@ -161,6 +162,7 @@ def main():
     p.add_argument("--tables", required=True)
     p.add_argument("--work", required=True)
     p.add_argument("--faults", type=int, help="other bounds for the properties (3 takes minutes and gigabytes)")
+    p.add_argument("--seconds", type=int, default=SECONDS, help="that a search may take")
     p.add_argument("--no-mutants", action="store_true")
     p.add_argument("names", nargs="*", help="only checks whose name has one of these")
     a = p.parse_args()
