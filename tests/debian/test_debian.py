@@ -96,9 +96,9 @@ def test_debian_from_a_registry_with_cloud_init(cluster, registry, tmp_path):
                                              {"name": "seed", "disk": {"bus": "virtio"}}],
                      volumes=[{"name": "root", "containerDisk": {"image": registry}},
                               {"name": "seed", "cloudInitNoCloud": {"userData": user_data}}]))
-    vmi = api.wait("VirtualMachineInstance", "debian", ft.vmi_running, 180)
+    vmi = api.wait("VirtualMachineInstance", "debian", ft.vmi_running, 300)
     address = ft.vmi_address(vmi)
-    ft.poll(lambda: ssh(key, address, "true", 15).returncode == 0, 420, "ssh into the guest works", 3)
+    ft.poll(lambda: ssh(key, address, "true", 15).returncode == 0, 900, "ssh into the guest works", 3)
     assert ssh(key, address, "hostname").stdout.strip() == "debian"
     boot = ssh(key, address, "cat /proc/sys/kernel/random/boot_id").stdout
     # a session that is open during the move stays open

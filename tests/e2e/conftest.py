@@ -106,7 +106,7 @@ def images():
     return base
 
 
-def kernel_boot(images, args="console=ttyS0 quiet tiny.heartbeat=1"):
+def kernel_boot(images, args=f"{ft.KERNEL_ARGS} tiny.heartbeat=1"):
     return {"kernelArgs": args, "container": {"image": f"oci:{images}/kernel", "kernelPath": "/boot/vmlinuz",
                                               "initrdPath": "/boot/initrd.gz"}}
 

@@ -176,7 +176,7 @@ def test_a_guest_that_listens_shuts_down_long_before_the_grace_period_ends(clust
 
 
 def test_a_graceful_stop_is_bounded_by_the_grace_period(cluster, make_vm, images):
-    deaf = kernel_boot(images, "console=ttyS0 quiet tiny.heartbeat=1 tiny.nopower=1")
+    deaf = kernel_boot(images, f"{ft.KERNEL_ARGS} tiny.heartbeat=1 tiny.nopower=1")
     make_vm("slow", manifest=ft.vm("slow", "128Mi", kernel=deaf, terminationGracePeriodSeconds=2))
     api = cluster.api
     t = time.monotonic()
@@ -186,7 +186,7 @@ def test_a_graceful_stop_is_bounded_by_the_grace_period(cluster, make_vm, images
 
 
 def test_console_talks_to_the_guest(cluster, make_vm, images):
-    make_vm("con", manifest=ft.vm("con", "128Mi", kernel=kernel_boot(images, "console=ttyS0 quiet")))
+    make_vm("con", manifest=ft.vm("con", "128Mi", kernel=kernel_boot(images, ft.KERNEL_ARGS)))
     import subprocess
     p = subprocess.Popen([f"{cluster.bin}/ferry", "console", "con", "--kubeconfig", cluster.kubeconfig],
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

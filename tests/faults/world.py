@@ -256,7 +256,7 @@ class World:
     def make_vm(self):
         if not self.api.find("PersistentVolumeClaim", NAME):
             self.cluster.shared_disk(NAME, f"{self.tiny}/disk.img")
-        kernel = {"kernelArgs": "console=ttyS0 quiet tiny.heartbeat=1",
+        kernel = {"kernelArgs": f"{ft.KERNEL_ARGS} tiny.heartbeat=1",
                   "container": {"image": f"oci:{ft.IMAGES}/kernel", "kernelPath": "/boot/vmlinuz",
                                 "initrdPath": "/boot/initrd.gz"}}
         self.api.create(ft.vm(NAME, "128Mi", pvc=NAME, kernel=kernel))
