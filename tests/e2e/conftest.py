@@ -95,15 +95,21 @@ def cluster():
 
 @pytest.fixture(scope="session")
 def images():
-    """OCI folders: kernel boot, and the boot disk as a containerDisk (raw and qcow2)."""
+    """A folder of OCI folders: in it the kernel boot, for most."""
     base = ft.IMAGES
     os.makedirs(base, exist_ok=True)
     ociimage.make(f"{base}/kernel", [(f"{TINY}/vmlinuz", "/boot/vmlinuz"), (f"{TINY}/initrd.gz", "/boot/initrd.gz")])
-    ociimage.make(f"{base}/disk", [(f"{TINY}/disk.img", "/disk/disk.img")])
-    q = f"{base}/disk.qcow2"
-    subprocess.run(["qemu-img", "convert", "-O", "qcow2", f"{TINY}/disk.img", q], check=True)
-    ociimage.make(f"{base}/qcow2", [(q, "/disk/disk.qcow2")])
     return base
+
+
+@pytest.fixture(scope="session")
+def disk_images(images):
+    """The same folder, with the boot disk as a containerDisk (raw and qcow2)."""
+    ociimage.make(f"{images}/disk", [(f"{TINY}/disk.img", "/disk/disk.img")])
+    q = f"{images}/disk.qcow2"
+    subprocess.run(["qemu-img", "convert", "-O", "qcow2", f"{TINY}/disk.img", q], check=True)
+    ociimage.make(f"{images}/qcow2", [(q, "/disk/disk.qcow2")])
+    return images
 
 
 def kernel_boot(images, args=f"{ft.KERNEL_ARGS} tiny.heartbeat=1"):

@@ -125,7 +125,7 @@ def synchronized_false(api, name, word):
     return api.wait("VirtualMachineInstance", name, lambda v: v and told(v), 40)
 
 
-def test_full_disks_are_told_and_nothing_is_left(images):
+def test_full_disks_are_told_and_nothing_is_left(disk_images):
     """The shared folder has no room for a claim, a node none for an image; room again, and the VMs run."""
     state = os.path.join(WORK, "full")
     shutil.rmtree(state, ignore_errors=True)
@@ -134,10 +134,10 @@ def test_full_disks_are_told_and_nothing_is_left(images):
         try:
             api = c.api
             api.create(claim("big", "64Mi"))
-            api.create(ft.vm("full-claim", "128Mi", kernel=kernel_boot(images), pvc="big"))
+            api.create(ft.vm("full-claim", "128Mi", kernel=kernel_boot(disk_images), pvc="big"))
             synchronized_false(api, "full-claim", "not enough space, demanded size")
             # only now: unpacked at once, the two images take each other's room
-            api.create(container_disk("full-image", f"oci:{images}/disk"))
+            api.create(container_disk("full-image", f"oci:{disk_images}/disk"))
             synchronized_false(api, "full-image", "No space left on device")
             assert not qemu_pids(c, "full")
             left = [f for _, _, files in os.walk(f"{state}/shared") for f in files]

@@ -26,9 +26,9 @@ def container_disk(name, image, extra_disks=(), extra_volumes=(), **kw):
 
 
 @pytest.mark.parametrize("kind", ["disk", "qcow2"])
-def test_a_container_disk_boots_and_moves(cluster, make_vm, images, kind):
+def test_a_container_disk_boots_and_moves(cluster, make_vm, disk_images, kind):
     name = f"cd-{kind}"
-    address = make_vm(name, manifest=container_disk(name, f"oci:{images}/{kind}"))
+    address = make_vm(name, manifest=container_disk(name, f"oci:{disk_images}/{kind}"))
     boot = ft.Guest(address).status()["bootID"]
     vmi = cluster.api.get("VirtualMachineInstance", name)
     assert ft.condition(vmi, "LiveMigratable")["status"] == "True"
@@ -85,15 +85,15 @@ def test_a_tag_that_moves_changes_no_vm_until_its_spec_does(cluster, make_vm, im
     assert again() == second_digest
 
 
-def test_empty_disk_and_cloud_init(cluster, make_vm, images):
+def test_empty_disk_and_cloud_init(cluster, make_vm, disk_images):
     """Beside two more images, one of them as a cdrom (kubevirt/kubevirt#9824)."""
     extra = [{"name": "e", "disk": {"bus": "virtio"}}, {"name": "more", "disk": {"bus": "virtio"}},
              {"name": "drivers", "cdrom": {"bus": "sata"}}, {"name": "ci", "cdrom": {"bus": "sata"}}]
     vols = [{"name": "e", "emptyDisk": {"capacity": "32Mi"}},
-            {"name": "more", "containerDisk": {"image": f"oci:{images}/qcow2"}},
-            {"name": "drivers", "containerDisk": {"image": f"oci:{images}/disk"}},
+            {"name": "more", "containerDisk": {"image": f"oci:{disk_images}/qcow2"}},
+            {"name": "drivers", "containerDisk": {"image": f"oci:{disk_images}/disk"}},
             {"name": "ci", "cloudInitNoCloud": {"userData": "#cloud-config\n{}\n"}}]
-    address = make_vm("empty", manifest=container_disk("empty", f"oci:{images}/disk", extra, vols))
+    address = make_vm("empty", manifest=container_disk("empty", f"oci:{disk_images}/disk", extra, vols))
     g = ft.Guest(address)
     assert g.status()["disk"] == "/dev/vdb"
     g.command("disk 4194304")
@@ -105,13 +105,13 @@ def test_empty_disk_and_cloud_init(cluster, make_vm, images):
     assert g.status()["diskBad"] == 0
 
 
-def test_a_claim_of_the_shared_class(cluster, make_vm, images):
+def test_a_claim_of_the_shared_class(cluster, make_vm, disk_images):
     api = cluster.api
     api.create(claim("shared-pvc"))
     try:
         extra = [{"name": "data", "disk": {"bus": "virtio"}}]
         vols = [{"name": "data", "persistentVolumeClaim": {"claimName": "shared-pvc"}}]
-        address = make_vm("shared-vm", manifest=container_disk("shared-vm", f"oci:{images}/disk", extra, vols))
+        address = make_vm("shared-vm", manifest=container_disk("shared-vm", f"oci:{disk_images}/disk", extra, vols))
         pvc = api.wait("PersistentVolumeClaim", "shared-pvc", lambda p: p["status"].get("phase") == "Bound", 10)
         pv = api.get("PersistentVolume", pvc["spec"]["volumeName"])
         g = ft.Guest(address)
@@ -297,14 +297,14 @@ def test_a_cleanup_that_hangs_on_storage_holds_up_no_network(images):
 
 
 @pytest.mark.parametrize("volume_mode", ["Filesystem", "Block"])
-def test_a_claim_of_the_local_class_binds_where_the_vm_runs_and_does_not_move(cluster, make_vm, images, volume_mode):
+def test_a_claim_of_the_local_class_binds_where_the_vm_runs_and_does_not_move(cluster, make_vm, disk_images, volume_mode):
     api = cluster.api
     name = f"local-{volume_mode.lower()}"
     api.create(claim(name, cls="local", mode="ReadWriteOnce", volume_mode=volume_mode))
     try:
         extra = [{"name": "data", "disk": {"bus": "virtio"}}]
         vols = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
-        address = make_vm(name, manifest=container_disk(name, f"oci:{images}/disk", extra, vols))
+        address = make_vm(name, manifest=container_disk(name, f"oci:{disk_images}/disk", extra, vols))
         g = ft.Guest(address)
         g.command("disk 4194304")
         ft.poll(lambda: g.status()["diskChecks"] > 20, 20, "the guest writes")

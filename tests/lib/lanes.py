@@ -90,9 +90,10 @@ def sh(args, timeout, told=None, **kw):
         code = p.wait()
     finally:
         timer.cancel()
-        p.stdout.close()
-        with _lock:
-            _running.pop(p, None)
+        if p.poll() is not None:  # else this thread was interrupted, and stop() ends it
+            p.stdout.close()
+            with _lock:
+                _running.pop(p, None)
     if _stopping.is_set():
         raise Stopped
     out = "".join(lines)
