@@ -16,6 +16,7 @@ POLITE_SECONDS = 60  # that a stopped run has to take its clusters down itself
 _lock = threading.Lock()
 _running = {}  # Popen: the signal that asks it to end
 _stopping = threading.Event()
+_alone = threading.Event()  # nobody is left whom nice processes could disturb
 _this = threading.local()  # .nice: of what this thread starts
 
 
@@ -44,7 +45,7 @@ def nice(level):
 
 def start(args, ask=signal.SIGTERM, **kw):
     """A Popen in a session of its own, so that a Ctrl-C reaches it through stop(), once; ask: what ends it cleanly."""
-    level = is_nice()
+    level = 0 if _alone.is_set() else is_nice()
     if level:
         args = ["nice", "-n", str(level), *args]
     with _lock:
@@ -54,10 +55,25 @@ def start(args, ask=signal.SIGTERM, **kw):
                              errors="replace", start_new_session=True, **kw)
         _running[p] = ask
     if level:
-        # Where the kernel shares out by session, nice counts inside of one only.
-        with contextlib.suppress(OSError), open(f"/proc/{p.pid}/autogroup", "w") as f:
-            f.write(str(level))
+        _session_nice(p, level)
     return p
+
+
+def _session_nice(p, level):
+    """Where the kernel shares out by session, nice counts inside of one only."""
+    with contextlib.suppress(OSError), open(f"/proc/{p.pid}/autogroup", "w") as f:
+        f.write(str(level))
+
+
+def lift():
+    """All guests have ended: what was nice need not be any more (on a machine that others use, it would get nothing)."""
+    _alone.set()
+    with _lock:
+        running = list(_running)
+    for p in running:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PGRP, p.pid, 0)
+        _session_nice(p, 0)
 
 
 def _signal(p, number):
