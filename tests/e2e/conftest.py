@@ -117,6 +117,21 @@ def kernel_boot(images, args=f"{ft.KERNEL_ARGS} tiny.heartbeat=1"):
                                               "initrdPath": "/boot/initrd.gz"}}
 
 
+@contextlib.contextmanager
+def running_elsewhere(c, images, name, **more):
+    """A VM that answers; not on the first node: the way from here to the VMs leads through it.  Gives its VMI."""
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["node-1"]}]}]}}}
+    c.api.create(ft.vm(name, "128Mi", kernel=kernel_boot(images), affinity=affinity, **more))
+    try:
+        vmi = c.api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
+        ft.Guest(ft.vmi_address(vmi)).wait(90)
+        yield vmi
+    finally:
+        c.api.delete("VirtualMachine", name)
+        c.api.wait("VirtualMachine", name, lambda v: v is None, 90)
+
+
 @pytest.fixture
 def make_vm(cluster, images):
     """make_vm(name, ...) creates a kernel-booted VM; all of them are removed at the end of the test."""

@@ -7,7 +7,7 @@ import time
 
 import ferrytest as ft
 import pytest
-from conftest import kernel_boot, own_cluster
+from conftest import own_cluster, running_elsewhere as running
 from lostnode import agent, argv_of, copies, lose, outer, switch_on, watch_until_it_answers
 
 NODES = 3
@@ -23,21 +23,6 @@ def boxes(images):
         c.api.patch("FerryConfig", "ferry", {"spec": {"fencing": "Agent", "fenceAgent": {
             "program": "plug", "silenceSeconds": SILENCE, "timeoutSeconds": 10}}})
         yield c
-
-
-@contextlib.contextmanager
-def running(c, images, name):
-    # Not on the first node: the way from here to the VMs leads through it.
-    elsewhere = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-        {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["node-1"]}]}]}}}
-    c.api.create(ft.vm(name, "128Mi", kernel=kernel_boot(images), affinity=elsewhere))
-    try:
-        vmi = c.api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
-        ft.Guest(ft.vmi_address(vmi)).wait(90)
-        yield vmi
-    finally:
-        c.api.delete("VirtualMachine", name)
-        c.api.wait("VirtualMachine", name, lambda v: v is None, 90)
 
 
 @pytest.mark.parametrize("how", ["power", "agent"])

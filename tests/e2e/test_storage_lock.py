@@ -8,7 +8,7 @@ import time
 
 import ferrytest as ft
 import pytest
-from conftest import kernel_boot, own_cluster, start_writing
+from conftest import own_cluster, running_elsewhere, start_writing
 from lostnode import argv_of, copies, lose, outer, switch_on, watch_until_it_answers
 
 NODES = 3
@@ -33,22 +33,16 @@ def claim(name, cls, mode="ReadWriteMany"):
 
 @contextlib.contextmanager
 def running(c, images, name, cls=None):
-    """A VM that writes to a claim of that class; not on the first node: the way from here to the VMs leads through it."""
-    elsewhere = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-        {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["node-1"]}]}]}}}
+    """A VM that writes to a claim of that class, or to a disk of its own."""
     disks = [{"name": d, "disk": {"bus": "virtio"}} for d in ("empty", "data")]
     data = {"persistentVolumeClaim": {"claimName": name}} if cls else {"emptyDisk": {"capacity": "64Mi"}}
     volumes = [{"name": "empty", "emptyDisk": {"capacity": "8Mi"}}, {"name": "data", **data}]
     if cls:
         c.api.create(claim(name, cls, "ReadWriteOnce" if cls == "local" else "ReadWriteMany"))
-    c.api.create(ft.vm(name, "128Mi", kernel=kernel_boot(images), disks=disks, volumes=volumes, affinity=elsewhere))
     try:
-        vmi = c.api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
-        ft.Guest(ft.vmi_address(vmi)).wait(90)
-        yield vmi
+        with running_elsewhere(c, images, name, disks=disks, volumes=volumes) as vmi:
+            yield vmi
     finally:
-        c.api.delete("VirtualMachine", name)
-        c.api.wait("VirtualMachine", name, lambda v: v is None, 90)
         if cls:
             c.api.delete("PersistentVolumeClaim", name)
 

@@ -21,23 +21,19 @@
 #include "json/json.h"
 #include "kube/kcache.h"
 #include "kube/kobj.h"
-#include "../kube/fake.h"
+#include "../kube/fake_stage.h"
 #include "virt/controller/fence/fence_exec.h"
 #include "virt/controller/fence/fencer.h"
 
 /* ---- a fencer, a scripted server, an agent that waits for its cue ---- */
 
 struct stage {
-	struct loop *loop;
-	struct fake fake;
-	struct kube *kube;
-	struct kcache *cache;
+	struct fake_stage api;
 	struct fencer *fencer;
 	unsigned starts, frees;
 	struct fence_job job;
 	fence_done_fn done;
 	void *arg;
-	int version;
 };
 
 static enum rc on_start(void *ctx, const struct fence_job *job, fence_done_fn done, void *arg,
@@ -61,63 +57,12 @@ static void on_free(void *op)
 
 static const struct fence_ops ops = {.start = on_start, .free = on_free};
 
-static void put(struct stage *s, const struct api_kind *kind, const char *text)
-{
-	CLEANUP(mem_freep) char *copy = mem_strdup(text);
-	CLEANUP(js_unrefp) struct json *j = NULL;
-	struct kobj *o = NULL;
-	struct err err = {0};
-
-	for (char *p = copy; *p; p++)
-		if (*p == '\'')
-			*p = '"';
-	if (js_parse(copy, strlen(copy), &j, &err) || kobj_decode(&o, kind, j, &err) ||
-	    kcache_put(s->cache, o, &err))
-		fail_msg("%s in %s", err.msg, text);
-}
-
-static void settle(struct stage *s)
-{
-	bool did = true;
-
-	while (did)
-		assert_int_equal(loop_step(s->loop, 0, &did, NULL), RC_OK);
-}
-
-static void nothing(void *arg)
-{
-	*(bool *)arg = true;
-}
-
-static void wait_for(struct stage *s, usec_t delay)
-{
-	struct ev_src *timer = NULL;
-	bool over = false;
-
-	assert_int_equal(ev_timer_after(s->loop, &timer, delay, nothing, &over, NULL), RC_OK);
-	while (!over)
-		assert_int_equal(loop_step(s->loop, USEC_INFINITY, NULL, NULL), RC_OK);
-	ev_src_free(timer);
-	settle(s);
-}
-
 #define LEASE_A "2026-01-01T00:00:00.000000Z"
 #define LEASE_B "2026-01-01T00:00:09.000000Z"
 
-static void put_lease_of(struct stage *s, const char *node, const char *renewed)
-{
-	char text[300];
-
-	snprintf(text, sizeof(text),
-		 "{'metadata':{'name':'%s','namespace':'kube-node-lease','uid':'l-%s',"
-		 "'resourceVersion':'%d'},'spec':{'renewTime':'%s'}}",
-		 node, node, ++s->version, renewed);
-	put(s, &api_kind_Lease, text);
-}
-
 static void put_lease(struct stage *s, const char *renewed)
 {
-	put_lease_of(s, "n", renewed);
+	fake_stage_put_lease(&s->api, "n", renewed);
 }
 
 static void put_fence(struct stage *s, const char *status)
@@ -127,9 +72,9 @@ static void put_fence(struct stage *s, const char *status)
 	snprintf(text, sizeof(text),
 		 "{'metadata':{'name':'n','uid':'f','resourceVersion':'%d'},'spec':{'nodeName':'n',"
 		 "'nodeUID':'u','epoch':3,'lease':'" LEASE_A "'}%s}",
-		 ++s->version, status);
-	put(s, &api_kind_NodeFence, text);
-	settle(s);
+		 ++s->api.version, status);
+	fake_stage_put(&s->api, &api_kind_NodeFence, text);
+	fake_stage_settle(&s->api);
 }
 
 static void begin(struct stage *s)
@@ -138,45 +83,33 @@ static void begin(struct stage *s)
 						       &api_kind_NodeFence, &api_kind_FerryConfig};
 
 	memset(s, 0, sizeof(*s));
-	assert_int_equal(loop_new(&s->loop, LOOP_VIRTUAL, NULL), RC_OK);
-	assert_int_equal(kube_new_over(&s->kube, s->loop, &fake_transport, &s->fake, NULL), RC_OK);
-	assert_int_equal(kcache_new(&s->cache, NULL, NULL, NULL, NULL), RC_OK);
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
-		assert_int_equal(
-			kcache_add(s->cache, &(struct kcache_source){.kind = kinds[i]}, NULL),
-			RC_OK);
-	put(s, &api_kind_FerryConfig,
-	    "{'metadata':{'name':'ferry','uid':'c','resourceVersion':'1'},'spec':{'fencing':'Agent',"
-	    "'fenceAgent':{'program':'plug','silenceSeconds':10,'timeoutSeconds':7}}}");
-	put(s, &api_kind_Node,
-	    "{'metadata':{'name':'n','uid':'u','resourceVersion':'1'},'status':{'addresses':[{"
-	    "'type':'InternalIP','address':'192.0.2.7'}]}}");
-	assert_int_equal(fencer_new(&s->fencer, s->loop, s->kube, s->cache, &ops, s, NULL), RC_OK);
+	fake_stage_init(&s->api, LOOP_VIRTUAL, kinds, ARRAY_SIZE(kinds));
+	fake_stage_put(
+		&s->api, &api_kind_FerryConfig,
+		"{'metadata':{'name':'ferry','uid':'c','resourceVersion':'1'},'spec':{'fencing':'Agent',"
+		"'fenceAgent':{'program':'plug','silenceSeconds':10,'timeoutSeconds':7}}}");
+	fake_stage_put(
+		&s->api, &api_kind_Node,
+		"{'metadata':{'name':'n','uid':'u','resourceVersion':'1'},'status':{'addresses':[{"
+		"'type':'InternalIP','address':'192.0.2.7'}]}}");
+	assert_int_equal(
+		fencer_new(&s->fencer, s->api.loop, s->api.kube, s->api.cache, &ops, s, NULL),
+		RC_OK);
 	put_lease(s, LEASE_A);
 }
 
 static void end(struct stage *s)
 {
 	fencer_free(s->fencer);
-	kcache_free(s->cache);
-	kube_free(s->kube);
-	loop_free(s->loop);
+	fake_stage_fini(&s->api);
 }
 
-#define LEASE_PATH  "GET /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n"
 #define STATUS_PATH "PATCH /apis/ferry.dev/v1alpha1/nodefences/n/status"
-
-static void answer_lease(struct stage *s, const char *renewed)
-{
-	fake_answer(fake_find(&s->fake, LEASE_PATH), 200,
-		    "{\"kind\":\"Lease\",\"spec\":{\"renewTime\":\"%s\"}}", renewed);
-	settle(s);
-}
 
 /* The write that is open says this; it is stored. */
 static void expect_write(struct stage *s, const char *state, int attempts, int version)
 {
-	struct fake_op *op = fake_find(&s->fake, STATUS_PATH);
+	struct fake_op *op = fake_find(&s->api.fake, STATUS_PATH);
 	char text[64];
 
 	snprintf(text, sizeof(text), "\"state\":\"%s\"", state);
@@ -186,14 +119,14 @@ static void expect_write(struct stage *s, const char *state, int attempts, int v
 	assert_non_null(strstr(op->body, "\"epoch\":3"));
 	char now[32], status[200];
 
-	time_rfc3339(loop_realtime(s->loop), now);
+	time_rfc3339(loop_realtime(s->api.loop), now);
 	snprintf(status, sizeof(status),
 		 ",'status':{'epoch':3,'state':'%s','attempts':%d,'endTime':'%s'}", state, attempts,
 		 now);
 	put_fence(s, status);
 	fake_answer(op, 200, "{\"kind\":\"NodeFence\",\"metadata\":{\"resourceVersion\":\"%d\"}}",
-		    s->version);
-	settle(s);
+		    s->api.version);
+	fake_stage_settle(&s->api);
 }
 
 static void a_run_is_recorded_before_and_after(void **state)
@@ -203,10 +136,10 @@ static void a_run_is_recorded_before_and_after(void **state)
 	(void)state;
 	begin(&s);
 	put_fence(&s, "");
-	wait_for(&s, 9 * USEC_PER_SEC);
-	assert_int_equal(fake_open(&s.fake), 0); /* its own clock has not seen enough silence */
-	wait_for(&s, USEC_PER_SEC);
-	answer_lease(&s, LEASE_A);
+	fake_stage_wait(&s.api, 9 * USEC_PER_SEC);
+	assert_int_equal(fake_open(&s.api.fake), 0); /* its own clock has not seen enough silence */
+	fake_stage_wait(&s.api, USEC_PER_SEC);
+	fake_stage_answer_lease(&s.api, "n", LEASE_A);
 	assert_int_equal(s.starts, 0);
 	expect_write(&s, "Running", 1, 2);
 	assert_int_equal(s.starts, 1);
@@ -215,17 +148,17 @@ static void a_run_is_recorded_before_and_after(void **state)
 	assert_string_equal(s.job.address, "192.0.2.7");
 	assert_int_equal(s.job.epoch, 3);
 	assert_int_equal(s.job.timeout, 7 * USEC_PER_SEC);
-	wait_for(&s, 5 * USEC_PER_SEC);
-	assert_int_equal(fake_open(&s.fake), 0); /* one at a time */
+	fake_stage_wait(&s.api, 5 * USEC_PER_SEC);
+	assert_int_equal(fake_open(&s.api.fake), 0); /* one at a time */
 	s.done(0, "off", s.arg);
-	settle(&s);
+	fake_stage_settle(&s.api);
 	assert_int_equal(s.frees, 1);
 	/* the answer gets lost: written again until it is there */
-	fake_fail(fake_find(&s.fake, STATUS_PATH), RC_TIMEOUT);
-	wait_for(&s, USEC_PER_SEC);
+	fake_fail(fake_find(&s.api.fake, STATUS_PATH), RC_TIMEOUT);
+	fake_stage_wait(&s.api, USEC_PER_SEC);
 	expect_write(&s, "Proven", 1, 3);
-	wait_for(&s, 3600 * USEC_PER_SEC);
-	assert_int_equal(fake_open(&s.fake), 0);
+	fake_stage_wait(&s.api, 3600 * USEC_PER_SEC);
+	assert_int_equal(fake_open(&s.api.fake), 0);
 	assert_int_equal(s.starts, 1);
 	end(&s);
 }
@@ -237,16 +170,17 @@ static void a_node_that_is_heard_of_is_left_alone(void **state)
 	(void)state;
 	begin(&s);
 	put_fence(&s, "");
-	wait_for(&s, 9 * USEC_PER_SEC);
+	fake_stage_wait(&s.api, 9 * USEC_PER_SEC);
 	put_lease(&s, LEASE_B); /* the record is about another silence now */
-	wait_for(&s, 3600 * USEC_PER_SEC);
-	assert_int_equal(fake_open(&s.fake), 0);
+	fake_stage_wait(&s.api, 3600 * USEC_PER_SEC);
+	assert_int_equal(fake_open(&s.api.fake), 0);
 	end(&s);
 
 	begin(&s);
 	put_fence(&s, "");
-	wait_for(&s, 10 * USEC_PER_SEC);
-	answer_lease(&s, LEASE_B); /* it was renewed, and the watch does not tell */
+	fake_stage_wait(&s.api, 10 * USEC_PER_SEC);
+	fake_stage_answer_lease(&s.api, "n",
+				LEASE_B); /* it was renewed, and the watch does not tell */
 	expect_write(&s, "Withdrawn", 1, 2);
 	assert_int_equal(s.starts, 0);
 	end(&s);
@@ -260,18 +194,18 @@ static void a_silence_of_all_counts_for_nobody(void **state)
 
 	(void)state;
 	begin(&s);
-	put_lease_of(&s, "other", LEASE_A);
+	fake_stage_put_lease(&s.api, "other", LEASE_A);
 	put_fence(&s, "");
-	wait_for(&s, 9 * USEC_PER_SEC);
+	fake_stage_wait(&s.api, 9 * USEC_PER_SEC);
 	for (int i = 0; i < 5; i++) {
 		snprintf(renewed, sizeof(renewed), "2026-01-01T00:01:%02d.000000Z", i);
-		put_lease_of(&s, "other", renewed);
-		wait_for(&s, 1900 * USEC_PER_MSEC);
-		assert_int_equal(fake_open(&s.fake), 0);
+		fake_stage_put_lease(&s.api, "other", renewed);
+		fake_stage_wait(&s.api, 1900 * USEC_PER_MSEC);
+		assert_int_equal(fake_open(&s.api.fake), 0);
 	}
-	put_lease_of(&s, "other", LEASE_B);
-	wait_for(&s, USEC_PER_SEC);
-	answer_lease(&s, LEASE_A);
+	fake_stage_put_lease(&s.api, "other", LEASE_B);
+	fake_stage_wait(&s.api, USEC_PER_SEC);
+	fake_stage_answer_lease(&s.api, "n", LEASE_A);
 	expect_write(&s, "Running", 1, 3);
 	end(&s);
 }
@@ -285,20 +219,20 @@ static void who_is_not_first_in_the_record_does_not_run(void **state)
 	(void)state;
 	begin(&s);
 	put_fence(&s, "");
-	wait_for(&s, 10 * USEC_PER_SEC);
-	answer_lease(&s, LEASE_A);
-	fake_answer(fake_find(&s.fake, STATUS_PATH), 409, CONFLICT);
-	settle(&s);
+	fake_stage_wait(&s.api, 10 * USEC_PER_SEC);
+	fake_stage_answer_lease(&s.api, "n", LEASE_A);
+	fake_answer(fake_find(&s.api.fake, STATUS_PATH), 409, CONFLICT);
+	fake_stage_settle(&s.api);
 	assert_int_equal(s.starts, 0);
 	/* and an outcome that nobody waits for any more is dropped */
-	wait_for(&s, USEC_PER_SEC);
-	answer_lease(&s, LEASE_A);
+	fake_stage_wait(&s.api, USEC_PER_SEC);
+	fake_stage_answer_lease(&s.api, "n", LEASE_A);
 	expect_write(&s, "Running", 1, 2);
 	s.done(0, "off", s.arg);
-	settle(&s);
-	fake_answer(fake_find(&s.fake, STATUS_PATH), 409, CONFLICT);
-	settle(&s);
-	assert_int_equal(fake_open(&s.fake), 0);
+	fake_stage_settle(&s.api);
+	fake_answer(fake_find(&s.api.fake, STATUS_PATH), 409, CONFLICT);
+	fake_stage_settle(&s.api);
+	assert_int_equal(fake_open(&s.api.fake), 0);
 	end(&s);
 }
 
@@ -310,21 +244,21 @@ static void a_failure_is_tried_again_and_a_crash_too(void **state)
 	begin(&s);
 	/* what the fencer before this one had begun */
 	put_fence(&s, ",'status':{'epoch':3,'state':'Running','attempts':1}");
-	wait_for(&s, 10 * USEC_PER_SEC);
-	answer_lease(&s, LEASE_A);
+	fake_stage_wait(&s.api, 10 * USEC_PER_SEC);
+	fake_stage_answer_lease(&s.api, "n", LEASE_A);
 	expect_write(&s, "Running", 2, 2);
 	s.done(4, "no contact", s.arg);
-	settle(&s);
-	struct fake_op *op = fake_find(&s.fake, STATUS_PATH);
+	fake_stage_settle(&s.api);
+	struct fake_op *op = fake_find(&s.api.fake, STATUS_PATH);
 
 	assert_non_null(strstr(op->body, "\"attempts\":2"));
 	assert_non_null(strstr(op->body, "\"exitCode\":4"));
 	assert_non_null(strstr(op->body, "no contact"));
 	expect_write(&s, "Failed", 2, 3);
-	wait_for(&s, 8 * USEC_PER_SEC);
-	assert_int_equal(fake_open(&s.fake), 0);
-	wait_for(&s, 3 * USEC_PER_SEC);
-	answer_lease(&s, LEASE_A);
+	fake_stage_wait(&s.api, 8 * USEC_PER_SEC);
+	assert_int_equal(fake_open(&s.api.fake), 0);
+	fake_stage_wait(&s.api, 3 * USEC_PER_SEC);
+	fake_stage_answer_lease(&s.api, "n", LEASE_A);
 	expect_write(&s, "Running", 3, 4);
 	end(&s); /* in the middle of a run */
 	assert_int_equal(s.starts, 2);

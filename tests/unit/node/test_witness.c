@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../kube/fake.h"
+#include "../kube/fake_stage.h"
 #include "api/api.h"
 #include "api/gen/api_types.h"
 #include "base/file.h"
@@ -138,54 +138,10 @@ static void what_is_no_plain_file_of_the_folder_is_refused(void **state)
 /* ---- a witness and a scripted server ---- */
 
 struct stage {
-	struct loop *loop;
-	struct fake fake;
-	struct kube *kube;
-	struct kcache *cache;
+	struct fake_stage api;
 	struct volwork *volwork;
 	struct witness *witness;
-	int version;
 };
-
-static void put(struct stage *s, const struct api_kind *kind, const char *text)
-{
-	CLEANUP(mem_freep) char *copy = mem_strdup(text);
-	CLEANUP(js_unrefp) struct json *j = NULL;
-	struct kobj *o = NULL;
-	struct err err = {0};
-
-	for (char *p = copy; *p; p++)
-		if (*p == '\'')
-			*p = '"';
-	if (js_parse(copy, strlen(copy), &j, &err) || kobj_decode(&o, kind, j, &err) ||
-	    kcache_put(s->cache, o, &err))
-		fail_msg("%s in %s", err.msg, text);
-}
-
-static void settle(struct stage *s)
-{
-	bool did = true;
-
-	while (did)
-		assert_int_equal(loop_step(s->loop, 0, &did, NULL), RC_OK);
-}
-
-static void on_time(void *arg)
-{
-	*(bool *)arg = true;
-}
-
-static void wait_for(struct stage *s, usec_t delay)
-{
-	struct ev_src *timer = NULL;
-	bool over = false;
-
-	assert_int_equal(ev_timer_after(s->loop, &timer, delay, on_time, &over, NULL), RC_OK);
-	while (!over)
-		assert_int_equal(loop_step(s->loop, USEC_INFINITY, NULL, NULL), RC_OK);
-	ev_src_free(timer);
-	settle(s);
-}
 
 static void put_volume(struct stage *s, const char *claim, const char *folder)
 {
@@ -197,7 +153,7 @@ static void put_volume(struct stage *s, const char *claim, const char *folder)
 		"'driver':'ferry.dev/shared','volumeHandle':'h','volumeAttributes':{'path':'%s'"
 		"}},'claimRef':{'namespace':'t','name':'%s'}},'status':{'phase':'Bound'}}",
 		claim, claim, folder, claim);
-	put(s, &api_kind_PersistentVolume, text);
+	fake_stage_put(&s->api, &api_kind_PersistentVolume, text);
 }
 
 static void begin_at(struct stage *s, const char *shared)
@@ -207,19 +163,13 @@ static void begin_at(struct stage *s, const char *shared)
 		&api_kind_FerryConfig};
 
 	memset(s, 0, sizeof(*s));
-	assert_int_equal(loop_new(&s->loop, is_real ? LOOP_REAL : LOOP_VIRTUAL, NULL), RC_OK);
-	assert_int_equal(kube_new_over(&s->kube, s->loop, &fake_transport, &s->fake, NULL), RC_OK);
-	assert_int_equal(kcache_new(&s->cache, NULL, NULL, NULL, NULL), RC_OK);
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
-		assert_int_equal(
-			kcache_add(s->cache, &(struct kcache_source){.kind = kinds[i]}, NULL),
-			RC_OK);
-	assert_int_equal(pvdata_index(s->cache, NULL), RC_OK);
+	fake_stage_init(&s->api, is_real ? LOOP_REAL : LOOP_VIRTUAL, kinds, ARRAY_SIZE(kinds));
+	assert_int_equal(pvdata_index(s->api.cache, NULL), RC_OK);
 	const struct volwork_config vc = {
-		.loop = s->loop, .node_name = "near", .shared_dir = shared};
-	struct witness_config wc = {.loop = s->loop,
-				    .kube = s->kube,
-				    .cache = s->cache,
+		.loop = s->api.loop, .node_name = "near", .shared_dir = shared};
+	struct witness_config wc = {.loop = s->api.loop,
+				    .kube = s->api.kube,
+				    .cache = s->api.cache,
 				    .node_name = "near",
 				    .shared_dir = shared,
 				    .retry = USEC_PER_SEC,
@@ -229,10 +179,11 @@ static void begin_at(struct stage *s, const char *shared)
 	assert_int_equal(volwork_new(&s->volwork, &vc, NULL), RC_OK);
 	wc.volwork = s->volwork;
 	assert_int_equal(witness_new(&s->witness, &wc, NULL), RC_OK);
-	put(s, &api_kind_VirtualMachineInstance,
-	    "{'metadata':{'namespace':'t','name':'vm','uid':'vmi','resourceVersion':'1'},'spec':{"
-	    "'volumes':[{'name':'a','persistentVolumeClaim':{'claimName':'ca'}},{'name':'b',"
-	    "'persistentVolumeClaim':{'claimName':'cb'}}]}}");
+	fake_stage_put(
+		&s->api, &api_kind_VirtualMachineInstance,
+		"{'metadata':{'namespace':'t','name':'vm','uid':'vmi','resourceVersion':'1'},'spec':{"
+		"'volumes':[{'name':'a','persistentVolumeClaim':{'claimName':'ca'}},{'name':'b',"
+		"'persistentVolumeClaim':{'claimName':'cb'}}]}}");
 	put_volume(s, "ca", "f-1");
 	put_volume(s, "cb", "f-2");
 }
@@ -246,9 +197,7 @@ static void end(struct stage *s)
 {
 	witness_free(s->witness);
 	volwork_free(s->volwork);
-	kcache_free(s->cache);
-	kube_free(s->kube);
-	loop_free(s->loop);
+	fake_stage_fini(&s->api);
 }
 
 /* status NULL: no answer yet. */
@@ -263,14 +212,14 @@ static void put_record(struct stage *s, int epoch, const char *more, struct json
 		       "{'metadata':{'namespace':'t','name':'vm','uid':'w','resourceVersion':'%d'},"
 		       "'spec':{'vmiUID':'vmi','podUID':'p','nodeName':'far','disks':['a','b'],"
 		       "'epoch':%d%s}}",
-		       ++s->version, epoch, more);
+		       ++s->api.version, epoch, more);
 	for (char *p = text; *p; p++)
 		if (*p == '\'')
 			*p = '"';
 	if (js_parse(text, strlen(text), &j, &err) || (status && js_set(j, "status", status)) ||
-	    kobj_decode(&o, &api_kind_DiskWitness, j, &err) || kcache_put(s->cache, o, &err))
+	    kobj_decode(&o, &api_kind_DiskWitness, j, &err) || kcache_put(s->api.cache, o, &err))
 		fail_msg("%s in %s", err.msg, text);
-	settle(s);
+	fake_stage_settle(&s->api);
 }
 
 #define LOOK ",'witness':'near'"
@@ -281,7 +230,7 @@ static void put_record(struct stage *s, int epoch, const char *more, struct json
 static void expect(struct stage *s, int epoch, const char *more, const char *state,
 		   const char *disk, const char *words)
 {
-	struct fake_op *op = fake_find(&s->fake, STATUS_PATH);
+	struct fake_op *op = fake_find(&s->api.fake, STATUS_PATH);
 	char text[400];
 
 	(void)snprintf(text, sizeof(text), "\"state\":\"%s\"", state);
@@ -290,7 +239,7 @@ static void expect(struct stage *s, int epoch, const char *more, const char *sta
 	assert_non_null(strstr(op->body, text));
 	(void)snprintf(text, sizeof(text), "\"epoch\":%d", epoch);
 	assert_non_null(strstr(op->body, text));
-	(void)snprintf(text, sizeof(text), "\"resourceVersion\":\"%d\"", s->version);
+	(void)snprintf(text, sizeof(text), "\"resourceVersion\":\"%d\"", s->api.version);
 	assert_non_null(strstr(op->body, text));
 	assert_non_null(strstr(op->body, words));
 	CLEANUP(js_unrefp) struct json *j = NULL;
@@ -298,15 +247,8 @@ static void expect(struct stage *s, int epoch, const char *more, const char *sta
 	assert_int_equal(js_parse(op->body, strlen(op->body), &j, NULL), RC_OK);
 	put_record(s, epoch, more, js_copy(js_get(j, "status")));
 	fake_answer(op, 200, "{\"kind\":\"DiskWitness\",\"metadata\":{\"resourceVersion\":\"%d\"}}",
-		    s->version);
-	settle(s);
-}
-
-static void answer_lease(struct stage *s, const char *renewed)
-{
-	fake_answer(fake_find(&s->fake, LEASE_PATH), 200,
-		    "{\"kind\":\"Lease\",\"spec\":{\"renewTime\":\"%s\"}}", renewed);
-	settle(s);
+		    s->api.version);
+	fake_stage_settle(&s->api);
 }
 
 static void held_is_said_when_each_disk_is(void **state)
@@ -321,12 +263,12 @@ static void held_is_said_when_each_disk_is(void **state)
 	expect(&s, 1, LOOK, "Free", "b", "is not locked, or its storage does not show the locks");
 	int b = hold(2, 201);
 
-	wait_for(&s, 2 * USEC_PER_SEC);
+	fake_stage_wait(&s.api, 2 * USEC_PER_SEC);
 	expect(&s, 1, LOOK, "Held", "", "all its disks are locked");
 	/* that is all that was wanted */
 	close(a);
-	wait_for(&s, 60 * USEC_PER_SEC);
-	assert_int_equal(fake_open(&s.fake), 0);
+	fake_stage_wait(&s.api, 60 * USEC_PER_SEC);
+	assert_int_equal(fake_open(&s.api.fake), 0);
 	close(b);
 	end(&s);
 }
@@ -342,22 +284,22 @@ static void taken_is_said_when_all_are_and_the_lease_is_the_same(void **state)
 	put_record(&s, 2, TAKE, NULL);
 	expect(&s, 2, TAKE, "Held", "b", "is locked");
 	/* the same again is no news */
-	wait_for(&s, 3 * USEC_PER_SEC);
-	assert_int_equal(fake_open(&s.fake), 0);
+	fake_stage_wait(&s.api, 3 * USEC_PER_SEC);
+	assert_int_equal(fake_open(&s.api.fake), 0);
 	close(b);
-	wait_for(&s, 2 * USEC_PER_SEC);
-	fake_answer(fake_find(&s.fake, LEASE_PATH), 500,
+	fake_stage_wait(&s.api, 2 * USEC_PER_SEC);
+	fake_answer(fake_find(&s.api.fake, LEASE_PATH), 500,
 		    "{\"kind\":\"Status\",\"message\":\"no\"}");
-	settle(&s);
+	fake_stage_settle(&s.api);
 	expect(&s, 2, TAKE, "Unknown", "", "the lease of its node cannot be read");
-	wait_for(&s, 2 * USEC_PER_SEC);
-	answer_lease(&s, LEASE_B);
+	fake_stage_wait(&s.api, 2 * USEC_PER_SEC);
+	fake_stage_answer_lease(&s.api, "far", LEASE_B);
 	expect(&s, 2, TAKE, "Unknown", "", "its node was heard of again");
-	wait_for(&s, 2 * USEC_PER_SEC);
-	answer_lease(&s, LEASE_A);
+	fake_stage_wait(&s.api, 2 * USEC_PER_SEC);
+	fake_stage_answer_lease(&s.api, "far", LEASE_A);
 	expect(&s, 2, TAKE, "Free", "", "the locks of all its disks were taken");
-	wait_for(&s, 60 * USEC_PER_SEC);
-	assert_int_equal(fake_open(&s.fake), 0);
+	fake_stage_wait(&s.api, 60 * USEC_PER_SEC);
+	assert_int_equal(fake_open(&s.api.fake), 0);
 	end(&s);
 }
 
@@ -369,21 +311,21 @@ static void a_question_that_changed_is_begun_anew(void **state)
 	(void)state;
 	begin(&s);
 	put_record(&s, 2, TAKE, NULL);
-	struct fake_op *lease = fake_find(&s.fake, LEASE_PATH);
+	struct fake_op *lease = fake_find(&s.api.fake, LEASE_PATH);
 
 	put_record(&s, 3, LOOK, NULL);
 	fake_answer(lease, 200, "{\"kind\":\"Lease\",\"spec\":{\"renewTime\":\"" LEASE_A "\"}}");
-	settle(&s);
+	fake_stage_settle(&s.api);
 	expect(&s, 3, LOOK, "Free", "a", "is not locked");
 	/* nor does a write that comes too late */
 	put_record(&s, 4, TAKE, NULL);
-	answer_lease(&s, LEASE_A);
-	struct fake_op *op = fake_find(&s.fake, STATUS_PATH);
+	fake_stage_answer_lease(&s.api, "far", LEASE_A);
+	struct fake_op *op = fake_find(&s.api.fake, STATUS_PATH);
 
 	put_record(&s, 5, TAKE, NULL);
 	fake_answer(op, 409, "{\"kind\":\"Status\",\"reason\":\"Conflict\"}");
-	settle(&s);
-	answer_lease(&s, LEASE_A);
+	fake_stage_settle(&s.api);
+	fake_stage_answer_lease(&s.api, "far", LEASE_A);
 	expect(&s, 5, TAKE, "Free", "", "were taken");
 	end(&s);
 }
@@ -395,12 +337,12 @@ static void what_cannot_be_written_is_found_and_told_again(void **state)
 	(void)state;
 	begin(&s);
 	put_record(&s, 2, TAKE, NULL);
-	answer_lease(&s, LEASE_A);
-	fake_fail(fake_find(&s.fake, STATUS_PATH), RC_TIMEOUT);
-	settle(&s);
+	fake_stage_answer_lease(&s.api, "far", LEASE_A);
+	fake_fail(fake_find(&s.api.fake, STATUS_PATH), RC_TIMEOUT);
+	fake_stage_settle(&s.api);
 	int a = hold(1, 100); /* it is there again meanwhile */
 
-	wait_for(&s, 2 * USEC_PER_SEC);
+	fake_stage_wait(&s.api, 2 * USEC_PER_SEC);
 	expect(&s, 2, TAKE, "Held", "a", "is locked");
 	close(a);
 	end(&s);
@@ -417,8 +359,9 @@ static void what_cannot_be_asked_is_said(void **state)
 
 	put_record(&s, 1, LOOK, NULL);
 	expect(&s, 1, LOOK, "Unknown", "b", "missing");
-	put(&s, &api_kind_VirtualMachineInstance,
-	    "{'metadata':{'namespace':'t','name':'vm','uid':'other','resourceVersion':'2'}}");
+	fake_stage_put(
+		&s.api, &api_kind_VirtualMachineInstance,
+		"{'metadata':{'namespace':'t','name':'vm','uid':'other','resourceVersion':'2'}}");
 	put_record(&s, 2, TAKE, NULL);
 	expect(&s, 2, TAKE, "Unknown", "", "the VM is not known to node 'near' yet");
 	close(a);
@@ -443,7 +386,7 @@ static void a_shared_file_of_the_nodes_is_asked_too(void **state)
 		"'Disk','shared':true}},{'name':'b','hostDisk':{'path':'%s/f-2/disk.img','type':"
 		"'Disk','shared':true}}]}}",
 		dir, dir);
-	put(&s, &api_kind_VirtualMachineInstance, text);
+	fake_stage_put(&s.api, &api_kind_VirtualMachineInstance, text);
 	int a = hold(1, 100), b = hold(2, 100);
 
 	put_record(&s, 1, LOOK, NULL);
@@ -452,8 +395,8 @@ static void a_shared_file_of_the_nodes_is_asked_too(void **state)
 		       "{'metadata':{'name':'ferry','uid':'c','resourceVersion':'1'},'spec':{"
 		       "'hostDiskPaths':['%s']}}",
 		       dir);
-	put(&s, &api_kind_FerryConfig, text);
-	wait_for(&s, 2 * USEC_PER_SEC);
+	fake_stage_put(&s.api, &api_kind_FerryConfig, text);
+	fake_stage_wait(&s.api, 2 * USEC_PER_SEC);
 	expect(&s, 1, LOOK, "Held", "", "all its disks are locked");
 	close(a);
 	close(b);
@@ -481,11 +424,16 @@ static void nothing(void *arg)
 	(void)arg;
 }
 
+static void on_time(void *arg)
+{
+	*(bool *)arg = true;
+}
+
 static struct fake_op *wait_for_write(struct stage *s)
 {
-	while (!fake_open(&s->fake))
-		assert_int_equal(loop_step(s->loop, USEC_INFINITY, NULL, NULL), RC_OK);
-	return fake_find(&s->fake, STATUS_PATH);
+	while (!fake_open(&s->api.fake))
+		assert_int_equal(loop_step(s->api.loop, USEC_INFINITY, NULL, NULL), RC_OK);
+	return fake_find(&s->api.fake, STATUS_PATH);
 }
 
 /* Real time, since the pool has threads on a real loop only. */
@@ -519,8 +467,8 @@ static void storage_that_hangs_is_said_to_and_waited_for(void **state)
 	assert_int_equal(volwork_run(s.volwork, dir, nothing, on_time, &over, NULL), RC_OK);
 	assert_int_equal(sem_post(&until), 0);
 	while (!over)
-		assert_int_equal(loop_step(s.loop, USEC_INFINITY, NULL, NULL), RC_OK);
-	pool_end(s.loop);
+		assert_int_equal(loop_step(s.api.loop, USEC_INFINITY, NULL, NULL), RC_OK);
+	pool_end(s.api.loop);
 	end(&s);
 	assert_int_equal(sem_destroy(&until), 0);
 }
@@ -532,19 +480,19 @@ static void records_of_others_are_left_alone(void **state)
 	(void)state;
 	begin(&s);
 	put_record(&s, 1, ELSE, NULL);
-	wait_for(&s, 60 * USEC_PER_SEC);
-	assert_int_equal(fake_open(&s.fake), 0);
+	fake_stage_wait(&s.api, 60 * USEC_PER_SEC);
+	assert_int_equal(fake_open(&s.api.fake), 0);
 	/* it becomes this node's, another's, and goes */
 	put_record(&s, 2, LOOK, NULL);
-	assert_non_null(fake_find(&s.fake, STATUS_PATH));
+	assert_non_null(fake_find(&s.api.fake, STATUS_PATH));
 	put_record(&s, 3, ELSE, NULL);
-	fake_fail(fake_find(&s.fake, STATUS_PATH), RC_FORBIDDEN);
-	settle(&s);
-	wait_for(&s, 60 * USEC_PER_SEC);
-	assert_int_equal(fake_open(&s.fake), 0);
+	fake_fail(fake_find(&s.api.fake, STATUS_PATH), RC_FORBIDDEN);
+	fake_stage_settle(&s.api);
+	fake_stage_wait(&s.api, 60 * USEC_PER_SEC);
+	assert_int_equal(fake_open(&s.api.fake), 0);
 	put_record(&s, 4, LOOK, NULL);
-	kcache_remove(s.cache, &api_kind_DiskWitness, "t", "vm");
-	settle(&s);
+	kcache_remove(s.api.cache, &api_kind_DiskWitness, "t", "vm");
+	fake_stage_settle(&s.api);
 	end(&s);
 }
 
