@@ -308,20 +308,29 @@ static void progress_has_the_figures_or_why_it_waits(void **state)
 		{"{'status':{'phase':'Pending','ferry':{'stage':'WaitingForSlot'}}}",
 		 "Pending          WaitingForSlot"},
 		{"{'status':{'phase':'TargetReady','ferry':{'stage':'x'}}}", "TargetReady"},
-		{"{'status':{'phase':'Running','ferry':{'passes':2,'linkBytesPerSecond':1572864,'"
-		 "memory':{'totalBytes':4194304,'remainingBytes':1048576,'transferredBytes':"
-		 "3145728}}}}",
-		 "Running           75 %      3.0 MiB sent     1.5 MiB/s  pass 2"},
-		{"{'status':{'phase':'Running','ferry':{'passes':2,'secondsLeft':7,'forecast':"
-		 "'Converges','memory':{'totalBytes':1048576}}}}",
-		 "Running          100 %      0.0 MiB sent     0.0 MiB/s  pass 2  about 7 s left"},
-		{"{'status':{'phase':'Running','ferry':{'passes':2,'forecast':'Diverges','memory':{"
-		 "'totalBytes':1048576}}}}",
-		 "Running          100 %      0.0 MiB sent     0.0 MiB/s  pass 2  writes faster "
+		{"{'status':{'phase':'Running','ferry':{'stage':'disks','percent':12,'disks':[{"
+		 "'totalBytes':4194304,'remainingBytes':3145728},{'totalBytes':1048576,"
+		 "'remainingBytes':524288}]}}}",
+		 "Running           12 %      1.5 of 5.0 MiB of disks"},
+		/* of memory and disks together, and it does not fall when a pass begins anew */
+		{"{'status':{'phase':'Running','ferry':{'percent':37,'passes':2,"
+		 "'linkBytesPerSecond':1572864,'memory':{'totalBytes':4194304,'remainingBytes':"
+		 "1048576,'transferredBytes':3145728}}}}",
+		 "Running           37 %      3.0 MiB sent     1.5 MiB/s  pass 2"},
+		{"{'status':{'phase':'Running','ferry':{'percent':37,'passes':3,"
+		 "'linkBytesPerSecond':1572864,'memory':{'totalBytes':4194304,'remainingBytes':"
+		 "4194304,'transferredBytes':3145728}}}}",
+		 "Running           37 %      3.0 MiB sent     1.5 MiB/s  pass 3"},
+		{"{'status':{'phase':'Running','ferry':{'percent':99,'passes':2,'secondsLeft':7,"
+		 "'forecast':'Converges','memory':{'totalBytes':1048576}}}}",
+		 "Running           99 %      0.0 MiB sent     0.0 MiB/s  pass 2  about 7 s left"},
+		{"{'status':{'phase':'Running','ferry':{'percent':99,'passes':2,'forecast':"
+		 "'Diverges','memory':{'totalBytes':1048576}}}}",
+		 "Running           99 %      0.0 MiB sent     0.0 MiB/s  pass 2  writes faster "
 		 "than the link"},
-		{"{'status':{'phase':'Running','ferry':{'passes':2,'stage':'postcopy-paused','memory':"
-		 "{'totalBytes':1048576}}}}",
-		 "Running          100 %      0.0 MiB sent     0.0 MiB/s  pass 2  post-copy: the "
+		{"{'status':{'phase':'Running','ferry':{'percent':99,'passes':2,'stage':"
+		 "'postcopy-paused','memory':{'totalBytes':1048576}}}}",
+		 "Running           99 %      0.0 MiB sent     0.0 MiB/s  pass 2  post-copy: the "
 		 "link is lost"},
 	};
 

@@ -96,7 +96,7 @@ static void running_out_of_memory_is_said(void **state)
 
 #define PROGRESS(phase)                                                                       \
 	"{'status':{'phase':'" phase "','migrationState':{'mode':'Paused'},'ferry':{'stage':" \
-	"'memory','passes':3,'linkBytesPerSecond':1048576,'memory':{'totalBytes':2097152,"    \
+	"'memory','percent':50,'passes':3,'linkBytesPerSecond':1048576,'memory':{'totalBytes':2097152,"    \
 	"'remainingBytes':1048576,'transferredBytes':4194304}}}}"
 
 static void a_guest_is_shown_to_stand_while_it_does(void **state)
