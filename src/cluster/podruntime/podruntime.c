@@ -26,6 +26,7 @@
 #define WRITE_RETRY_MIN (200 * USEC_PER_MSEC)
 #define WRITE_RETRY_MAX (10 * USEC_PER_SEC)
 #define GRACE_DEFAULT	30
+#define STORAGE_LATE	(5 * USEC_PER_SEC)
 
 struct podrt {
 	struct podrt_config cfg;
@@ -61,7 +62,8 @@ struct podrt_pod {
 	bool is_dead;	    /* free when jobs is 0 */
 };
 
-/* One piece of network work. */
+/* A pod's network and folders, made or removed: the network's part on the network's queue, <state>/pods/<uid> where its
+ * storage may hang without holding up anybody's network. */
 struct net_job {
 	struct podrt_pod *pod;
 	struct podnet *net;
@@ -69,8 +71,9 @@ struct net_job {
 	char *state_dir, *run_dir;
 	char *record; /* pod.json */
 	struct podnet_pod what;
-	bool has_net;
+	bool has_net, is_recorded;
 	struct podnet_attached attached;
+	struct ev_src *late_timer;
 	enum rc rc;
 	struct err err;
 };
@@ -255,6 +258,7 @@ void podrt_report(struct podrt_pod *p)
 
 static void job_free(struct net_job *j)
 {
+	j->late_timer = ev_src_free(j->late_timer);
 	mem_free(j->state_dir);
 	mem_free(j->run_dir);
 	mem_free(j->record);
@@ -294,7 +298,28 @@ static bool job_done(struct net_job *j)
 	return true;
 }
 
-static void attach_work(void *arg)
+/* Said, not ended: nothing can take away from there what hangs. */
+static void on_storage_late(void *arg)
+{
+	struct net_job *j = arg;
+
+	j->late_timer = ev_src_free(j->late_timer);
+	log_warn("pod %s: its folder waits for storage that does not answer", j->uid);
+}
+
+static enum rc on_storage(struct net_job *j, bool is_removal, pool_fn work, pool_fn after,
+			  struct err *err)
+{
+	const struct podrt_config *c = &j->pod->rt->cfg;
+
+	TRY(podsweep_on_storage(c->workload, c->arg, c->loop, is_removal, work, after, j, err));
+	ignore_rc(ev_timer_after(c->loop, &j->late_timer, STORAGE_LATE, on_storage_late, j,
+				 NULL)); /* nobody is told, then */
+	return RC_OK;
+}
+
+/* Before anything of the pod is there, so that it is found whenever the agent dies. */
+static void record_work(void *arg)
 {
 	struct net_job *j = arg;
 	CLEANUP(mem_freep) char *path = mem_printf("%s/pod.json", j->state_dir);
@@ -302,11 +327,16 @@ static void attach_work(void *arg)
 	j->rc = path ? file_mkdir_p(j->state_dir, 0711, &j->err)
 		     : err_set(&j->err, RC_NOMEM, "out of memory");
 	if (!j->rc)
-		j->rc = file_mkdir_p(j->run_dir, 0755, &j->err);
+		j->rc = file_write_durable(path, j->record, strlen(j->record), 0600, &j->err);
+}
+
+static void attach_work(void *arg)
+{
+	struct net_job *j = arg;
+
+	j->rc = file_mkdir_p(j->run_dir, 0755, &j->err);
 	if (!j->rc && j->has_net && j->net)
 		j->rc = podnet_attach(j->net, &j->what, &j->attached, &j->err);
-	if (!j->rc)
-		j->rc = file_write_durable(path, j->record, strlen(j->record), 0600, &j->err);
 }
 
 static void prepare_step_done(struct podrt_pod *p);
@@ -319,11 +349,28 @@ static void attach_after(void *arg)
 	if (job_done(j)) {
 		if (j->rc && !p->step_rc) {
 			p->step_rc = j->rc;
-			ignore_rc(pod_facts_why(&p->facts, "NetworkNotReady", j->err.msg));
+			ignore_rc(pod_facts_why(&p->facts,
+						j->is_recorded ? "NetworkNotReady"
+							       : "CreateContainerError",
+						j->err.msg));
 		}
 		prepare_step_done(p);
 	}
 	job_free(j);
+}
+
+static void record_after(void *arg)
+{
+	struct net_job *j = arg;
+	const struct podrt_config *c = &j->pod->rt->cfg;
+
+	j->late_timer = ev_src_free(j->late_timer);
+	j->is_recorded = !j->rc;
+	if (!j->rc && !j->pod->is_dead)
+		j->rc = pool_run_ordered(c->loop, c->net_queue, attach_work, attach_after, j,
+					 &j->err);
+	if (j->rc || j->pod->is_dead)
+		attach_after(j);
 }
 
 /* The pod's place on the cluster network, from its annotations. */
@@ -367,8 +414,7 @@ static enum rc start_attach(struct podrt_pod *p, struct err *err)
 	if (!rc && j->has_net)
 		rc = api_set_str(&p->facts.pod_ip, api_annotation(&pod->metadata, ANN_ADDRESS));
 	if (!rc)
-		rc = pool_run_ordered(p->rt->cfg.loop, p->rt->cfg.net_queue, attach_work,
-				      attach_after, j, err);
+		rc = on_storage(j, false, record_work, record_after, err);
 	if (rc)
 		job_free(j);
 	else
@@ -434,7 +480,7 @@ static void do_prepare(struct podrt_pod *p)
 	if (start_attach(p, &err)) {
 		p->step_rc = err.rc;
 		p->step_final = rc_retry(err.rc) == RETRY_NO;
-		ignore_rc(pod_facts_why(&p->facts, "NetworkNotReady", err.msg));
+		ignore_rc(pod_facts_why(&p->facts, "CreateContainerError", err.msg));
 		p->steps_left--;
 	}
 	p->rt->cfg.workload->prepare(p, p->rt->cfg.arg);
@@ -516,8 +562,14 @@ static void detach_work(void *arg)
 		j->rc = podnet_detach(j->net, j->uid, &j->err);
 	if (!j->rc)
 		j->rc = file_remove_tree(j->run_dir, &j->err);
-	if (!j->rc)
-		j->rc = file_remove_tree(j->state_dir, &j->err);
+}
+
+/* By it the next agent knows that something of the pod may be left: last. */
+static void remove_work(void *arg)
+{
+	struct net_job *j = arg;
+
+	j->rc = file_remove_tree(j->state_dir, &j->err);
 }
 
 static void clean_failed(struct podrt_pod *p, const char *why)
@@ -527,7 +579,7 @@ static void clean_failed(struct podrt_pod *p, const char *why)
 	step(p, PODEV_MISSING);
 }
 
-static void detach_after(void *arg)
+static void remove_after(void *arg)
 {
 	struct net_job *j = arg;
 	struct podrt_pod *p = j->pod;
@@ -541,6 +593,16 @@ static void detach_after(void *arg)
 		}
 	}
 	job_free(j);
+}
+
+static void detach_after(void *arg)
+{
+	struct net_job *j = arg;
+
+	if (!j->rc)
+		j->rc = on_storage(j, true, remove_work, remove_after, &j->err);
+	if (j->rc)
+		remove_after(j);
 }
 
 void podrt_retry(struct podrt_pod *p)

@@ -123,8 +123,18 @@ static void sweep_work(void *arg)
 
 /* --- disks --- */
 
+enum rc podsweep_on_storage(const struct podrt_workload *w, void *workload_arg, struct loop *loop,
+			    bool is_removal, pool_fn work, pool_fn after, void *job,
+			    struct err *err)
+{
+	return w->on_storage ? w->on_storage(is_removal, work, after, job, workload_arg, err)
+			     : pool_run(loop, work, after, job, err);
+}
+
 struct podrt_gone {
 	struct loop *loop;
+	const struct podrt_workload *workload;
+	void *arg; /* of the workload */
 	char *uid, *dir;
 	enum rc rc;
 	struct err err;
@@ -156,7 +166,8 @@ static void gone_after(void *arg)
 void podrt_swept(struct podrt_gone *g, enum rc rc, const char *message)
 {
 	g->rc = rc ? err_set(&g->err, rc, "%s", message)
-		   : pool_run(g->loop, gone_work, gone_after, g, &g->err);
+		   : podsweep_on_storage(g->workload, g->arg, g->loop, true, gone_work, gone_after,
+					 g, &g->err);
 	if (g->rc) /* else it is the job's from here on */
 		gone_after(g);
 }
@@ -169,6 +180,8 @@ static void sweep_disks(const struct podsweep *s, const char *uid)
 
 	if (g)
 		*g = (struct podrt_gone){.loop = c->loop,
+					 .workload = c->workload,
+					 .arg = c->arg,
 					 .uid = mem_strdup(uid),
 					 .dir = mem_printf("%s/pods/%s", c->state_dir, uid)};
 	if (!g || !g->uid || !g->dir) {

@@ -23,7 +23,7 @@ struct world {
 	struct loop *loop;
 	struct podrt_config cfg;
 	struct podrt_gone *waiting[PODS_MAX]; /* for storage */
-	unsigned n_ended, n_waiting;
+	unsigned n_ended, n_waiting, n_removals;
 	bool has_begun;
 };
 
@@ -49,7 +49,18 @@ static enum rc sweep_disks(struct podrt_gone *g, const char *uid, void *arg, str
 	return RC_OK;
 }
 
-static const struct podrt_workload workload = {.sweep = sweep, .sweep_disks = sweep_disks};
+static enum rc on_storage(bool is_removal, pool_fn work, pool_fn after, void *job, void *arg,
+			  struct err *err)
+{
+	struct world *w = arg;
+
+	assert_true(is_removal);
+	w->n_removals++;
+	return pool_run(w->loop, work, after, job, err);
+}
+
+static const struct podrt_workload workload = {
+	.sweep = sweep, .sweep_disks = sweep_disks, .on_storage = on_storage};
 
 static void make(const char *base, const char *uid)
 {
@@ -126,6 +137,7 @@ static void storage_that_hangs_holds_up_no_start(void **state)
 		podrt_swept(w.waiting[i], RC_OK, NULL);
 	assert_int_equal(loop_run(w.loop, NULL, NULL), RC_OK);
 	assert_false(is_there(w.state, "gone") || is_there(w.state, "older"));
+	assert_int_equal(w.n_removals, 2); /* each where it may hang */
 	assert_true(is_there(w.run, "lives") && is_there(w.state, "lives"));
 	end(&w);
 }
