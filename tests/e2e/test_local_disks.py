@@ -256,10 +256,13 @@ def point(cluster, node, name):
     return Point(f"{cluster.state}/nodes/{node}/failpoints", name)
 
 
-def kill_at(cluster, node, name):
-    """Kills the process that gets to a failpoint on this node, once."""
+def kill_at(cluster, node, name, supervisor=None):
+    """Kills the process that gets to a failpoint on this node, once.  With its supervisor stopped it stays away."""
     with point(cluster, node, name) as p:
-        os.kill(p.wait(60), signal.SIGKILL)
+        pid = p.wait(60)
+        if supervisor:
+            os.kill(supervisor, signal.SIGSTOP)
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_a_launcher_that_was_just_started_goes_with_its_pod(pointed, images):
@@ -316,6 +319,39 @@ def test_an_agent_that_dies_in_the_switch_loses_no_disk(pointed, images, point):
     assert os.stat(f"{pointed.state}/nodes/{other(source)}/files/{name}.img").st_nlink == 1
     api.wait("VirtualMachine", name,
              lambda v: [r["nodeName"] for r in v["status"]["ferry"]["hostDisks"]] == [other(source)], 20)
+    api.delete("VirtualMachine", name)
+    api.wait("VirtualMachine", name, lambda v: v is None, 60)
+    api.delete("PersistentVolumeClaim", name)
+
+
+def test_an_old_copy_goes_although_nobody_is_left_to_ask(pointed, images):
+    """The source's agent dies before the file goes; until it is back its pod has been deleted by force, and the VM was
+    started anew, so that neither pod nor VMI tells of the move."""
+    api, name = pointed.api, "forced"
+    api.create(claim(name))
+    api.create(local_disks_vm(images, name, file=f"/run/ferry/state/files/{name}.img"))
+    vmi = api.wait("VirtualMachineInstance", name, ft.vmi_running, 60)
+    ft.Guest(ft.vmi_address(vmi)).wait(90)
+    wait_movable(api, name)
+    source, uid = node_of(api, name), vmi["metadata"]["uid"]
+    pod = next(p["metadata"]["name"] for p in api.list("Pod") if p["spec"].get("nodeName") == source)
+    supervisor = pointed.node_pid1(source)
+    at = f"{pointed.state}/nodes/{source}"
+    api.create(ft.migration(f"{name}-1", name))
+    kill_at(pointed, source, "agent.drops-file", supervisor)
+    try:
+        api.wait("VirtualMachineInstanceMigration", f"{name}-1", lambda v: ft.phase(v) == "Succeeded", 60)
+        api.delete("Pod", pod, gracePeriodSeconds=0)
+        assert api.sub("virtualmachines", name, "restart")[0] == 202
+        vmi = api.wait("VirtualMachineInstance", name,
+                       lambda v: v and v["metadata"]["uid"] != uid and ft.vmi_running(v), 90)
+        assert vmi["status"]["nodeName"] == other(source) and os.path.exists(f"{at}/files/{name}.img")
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+    ft.poll(lambda: not os.path.exists(f"{at}/files/{name}.img"), 60, "the old file goes")
+    ft.poll(lambda: not os.listdir(f"{at}/local/.host-files"), 20, "and what was to be done with it")
+    assert os.path.exists(f"{pointed.state}/nodes/{other(source)}/files/{name}.img")
+    assert ft.Guest(ft.vmi_address(vmi)).wait(90)
     api.delete("VirtualMachine", name)
     api.wait("VirtualMachine", name, lambda v: v is None, 60)
     api.delete("PersistentVolumeClaim", name)

@@ -117,7 +117,7 @@ static enum rc sync_dir(const struct place *w, struct err *err)
 
 struct record {
 	struct json *j; /* owns the texts */
-	bool is_incoming;
+	bool is_incoming, is_elsewhere;
 	const char *folder, *file;
 	int64_t n_made; /* folders that were missing */
 	int64_t ino;	/* used */
@@ -140,9 +140,9 @@ static enum rc record_write(const char *local, const char *pod_uid, const char *
 	CLEANUP(mem_freep) char *path = NULL;
 	CLEANUP(mem_freep) char *dir = mem_printf(RECORDS, local, pod_uid);
 	CLEANUP(js_unrefp)
-	struct json *j =
-		js_pack("{s:b, s:s, s:s, s:I, s:I}", "incoming", (int)r->is_incoming, "folder",
-			r->folder, "file", r->file, "made", r->n_made, "ino", r->ino);
+	struct json *j = js_pack("{s:b, s:b, s:s, s:s, s:I, s:I}", "incoming", (int)r->is_incoming,
+				 "elsewhere", (int)r->is_elsewhere, "folder", r->folder, "file",
+				 r->file, "made", r->n_made, "ino", r->ino);
 	CLEANUP(mem_freep) char *text = j ? js_to_text(j) : NULL;
 
 	if (!dir || !text)
@@ -162,6 +162,7 @@ static enum rc record_read(const char *path, struct record *r, struct err *err)
 	TRY(file_read(path, RECORD_MAX, &text, &n, err));
 	TRY(js_parse(text, n, &r->j, err));
 	r->is_incoming = js_get_bool(r->j, "incoming", false);
+	r->is_elsewhere = js_get_bool(r->j, "elsewhere", false);
 	r->folder = js_get_str(r->j, "folder");
 	r->file = js_get_str(r->j, "file");
 	r->n_made = js_get_int(r->j, "made", 0);
@@ -507,29 +508,72 @@ enum rc host_files_keep(const char *local, const char *pod_uid, struct err *err)
 	return each_record(local, pod_uid, keep_one, (void *)local, err);
 }
 
-struct gone {
-	const char *folder;
+struct moved {
+	const char *local;
 	char *const *paths;
 	size_t n;
 };
 
-static bool has_moved(const struct gone *g, const struct record *r)
+static bool has_moved(const struct moved *m, const struct record *r)
 {
 	size_t n = strlen(r->folder);
 
-	for (size_t i = 0; i < g->n; i++)
-		if (strncmp(g->paths[i], r->folder, n) == 0 && g->paths[i][n] == '/' &&
-		    strcmp(g->paths[i] + n + 1, r->file) == 0)
+	for (size_t i = 0; i < m->n; i++)
+		if (strncmp(m->paths[i], r->folder, n) == 0 && m->paths[i][n] == '/' &&
+		    strcmp(m->paths[i] + n + 1, r->file) == 0)
 			return true;
 	return false;
 }
 
+static enum rc note_moved(const char *path, const char *pod_uid, const char *volume,
+			  const struct record *r, void *arg, struct err *err)
+{
+	const struct moved *m = arg;
+	struct record moved = *r;
+
+	(void)path;
+	if (r->is_incoming || r->is_elsewhere || !has_moved(m, r))
+		return RC_OK;
+	moved.is_elsewhere = true;
+	return record_write(m->local, pod_uid, volume, &moved, err);
+}
+
+enum rc host_files_note_moved(const char *local, const char *pod_uid, char *const *moved,
+			      size_t n_moved, struct err *err)
+{
+	struct moved m = {.local = local, .paths = moved, .n = n_moved};
+
+	return each_record(local, pod_uid, note_moved, &m, err);
+}
+
+/* A pod that has come since may run on it: somebody has given it back to the VM. */
+static enum rc is_free(const char *local, const char *pod_uid, const struct record *r, bool *out,
+		       struct err *err)
+{
+	const struct volume v = {.folder = (char *)r->folder, .file = (char *)r->file};
+	const struct vol_places p = {.local = local, .pod_uid = pod_uid};
+	enum rc rc = check_others(&v, &p, err);
+
+	*out = rc == RC_OK;
+	return rc == RC_EXISTS ? RC_OK : rc;
+}
+
 /* The VM runs on a copy of it elsewhere. */
-static enum rc drop_used(const struct record *r, struct err *err)
+static enum rc drop_used(const char *local, const char *pod_uid, const struct record *r,
+			 struct err *err)
 {
 	CLEANUP(place_fini) struct place w = {.dir = -1};
+	struct err why = {0};
 	struct stat st;
-	enum rc rc = walk(&w, r->folder, r->file, false, err);
+	bool free_now;
+	enum rc rc = is_free(local, pod_uid, r, &free_now, &why);
+
+	if (rc || !free_now) {
+		if (rc && err)
+			*err = why;
+		return rc;
+	}
+	rc = walk(&w, r->folder, r->file, false, err);
 
 	if (rc == RC_NOT_FOUND)
 		return RC_OK;
@@ -549,28 +593,31 @@ static enum rc drop_used(const struct record *r, struct err *err)
 	return sync_dir(&w, err);
 }
 
+struct ended {
+	const char *local, *folder;
+};
+
 static enum rc end_one(const char *path, const char *pod_uid, const char *volume,
 		       const struct record *r, void *arg, struct err *err)
 {
-	const struct gone *g = arg;
+	const struct ended *e = arg;
 
-	if (strcmp(r->folder, g->folder) != 0)
+	if (strcmp(r->folder, e->folder) != 0)
 		return RC_OK;
 	if (r->is_incoming)
 		TRY(drop_incoming(pod_uid, volume, r, err));
-	else if (has_moved(g, r))
-		TRY(drop_used(r, err));
+	else if (r->is_elsewhere)
+		TRY(drop_used(e->local, pod_uid, r, err));
 	return unlink(path) < 0 && errno != ENOENT
 		       ? err_set_sys(err, errno, "cannot remove '%s'", path)
 		       : RC_OK;
 }
 
-enum rc host_files_end(const char *local, const char *pod_uid, const char *folder,
-		       char *const *moved, size_t n_moved, struct err *err)
+enum rc host_files_end(const char *local, const char *pod_uid, const char *folder, struct err *err)
 {
-	struct gone g = {.folder = folder, .paths = moved, .n = n_moved};
+	struct ended e = {.local = local, .folder = folder};
 
-	return each_record(local, pod_uid, end_one, &g, err);
+	return each_record(local, pod_uid, end_one, &e, err);
 }
 
 static enum rc first_folder(const char *path, const char *pod_uid, const char *volume,

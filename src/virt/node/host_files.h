@@ -6,7 +6,7 @@
  *
  *   incoming  this pod makes it: the file .ferry-incoming.<pod uid>.<volume>, of which the disk's own name is a second
  *             one (and which nobody else can use as a disk, because of its two names)
- *   used      the pod's guest runs on it: of this inode
+ *   used      the pod's guest runs on it: of this inode; or, once that was said (elsewhere), ran on it here
  *
  * So nothing of a user's is ever removed: an incoming file has a name that only its pod gives, and the disk's name goes
  * with it only while it is the same file; a used one goes only when the VM has left this node, and by its inode.
@@ -35,9 +35,13 @@ MUST_CHECK enum rc host_files_keep(const char *local, const char *pod_uid, struc
  * *folder is the next one (the caller's), and NULL when nothing of the pod's records is left any more. */
 MUST_CHECK enum rc host_files_next(const char *local, const char *pod_uid, char **folder,
 				   struct err *err);
-/* In this folder, what came and was not kept is removed, and so are files of the guest whose paths are in moved[]: they
- * are on another node now.  Nothing there is fine. */
+/* The files of the guest whose paths are in moved[] are on another node now.  Durable, and the first step of the pod's end:
+ * who said so may be gone before the last one. */
+MUST_CHECK enum rc host_files_note_moved(const char *local, const char *pod_uid, char *const *moved,
+					 size_t n_moved, struct err *err);
+/* In this folder, what came and was not kept is removed, and so are files that have been noted as moved, unless another
+ * pod has to do with them here.  Nothing there is fine. */
 MUST_CHECK enum rc host_files_end(const char *local, const char *pod_uid, const char *folder,
-				  char *const *moved, size_t n_moved, struct err *err);
+				  struct err *err);
 
 #endif

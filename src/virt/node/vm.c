@@ -590,7 +590,7 @@ static void on_vmi(const struct kobj *old, const struct kobj *new, void *arg)
 		else
 			vm_kick(vm);
 		/* Only the end of a move from here may be what its cleanup waits for. */
-		if (vm->pod && vm->has_exited && vm->source)
+		if (vm->pod && vm->has_exited && (vm->source || vm->waits_for_move))
 			pods(vm)->retry(vm->pod);
 	}
 }

@@ -154,8 +154,11 @@ static void local_work(void *arg)
 	const char *local = d->host->local_dir;
 
 	failpoint("agent.drops-disks");
+	/* The VMI may be gone before this is done: what it has said stands here from now on. */
+	d->rc = host_files_note_moved(local, d->pod_uid, d->moved.paths, d->moved.n, &d->err);
 	/* Volumes that came for this pod's guest and were never its own: it did not run, and does not any more. */
-	d->rc = volume_drop_incoming(local, d->pod_uid, &d->err);
+	if (!d->rc)
+		d->rc = volume_drop_incoming(local, d->pod_uid, &d->err);
 	if (!d->rc)
 		d->rc = host_files_next(local, d->pod_uid, &d->next, &d->err);
 }
@@ -164,8 +167,7 @@ static void folder_work(void *arg)
 {
 	struct disks_end *d = arg;
 
-	d->rc = host_files_end(d->host->local_dir, d->pod_uid, d->folder, d->moved.paths,
-			       d->moved.n, &d->err);
+	d->rc = host_files_end(d->host->local_dir, d->pod_uid, d->folder, &d->err);
 }
 
 static const char *storage_of(const struct disks_end *d)
@@ -351,6 +353,8 @@ static void kill_after(void *arg)
 	if (j->rc == RC_BUSY && !vm->source)
 		j->rc = RC_CONFLICT;
 	bool has_disks = !j->rc && j->has_disks && vm->pod;
+
+	vm->waits_for_move = j->disks->moved.is_undecided;
 
 	if (has_disks)
 		j->rc = disks_begin(j->disks, &j->err);

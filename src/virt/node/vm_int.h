@@ -106,13 +106,14 @@ struct vm {
 	int64_t dirty_rate;    /* bytes a second, as the launcher tells it now and then… */
 	usec_t dirty_at;       /* …the last time, by the loop; 0: never */
 	bool has_exited;       /* told the pod runtime */
-	bool is_source_done;   /* moved away */
-	bool is_half;	       /* post-copy: what the guest lacks is lost; it cannot go on */
-	bool go_asked;	       /* unpause was sent */
-	int64_t stop_grace;    /* -1: not asked to stop */
-	bool stop_again;       /* it was asked of a launcher that has died since */
-	bool wants_kill;       /* this copy ends, whatever its launcher went through */
-	bool kill_asked;       /* of the launcher that is there now */
+	bool waits_for_move; /* its end: a move from here has begun, and nobody has said how it went */
+	bool is_source_done; /* moved away */
+	bool is_half;	     /* post-copy: what the guest lacks is lost; it cannot go on */
+	bool go_asked;	     /* unpause was sent */
+	int64_t stop_grace;  /* -1: not asked to stop */
+	bool stop_again;     /* it was asked of a launcher that has died since */
+	bool wants_kill;     /* this copy ends, whatever its launcher went through */
+	bool kill_asked;     /* of the launcher that is there now */
 	char *sync_error;
 	int64_t epoch;
 	bool needs_tidy, is_tidying; /* vm_tidy.c */

@@ -98,17 +98,25 @@ static enum rc open_file(const char *file, uint64_t bytes, struct err *err)
 	return open_file_of(POD, file, bytes, err);
 }
 
+static enum rc note(const char *moved)
+{
+	char *path = at(moved);
+
+	return host_files_note_moved(local, POD, &path, 1, NULL);
+}
+
 static enum rc end(const char *moved)
 {
-	char *path = moved ? at(moved) : NULL;
 	struct err err = {0};
 
+	if (moved)
+		assert_int_equal(note(moved), RC_OK);
 	for (;;) {
 		CLEANUP(mem_freep) char *folder = NULL;
 		enum rc rc = host_files_next(local, POD, &folder, &err);
 
 		if (!rc && folder)
-			rc = host_files_end(local, POD, folder, &path, moved != NULL, &err);
+			rc = host_files_end(local, POD, folder, &err);
 		if (rc || !folder)
 			return rc;
 	}
@@ -249,6 +257,35 @@ static void an_old_copy_goes_only_if_it_is_the_file_that_the_guest_used(void **s
 
 /* ---- before anything comes ---- */
 
+static void what_was_said_to_have_moved_goes_also_when_nobody_is_left_to_ask(void **state)
+{
+	struct err err = {0};
+
+	(void)state;
+	put("old.img", "disk");
+	put("other.img", "disk");
+	assert_int_equal(open_file("old.img", 0, &err), RC_OK);
+	/* an agent that dies: the next one's end has nobody to ask */
+	assert_int_equal(note("other.img"), RC_OK);
+	assert_int_equal(note("old.img"), RC_OK);
+	assert_int_equal(note("old.img"), RC_OK); /* it may come to that more than once */
+	assert_int_equal(end(NULL), RC_OK);
+	assert_true(!is_there("old.img") && is_there("other.img"));
+	/* somebody has given it back: the VM runs on it again */
+	put("back.img", "disk");
+	assert_int_equal(open_file("back.img", 0, &err), RC_OK);
+	assert_int_equal(note("back.img"), RC_OK);
+	assert_int_equal(open_file_of(POD2, "back.img", 0, &err), RC_OK);
+	assert_int_equal(end(NULL), RC_OK);
+	assert_true(is_there("back.img"));
+	/* what comes is not the guest's yet, whatever is said of its path */
+	assert_int_equal(open_file("new.img", 3 * MIB, &err), RC_OK);
+	assert_int_equal(note("new.img"), RC_OK);
+	assert_int_equal(host_files_keep(local, POD, &err), RC_OK);
+	assert_int_equal(end(NULL), RC_OK);
+	assert_true(is_there("new.img"));
+}
+
 static void what_is_in_the_way_is_told_and_nothing_is_made(void **state)
 {
 	char owner[HOST_FILE_OWNER];
@@ -308,6 +345,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_another_pod_has_used_is_cleaned_up_first,
 						make_dir, drop_dir),
 		cmocka_unit_test_setup_teardown(what_was_kept_stays, make_dir, drop_dir),
+		cmocka_unit_test_setup_teardown(
+			what_was_said_to_have_moved_goes_also_when_nobody_is_left_to_ask, make_dir,
+			drop_dir),
 		cmocka_unit_test_setup_teardown(what_is_in_the_way_is_told_and_nothing_is_made,
 						make_dir, drop_dir),
 		cmocka_unit_test_setup_teardown(
