@@ -98,6 +98,27 @@ static void a_drain_without_room_backs_off_and_ends_with_the_taint(void **state)
 	world_fini(&w);
 }
 
+/* nodeDrainTaintKey: then the usual one says nothing any more. */
+static void the_taint_that_empties_a_node_is_the_settings(void **state)
+{
+	struct world w;
+
+	(void)state;
+	cast_settled(&w);
+	world_add(&w, &api_kind_KubeVirt,
+		  "{'metadata':{'name':'kubevirt','namespace':'kubevirt'},'spec':{'configuration':{"
+		  "'migrations':{'nodeDrainTaintKey':'site/leave'}}}}");
+	world_patch(&w, &api_kind_Node, "", "node-1",
+		    "{'spec':{'taints':[{'key':'kubevirt.io/drain','effect':'NoSchedule'}]}}");
+	world_pass(&w, 60 * USEC_PER_SEC);
+	assert_int_equal(world_count(&w, KVMIM), 0);
+	world_patch(&w, &api_kind_Node, "", "node-1",
+		    "{'spec':{'taints':[{'key':'site/leave','effect':'NoSchedule'}]}}");
+	world_settle(&w);
+	assert_int_equal(cast_moves_in(&w, "Scheduling"), 1);
+	world_fini(&w);
+}
+
 /* The mark of an eviction and the taint: each asks for a move, and taking it off cancels that move. */
 static void ask_to_leave(struct world *w, bool taint, bool on)
 {
@@ -319,6 +340,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_marked_vmi_leaves_and_its_mark_goes),
 		cmocka_unit_test(a_drain_without_room_backs_off_and_ends_with_the_taint),
+		cmocka_unit_test(the_taint_that_empties_a_node_is_the_settings),
 		cmocka_unit_test(
 			a_cancelled_evacuation_is_over_in_every_phase_and_does_not_come_back),
 		cmocka_unit_test(a_users_own_move_is_not_the_evacuations_to_cancel),
