@@ -610,18 +610,29 @@ static void remove_links(void)
 		fprintf(stderr, "warning: %s\n", err.msg);
 }
 
-struct gone {
-	size_t left;
-};
+static bool has_ended(const struct json *vmi)
+{
+	const char *phase = js_str(js_at(vmi, "status", "phase", NULL));
 
+	return str_eq(phase, "Succeeded") || str_eq(phase, "Failed");
+}
+
+/* Before that there is nothing that could shut down. */
+static bool has_guest(const struct json *vmi)
+{
+	return str_eq(js_str(js_at(vmi, "status", "phase", NULL)), "Running");
+}
+
+/* waiting has the uids.  A guest has ended when its node says so; the object stays: only the controller would let it go,
+ * which is down. */
 static bool on_vmi(const char *type, const struct json *vmi, void *arg)
 {
-	struct gone *g = arg;
+	struct json *waiting = arg;
+	const char *uid = js_str(js_at(vmi, "metadata", "uid", NULL));
 
-	(void)vmi;
-	if (str_eq(type, "DELETED") && g->left)
-		g->left--;
-	return g->left > 0;
+	if (uid && (str_eq(type, "DELETED") || has_ended(vmi)))
+		js_del(waiting, uid);
+	return js_len(waiting) > 0;
 }
 
 /* Guests are asked to shut down, as at `systemctl poweroff`: the VMs' specs stay as they are, so what was
@@ -632,7 +643,7 @@ static enum rc stop_guests(const struct up *u, usec_t timeout, struct err *err)
 	const struct client_flags flags = {.kubeconfig = config};
 	CLEANUP(client_freep) struct client *c = NULL;
 	CLEANUP(js_unrefp) struct json *list = NULL;
-	struct gone g = {0};
+	CLEANUP(js_unrefp) struct json *waiting = js_new_object();
 	enum rc rc = client_open(&c, &flags, err);
 
 	if (!rc)
@@ -646,18 +657,22 @@ static enum rc stop_guests(const struct up *u, usec_t timeout, struct err *err)
 			mem_printf("/apis/kubevirt.io/v1/namespaces/%s/virtualmachineinstances/%s",
 				   js_get_str(meta, "namespace"), js_get_str(meta, "name"));
 
-		if (!client_send(c, "DELETE", path, NULL, NULL, NULL, NULL))
-			g.left++;
+		if (!client_send(c, "DELETE", path, NULL, NULL, NULL, NULL) &&
+		    has_guest(js_item(items, i)) &&
+		    (!waiting || js_set(waiting, js_get_str(meta, "uid"), js_new_bool(true))))
+			rc = err_set(err, RC_NOMEM, "out of memory");
 	}
-	if (rc || !g.left)
+	size_t n = js_len(waiting);
+
+	if (rc || !n)
 		return rc;
-	step(u, "shutting down %zu guest%s", g.left, g.left == 1 ? "" : "s");
+	step(u, "shutting down %zu guest%s", n, n == 1 ? "" : "s");
 	CLEANUP(mem_freep)
 	char *watch = mem_printf(
 		"/apis/kubevirt.io/v1/virtualmachineinstances?watch=1&resourceVersion=%s",
 		js_str(js_at(list, "metadata", "resourceVersion", NULL)));
 
-	return client_watch(c, watch, timeout, on_vmi, &g, err);
+	return client_watch(c, watch, timeout, on_vmi, waiting, err);
 }
 
 static void cluster_down(const struct up *u, bool now, usec_t guest_timeout)

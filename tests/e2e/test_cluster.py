@@ -2,10 +2,11 @@
 import json
 import os
 import subprocess
+import time
 
 import ferrytest as ft
 import pytest
-from conftest import TOP, WORK, kernel_boot, new_cluster
+from conftest import TOP, WORK, kernel_boot, new_cluster, own_cluster
 
 
 def mounts(pid):
@@ -70,6 +71,34 @@ def test_up_and_down_leave_no_trace_twice(images):
             assert [p for p in ours if ft.comm(p).startswith(("ferry", "qemu", "dnsmasq"))] == []
             assert traces() == before
             assert not os.path.exists(state)
+
+
+@pytest.mark.parametrize("what", ["runs", "moves", "cancelled"])
+def test_down_waits_for_guests_and_no_longer(images, what):
+    """They shut down, also in the middle of a move and right after its cancel, and run again after the next up."""
+    with own_cluster("down") as c:
+        api = c.api
+        api.patch("KubeVirt", "kubevirt", {"spec": {"configuration": {"migrations": {"bandwidthPerMigration": "16Mi"}}}},
+                  ns="kubevirt")
+        api.create(ft.vm("t", "128Mi", kernel=kernel_boot(images)))
+        vmi = api.wait("VirtualMachineInstance", "t", ft.vmi_running, 60)
+        guest = ft.Guest(ft.vmi_address(vmi), timeout=15)
+        guest.wait(90)
+        if what != "runs":
+            guest.command("dirty 64 400")
+            api.create(ft.migration("m", "t"))
+            api.wait("VirtualMachineInstanceMigration", "m", lambda v: ft.phase(v) == "Running", 60)
+        if what == "cancelled":
+            api.delete("VirtualMachineInstanceMigration", "m")
+        t = time.monotonic()
+        p = subprocess.run([f"{c.bin}/ferry", "down", "--state", c.state], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                           text=True)
+        took = time.monotonic() - t
+        assert p.returncode == 0 and "warning" not in p.stderr and "shutting down 1 guest" in p.stderr, (took, p)
+        assert took < 40, (took, p)
+        c.up()
+        vmi = c.api.wait("VirtualMachineInstance", "t", lambda v: ft.vmi_running(v) and ft.vmi_address(v), 90)
+        assert vmi["metadata"]["uid"] and ft.Guest(ft.vmi_address(vmi), timeout=15).wait(90)["bootID"]
 
 
 def kubectl(cluster, *args, check=True, input_=None):
