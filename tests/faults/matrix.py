@@ -24,6 +24,12 @@ MOMENTS = [
     Moment("Tr", "source-agent.asks-key", "source", True),
     Moment("Tr", "source.starts", "source", True),
     Moment("Pc", "source.copies", "source", False),
+    # It would not end; somebody has asked to finish it with a pause ...
+    Moment("Fi", "asked", None, False),
+    Moment("Fi", "source-agent.finishes", "source", True),
+    Moment("Fi", "source.finishes", "source", True),
+    # ... and here the guest stands for it, and the rest of its memory goes over.
+    Moment("Fi", "standing", None, False),
     # The guest stands at the source, and may still go on there ...
     Moment("So", "source.stands", "source", True),
     Moment("So", "source-agent.continues", "source", True),
@@ -100,6 +106,10 @@ FAULTS = (
      Fault("reboot", "reboot", None, 0),
      Fault("record-fails", "fail", None, 0)])
 
+# With a move that is finished on request.
+FINISHING = ([f"{k}-{w}" for k in ("kill", "stop") for w in DAEMONS + QEMUS] +
+             ["cut-data", "cut-data-for-good", "gone-apiserver", "abort"])
+
 
 def is_released(m):
     return m.phase in ("So", "Cl") and ORDER.index(m.name) >= ORDER.index(COMMIT)
@@ -118,6 +128,8 @@ def exists(m, f):
         return False
     if m.name == "paused" and (f.kind in ("cut", "gone", "reboot")):  # it is cut; nobody is reached until it is not
         return False
+    if m.phase == "Fi":  # what differs from memory that goes over is who has heard of the wish, and may die with it
+        return f.name in FINISHING and (f.kind != "gone" or m.name != "asked")  # nobody would hear of it
     if f.kind == "stop" and f.seconds > 10:
         return m.phase in ("Pc", "So", "Po", "Ab")
     if f.kind == "abort":
@@ -145,13 +157,13 @@ def qemu_lost(m, side):
         # Two halves; only when the last page has come is the target's a whole one.
         return "XT" if side == "source" and m.name == "streaming" else "X"
     if side == "source":
-        if m.phase in EARLY + ("Pc", "Ab", "Bk"):
+        if m.phase in EARLY + ("Pc", "Fi", "Ab", "Bk"):
             return "X"
         if is_released(m):
             return "T"
         # All is over there when QEMU says completed; before that the only copy dies.
         return "XT" if m.name == "source.completed" else "X"
-    if m.phase in EARLY + ("Pc", "Ab", "Bk"):
+    if m.phase in EARLY + ("Pc", "Fi", "Ab", "Bk"):
         return "S"
     # From completed on nobody but the target can run it (docs/internals/handoff.md).
     return "X" if is_released(m) or m.name == "source.completed" else "S"
@@ -177,8 +189,11 @@ def may_end(m, f):
         return "T"
     if f.kind in ("second", "clock") or f.what in ("apiserver", "controller"):
         return "T"
-    if f.name == "cut-data-for-good" and (m.phase in EARLY or m.phase == "Pc"):
+    if f.name == "cut-data-for-good" and m.phase in EARLY + ("Pc", "Fi"):
         return "S"
+    # A wish that has been heard is carried out by whoever comes next, until the guest stands.
+    if m.phase == "Fi" and m.name != "standing" and f.what in ("source-agent", "target-agent"):
+        return "T"
     return "ST"
 
 
@@ -195,7 +210,8 @@ FOUND = ["Cl.target-agent.written/kill-target-agent", "Tr.source.starts/end-sour
 
 
 def choose(rng, n):
-    """n cells: what has found something, then so that every moment and every fault is among them while n allows it."""
+    """n cells: what has found something, then so that every moment and every fault is among them while n allows it.  And
+    those that are not."""
     names = sorted(CELLS)
     rng.shuffle(names)
     todo_m, todo_f = set(ORDER), {f.name for f in FAULTS}
@@ -212,4 +228,4 @@ def choose(rng, n):
         names.remove(best)
         out.append(best)
     rng.shuffle(out)
-    return out
+    return out, sorted(todo_m | todo_f)

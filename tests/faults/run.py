@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The fault matrix of live migration with real processes (docs/internals/faults.md).
 
-  run.py                          60 cells, so that each moment and each fault is among them
+  run.py                          64 cells, so that each moment and each fault is among them
   run.py --long                   every cell, five times
   run.py --once --part 2/3        the second third of all cells, once (three of them run beside each other)
   run.py --seed 7 --cell NAME     one again, as it was
@@ -78,12 +78,12 @@ class Run:
         self.source = vmi["status"]["nodeName"]
         self.vmi_uid = vmi["metadata"]["uid"]
         m = self.moment
-        if m.phase == "Po":
-            w.outrun(True)
+        if m.phase in ("Po", "Fi"):
+            w.outrun(True, post_copy=m.phase == "Po")
         self.before = w.guest.status()
         self.monitors = Monitors(w)
         at = self.point(m.side, m.name) if m.side else None
-        if m.phase == "Ab":
+        if m.phase in ("Ab", "Fi"):
             copies = self.point("source", "source.copies")
         elif m.phase == "Bk":
             release = self.point("source", "source.release-fails")
@@ -92,6 +92,10 @@ class Run:
             copies.wait(30)
             copies.release()
             self.abort()
+        elif m.phase == "Fi":
+            copies.wait(30)
+            copies.release()
+            self.finish(m.name)
         elif m.phase == "Bk":
             release.wait(30)
             release.fail()
@@ -103,7 +107,7 @@ class Run:
                 at.release()
         elif m.phase == "Po":
             self.split(m.name)
-        elif m.name != "created":
+        elif m.phase != "Fi" and m.name != "created":
             self.watch_phase(m.name)
         time.sleep(self.offset)  # of the fault's moment, which the event has given
         return at
@@ -125,6 +129,16 @@ class Run:
             ms = v["status"].get("migrationState") or {}
             return ms.get("migrationUid") == uid and ms.get("failed")
         self.w.api.wait("VirtualMachineInstance", NAME, says, 30)
+
+    def finish(self, name):
+        """Asked for, as `ferry migrate finish` asks; the guest stands for it once QEMU has been let go on."""
+        continues = self.point("source", "source.continues") if name == "standing" else None
+        self.w.api.patch("VirtualMachineInstanceMigration", self.name,
+                         {"metadata": {"annotations": {"ferry.dev/finish": "pause"}}})
+        if continues:
+            continues.wait(30)
+            ft.poll(lambda: self.monitors.running() == [], 5, "QEMU has said that it stands")
+            continues.release()
 
     def split(self, name):
         """The guest runs at the target, and what it lacks is at the source."""
@@ -363,6 +377,11 @@ class Run:
                       f"the guest's kernel complains: {now['kernelText']}")
         self.must(now["memBad"] == 0 and now["diskBad"] == 0, f"corrupt: {now}")
 
+    def check_finished(self):
+        self.must(self.ms.get("mode") == "Paused", f"it was not finished with a pause: {self.ms}")
+        ferry = self.status.get("ferry") or {}
+        self.must(ferry.get("finishRequested") and ferry.get("pauseMs"), f"the wish is forgotten: {ferry}")
+
     def allowed(self, letter):
         may = matrix.may_end(self.moment, self.fault)
         if letter not in may:
@@ -377,9 +396,13 @@ class Run:
             self.must(self.ms.get("mode") == "PostCopy", f"it was no post-copy: {self.ms}")
             self.w.outrun(False)
         self.letter = self.allowed(letter)
+        if self.moment.phase == "Fi" and letter == "T":
+            self.check_finished()
         if letter in "ST":
             self.check_place(letter)
             self.check_guest()
+            if self.moment.phase == "Fi":
+                self.w.outrun(False)
         elif letter == "D":
             self.w.make_vm()
         if letter == "X" or self.fault.kind == "reboot":
@@ -417,7 +440,7 @@ class Run:
             self.heal()
             if self.monitors:
                 self.monitors.close()
-            if self.moment.phase == "Po":
+            if self.moment.phase in ("Po", "Fi"):
                 self.w.end_outrun()
             if self.fault.kind == "lose":
                 self.w.mind_silence(False)
@@ -583,7 +606,7 @@ class Suite:
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--seed", type=int, default=int(time.strftime("%Y%m%d")), help="default: today's date")
-    p.add_argument("--runs", type=int, default=60)
+    p.add_argument("--runs", type=int, default=64)
     p.add_argument("--long", action="store_true", help="every cell, five times")
     p.add_argument("--once", action="store_true", help="every cell, once")
     p.add_argument("--part", default="1/1", metavar="I/N", help="the Ith of N shares of the runs")
@@ -608,7 +631,10 @@ def main():
     elif names:
         todo = [(c, a.repetition) for c in names]
     else:
-        todo = [(c, 0) for c in matrix.choose(random.Random(a.seed), a.runs)]
+        chosen, left_out = matrix.choose(random.Random(a.seed), a.runs)
+        if left_out:
+            print(f"not among them, with {a.runs} runs: {', '.join(left_out)}", flush=True)
+        todo = [(c, 0) for c in chosen]
     i, n = (int(x) for x in a.part.split("/"))
     todo = todo[i - 1::n][a.skip:]
     os.makedirs(a.work, exist_ok=True)

@@ -275,12 +275,12 @@ class World:
 
     # -- a guest that writes faster than its link carries, so that it goes over before its memory
 
-    def outrun(self, on):
+    def outrun(self, on, post_copy=True):
         self.end_outrun()
         if on:
             self.api.create({
                 "apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy", "metadata": {"name": NAME},
-                "spec": {"allowPostCopy": True, "bandwidthPerMigration": "12Mi",
+                "spec": {"allowPostCopy": post_copy, "bandwidthPerMigration": "12Mi",
                          "selectors": {"virtualMachineInstanceSelector": {"app": NAME}}}})
         self.guest.wait(60)  # it may just be booting
         self.guest.command("dirty 32 40" if on else "dirty 0")

@@ -651,6 +651,7 @@ static enum rc begin_finish(struct move *m, int64_t timeout, struct ipc_call *ca
 	move_set_finishing(m, MAX(m->options.switchover_timeout_ms, timeout));
 	enum rc rc = move_save(m, err);
 
+	failpoint("source.finishes");
 	if (!rc)
 		rc = tell_qemu_to_finish(m, on_finishing, call, err);
 	if (rc) {

@@ -124,6 +124,7 @@ static enum rc tell_finish(struct mig_source *m)
 	struct json *params = js_pack("{s:s, s:I}", "migrationUid", m->uid, "timeoutMs", timeout);
 	struct err err = {0};
 
+	failpoint("source-agent.finishes");
 	if (!params || vm_call(m->vm, "finishOutgoing", params, MIG_CALL_DEADLINE, on_finishing,
 			       m->vm, &err)) {
 		log_warn("move %s: cannot be finished now: %s", m->uid,
