@@ -1,5 +1,6 @@
 """VMs start, stop, restart and pause, and say so in KubeVirt's words."""
 import json
+import select
 import subprocess
 import time
 
@@ -185,28 +186,54 @@ def test_a_graceful_stop_is_bounded_by_the_grace_period(cluster, make_vm, images
     assert 2 <= time.monotonic() - t < 10
 
 
+class Console:
+    """`ferry console` as a person uses it."""
+
+    def __init__(self, cluster, name):
+        self.p = subprocess.Popen([f"{cluster.bin}/ferry", "console", name, "--kubeconfig", cluster.kubeconfig],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.out = b""
+
+    def type(self, text):
+        self.p.stdin.write(text)
+        self.p.stdin.flush()
+
+    def answers(self, word):
+        """The guest's shell works out what comes after the word."""
+        end, sent, want = time.monotonic() + 20, 0, f"{word}-42".encode()
+        while time.monotonic() < end and want not in self.out:
+            if time.monotonic() - sent > 2:
+                self.type(f"\necho {word}-$((40+2))\n".encode())
+                sent = time.monotonic()
+            if select.select([self.p.stdout], [], [], 0.5)[0]:
+                self.out += self.p.stdout.read1(4096)
+        assert want in self.out, self.out[-500:]
+
+    def leave(self):
+        self.type(b"\x1d")
+        return self.p.wait(10)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.p.kill()
+        self.p.wait()
+
+
 def test_console_talks_to_the_guest(cluster, make_vm, images):
     make_vm("con", manifest=ft.vm("con", "128Mi", kernel=kernel_boot(images, ft.KERNEL_ARGS)))
-    import subprocess
-    p = subprocess.Popen([f"{cluster.bin}/ferry", "console", "con", "--kubeconfig", cluster.kubeconfig],
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    out = b""
-    try:
-        import select
-        end = time.monotonic() + 20
-        sent = 0
-        while time.monotonic() < end and b"forty-42" not in out:
-            if time.monotonic() - sent > 2:
-                p.stdin.write(b"\necho forty-$((40+2))\n")
-                p.stdin.flush()
-                sent = time.monotonic()
-            r, _, _ = select.select([p.stdout], [], [], 0.5)
-            if r:
-                out += p.stdout.read1(4096)
-        assert b"forty-42" in out, out[-500:]
-        p.stdin.write(b"\x1d")
-        p.stdin.flush()
-        assert p.wait(10) == 0
-    finally:
-        p.kill()
-        p.wait()
+    with Console(cluster, "con") as c:
+        c.answers("forty")
+        assert c.leave() == 0
+
+
+def test_a_console_stays_open_while_its_guest_moves(cluster, make_vm, images):
+    make_vm("con-moves", manifest=ft.vm("con-moves", "128Mi", kernel=kernel_boot(images, ft.KERNEL_ARGS)))
+    with Console(cluster, "con-moves") as c:
+        c.answers("before")
+        for word in ("there", "back"):
+            obj, _ = ft.move(cluster.api, "con-moves")
+            assert obj["status"]["phase"] == "Succeeded", obj["status"]
+            c.answers(word)
+        assert c.leave() == 0

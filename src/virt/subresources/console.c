@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/try.h"
 #include "http/client.h"
 #include "http/server.h"
 #include "http/ws.h"
@@ -10,16 +11,24 @@
 /* The serial console: a websocket to the client and one to the agent of the VMI's node, and bytes in
  * both directions.  The client's handshake is answered only after the agent's came through, so that a
  * refusal of the agent is an HTTP answer.  When one side is slow the other one is not read.
+ *
+ * A console stays the VMI's when that moves: the source's end of it comes after the VMI names the target, and then
+ * the target's is asked for, while the client waits.
  */
 static const char PROTOCOL[] = "plain.kubevirt.io";
 static const usec_t DIAL_TIMEOUT = 10 * USEC_PER_SEC;
 
 struct console {
 	struct list link;
+	struct virt_subres *s;
+	struct hook_env *env;
 	struct hook_call *call; /* until the upgrade */
 	struct http_ws *agent;
 	struct http_ws *client;
+	char *ns, *name, *uid;
+	char *node; /* whose agent this is */
 	bool agent_closed, client_closed;
+	bool is_following; /* the next agent has not answered yet */
 };
 
 static void console_free(struct console *k)
@@ -27,6 +36,10 @@ static void console_free(struct console *k)
 	list_remove(&k->link);
 	http_ws_free(k->agent);
 	http_ws_free(k->client);
+	mem_free(k->ns);
+	mem_free(k->name);
+	mem_free(k->uid);
+	mem_free(k->node);
 	mem_free(k);
 }
 
@@ -65,7 +78,7 @@ static void client_message(struct http_ws *ws, bool is_text, const uint8_t *byte
 {
 	struct console *k = arg;
 
-	forward(ws, k->agent_closed ? NULL : k->agent, is_text, bytes, n);
+	forward(ws, k->agent_closed || k->is_following ? NULL : k->agent, is_text, bytes, n);
 }
 
 static void client_room(struct http_ws *ws, void *arg)
@@ -101,11 +114,17 @@ static void agent_open(struct http_ws *ws, const char *protocol, void *arg)
 	static const char *const supported[] = {PROTOCOL, NULL};
 	struct console *k = arg;
 	struct hook_call *call = STEAL(k->call);
-	struct http_req *req = hook_call_http(call);
 	struct err err = {0};
 
 	(void)ws;
 	(void)protocol;
+	if (!call) { /* the client has been there for long */
+		k->is_following = false;
+		http_ws_pause(k->client, false);
+		return;
+	}
+	struct http_req *req = hook_call_http(call);
+
 	hook_call_on_cancel(call, NULL);
 	hook_call_set_data(call, NULL);
 	if (http_upgrade_ws(req, http_req_ws_protocol(req, supported), &client_ops, k, &k->client,
@@ -151,25 +170,67 @@ static void refused(struct console *k, int status, const struct err *why)
 }
 
 static void agent_close(struct http_ws *ws, uint16_t code, const char *reason, int status,
+			const struct err *why, void *arg);
+
+static const struct http_ws_ops agent_ops = {.on_open = agent_open,
+					     .on_message = agent_message,
+					     .on_room = agent_room,
+					     .on_close = agent_close};
+
+static enum rc connect_to(struct console *k, const struct json *vmi, struct err *err)
+{
+	const char *node = js_str(js_at(vmi, "status", "nodeName", NULL));
+	CLEANUP(mem_freep) char *url = NULL;
+	char *copy = mem_strdup(node ?: "");
+
+	if (!copy)
+		return err_set(err, RC_NOMEM, "out of memory");
+	mem_free(k->node);
+	k->node = copy;
+	TRY(agent_url(k->env, vmi, "console", &url, err));
+	return http_ws_connect(k->s->agents, &k->agent, url, PROTOCOL, DIAL_TIMEOUT, &agent_ops, k,
+			       err);
+}
+
+/* The guest runs on another node by now: its console goes on there. */
+static bool follow(struct console *k)
+{
+	const struct json *vmi = hook_get(k->env, VMI_RESOURCE, k->ns, k->name);
+	struct err err = {0};
+
+	if (!vmi || !vmi_is_running(vmi) ||
+	    !str_eq(js_str(js_at(vmi, "metadata", "uid", NULL)), k->uid) ||
+	    str_eq(js_str(js_at(vmi, "status", "nodeName", NULL)), k->node))
+		return false;
+	k->agent = http_ws_free(k->agent);
+	if (connect_to(k, vmi, &err)) {
+		log_warn("console of '%s/%s': it ends with the move: %s", k->ns, k->name, err.msg);
+		return false;
+	}
+	k->agent_closed = false;
+	k->is_following = true;
+	http_ws_pause(k->client, true);
+	return true;
+}
+
+static void agent_close(struct http_ws *ws, uint16_t code, const char *reason, int status,
 			const struct err *why, void *arg)
 {
 	struct console *k = arg;
 
 	(void)ws;
 	k->agent_closed = true;
+	k->is_following = false;
 	if (k->call) {
 		refused(k, status, why);
 		return;
 	}
+	if (!k->client_closed && follow(k))
+		return;
 	if (!k->client_closed)
 		pass_close(&k->client, code, reason);
 	on_closed(k);
 }
-
-static const struct http_ws_ops agent_ops = {.on_open = agent_open,
-					     .on_message = agent_message,
-					     .on_room = agent_room,
-					     .on_close = agent_close};
 
 static void on_cancel(struct hook_call *call)
 {
@@ -180,26 +241,28 @@ static void on_cancel(struct hook_call *call)
 static void dial(struct hook_call *call, const struct json *vmi)
 {
 	struct virt_subres *s = hook_arg(hook_call_env(call));
-	CLEANUP(mem_freep) char *url = NULL;
 	struct console *k = s ? mem_alloc(sizeof(*k)) : NULL;
 	struct err err = {0};
-	enum rc rc;
 
 	if (!k) {
 		fail_internal(call, s ? "out of memory" : "this server has no connection to nodes");
 		return;
 	}
-	rc = agent_url(call, vmi, "console", &url, &err);
-	if (!rc)
-		rc = http_ws_connect(s->agents, &k->agent, url, PROTOCOL, DIAL_TIMEOUT, &agent_ops,
-				     k, &err);
+	k->s = s;
+	k->env = hook_call_env(call);
+	k->ns = mem_strdup(hook_call_ns(call));
+	k->name = mem_strdup(hook_call_name(call));
+	k->uid = mem_strdup(js_str(js_at(vmi, "metadata", "uid", NULL)) ?: "");
+	list_push_tail(&s->consoles, &k->link);
+	enum rc rc = k->ns && k->name && k->uid ? connect_to(k, vmi, &err)
+						: err_set(&err, RC_NOMEM, "out of memory");
+
 	if (rc) {
-		mem_free(k);
+		console_free(k);
 		fail_internal(call, "%s", err.msg);
 		return;
 	}
 	k->call = call;
-	list_push_tail(&s->consoles, &k->link);
 	hook_call_set_data(call, k);
 	hook_call_on_cancel(call, on_cancel);
 }

@@ -91,7 +91,7 @@ void get_healthz(struct hook_call *call);
 
 /* "https://<address>:<port>/v1/namespaces/<ns>/virtualmachineinstances/<name>/<what>" of the node where
  * the VMI runs; RC_CLOSED when its agent's address is not known. */
-MUST_CHECK enum rc agent_url(struct hook_call *call, const struct json *vmi, const char *what,
+MUST_CHECK enum rc agent_url(struct hook_env *env, const struct json *vmi, const char *what,
 			     char **out, struct err *err);
 
 #endif

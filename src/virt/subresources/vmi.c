@@ -21,11 +21,11 @@ static const char *internal_ip(const struct json *node)
 	return NULL;
 }
 
-enum rc agent_url(struct hook_call *call, const struct json *vmi, const char *what, char **out,
+enum rc agent_url(struct hook_env *env, const struct json *vmi, const char *what, char **out,
 		  struct err *err)
 {
 	const char *name = js_str(js_at(vmi, "status", "nodeName", NULL));
-	const struct json *node = name ? hook_get(hook_call_env(call), "nodes", NULL, name) : NULL;
+	const struct json *node = name ? hook_get(env, "nodes", NULL, name) : NULL;
 	const char *address = internal_ip(node);
 	const char *port = js_str(js_at(node, "metadata", "annotations", AGENT_PORT, NULL));
 	bool is_v6 = address && strchr(address, ':');
@@ -37,9 +37,9 @@ enum rc agent_url(struct hook_call *call, const struct json *vmi, const char *wh
 			       name ? name : "");
 	sbuf_addf(&url, "https://%s%s%s:%s/v1/namespaces/", is_v6 ? "[" : "", address,
 		  is_v6 ? "]" : "", port ? port : "8186");
-	http_uri_escape(&url, hook_call_ns(call));
+	http_uri_escape(&url, js_str(js_at(vmi, "metadata", "namespace", NULL)));
 	sbuf_adds(&url, "/virtualmachineinstances/");
-	http_uri_escape(&url, hook_call_name(call));
+	http_uri_escape(&url, js_str(js_at(vmi, "metadata", "name", NULL)));
 	sbuf_addf(&url, "/%s", what);
 	enum rc rc = sbuf_take(&url, out, &n);
 
@@ -105,7 +105,7 @@ static void command(struct hook_call *call, const struct json *vmi, const char *
 		fail_internal(call, s ? "out of memory" : "this server has no connection to nodes");
 		return;
 	}
-	rc = agent_url(call, vmi, what, &url, &err);
+	rc = agent_url(hook_call_env(call), vmi, what, &url, &err);
 	http.url = url;
 	if (!rc)
 		rc = http_call(s->agents, &p->slot, &http, &err);

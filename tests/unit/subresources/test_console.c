@@ -101,10 +101,28 @@ static void serve(struct http_req *r, void *arg)
 			     NULL, 0);
 }
 
-static void setup(struct world *w, struct fixture *f)
+static void add_node(struct world *w, const char *name)
 {
 	char node[512];
 
+	snprintf(node, sizeof(node),
+		 "{'metadata': {'name': '%s', 'annotations': {'ferry.dev/agent-port': '%u'}}, "
+		 "'status':"
+		 " {'addresses': [{'type': 'InternalIP', 'address': '127.0.0.1'}]}}",
+		 name, http_server_port(w->f->server));
+	env_add(&w->env, "nodes", node);
+}
+
+static void set_node(struct world *w, const char *node)
+{
+	const struct json *list = js_get(w->env.objects, "virtualmachineinstances.kubevirt.io");
+	struct json *status = js_get(js_item(list, 0), "status");
+
+	assert_int_equal(js_set(status, "nodeName", js_new_str(node)), RC_OK);
+}
+
+static void setup(struct world *w, struct fixture *f)
+{
 	memset(w, 0, sizeof(*w));
 	w->f = f;
 	f->handler = serve;
@@ -113,14 +131,10 @@ static void setup(struct world *w, struct fixture *f)
 	assert_int_equal(
 		virt_subres_new(&w->subres, f->loop, f->ca, f->user_crt, f->user_key, NULL), RC_OK);
 	w->env.arg = w->subres;
-	snprintf(node, sizeof(node),
-		 "{'metadata': {'name': 'n1', 'annotations': {'ferry.dev/agent-port': '%u'}}, "
-		 "'status':"
-		 " {'addresses': [{'type': 'InternalIP', 'address': '127.0.0.1'}]}}",
-		 http_server_port(f->server));
-	env_add(&w->env, "nodes", node);
+	add_node(w, "n1");
+	add_node(w, "n2");
 	env_add(&w->env, "virtualmachineinstances.kubevirt.io",
-		"{'metadata': {'name': 'a', 'namespace': 'default'}, 'spec': {},"
+		"{'metadata': {'name': 'a', 'namespace': 'default', 'uid': 'u'}, 'spec': {},"
 		" 'status': {'phase': 'Running', 'nodeName': 'n1'}}");
 }
 
@@ -205,6 +219,72 @@ static void end_of_the_console_reaches_the_client(void **state)
 	http_ws_close(w.agent, HTTP_WS_NORMAL, "the console has ended");
 	fixture_wait(w.f, &w.is_closed);
 	assert_int_equal(w.code, HTTP_WS_NORMAL);
+	teardown(&w);
+}
+
+/* The VM has moved, and the source's end of its console comes. */
+static struct http_ws *end_of_the_source(struct world *w)
+{
+	struct http_ws *source = STEAL(w->agent);
+
+	set_node(w, "n2");
+	http_ws_close(source, HTTP_WS_NORMAL, "the console has ended");
+	return source;
+}
+
+static void a_console_goes_on_where_its_vm_has_moved(void **state)
+{
+	struct world w;
+
+	setup(&w, *state);
+	dial(&w);
+	fixture_wait(w.f, &w.is_open);
+	struct http_ws *source = end_of_the_source(&w);
+
+	for (int i = 0; i < 2000 && !w.agent; i++)
+		fixture_run_for(w.f, 100);
+	assert_non_null(w.agent);
+	fixture_wait(w.f, &w.agent_closed);
+	assert_int_equal(http_ws_send(w.ws, false, "\r", 1), RC_OK);
+	fixture_wait(w.f, &w.has_message);
+	assert_string_equal(w.text, "login: ");
+	assert_false(w.is_closed);
+	/* it has not moved any more: this is the end */
+	http_ws_close(w.agent, HTTP_WS_NORMAL, "the console has ended");
+	fixture_wait(w.f, &w.is_closed);
+	assert_int_equal(w.code, HTTP_WS_NORMAL);
+	http_ws_free(source);
+	teardown(&w);
+}
+
+static void a_console_that_the_target_refuses_ends(void **state)
+{
+	struct world w;
+
+	setup(&w, *state);
+	dial(&w);
+	fixture_wait(w.f, &w.is_open);
+	w.agent_refuses = true;
+	struct http_ws *source = end_of_the_source(&w);
+
+	fixture_wait(w.f, &w.is_closed);
+	http_ws_free(source);
+	teardown(&w);
+}
+
+static void a_client_that_leaves_while_its_vm_is_followed_leaves_nothing(void **state)
+{
+	struct world w;
+
+	setup(&w, *state);
+	dial(&w);
+	fixture_wait(w.f, &w.is_open);
+	struct http_ws *source = end_of_the_source(&w);
+
+	fixture_wait(w.f, &w.agent_closed);
+	w.ws = http_ws_free(w.ws);
+	fixture_run_for(w.f, 100 * USEC_PER_MSEC);
+	http_ws_free(source);
 	teardown(&w);
 }
 
@@ -308,6 +388,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WITH(console_carries_bytes_both_ways),
 		WITH(end_of_the_console_reaches_the_client),
+		WITH(a_console_goes_on_where_its_vm_has_moved),
+		WITH(a_console_that_the_target_refuses_ends),
+		WITH(a_client_that_leaves_while_its_vm_is_followed_leaves_nothing),
 		WITH(lost_agent_is_an_abnormal_end),
 		WITH(refusal_of_the_agent_is_an_http_answer),
 		WITH(client_that_leaves_while_dialling_leaves_nothing),
