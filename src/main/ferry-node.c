@@ -34,7 +34,7 @@
 #include "kube/kcache.h"
 #include "kube/kobj.h"
 #include "kube/kube.h"
-#include "main/node_pods.h"
+#include "node_pods.h"
 #include "virt/launcher/kvm_probe.h"
 #include "virt/migration/fencing.h"
 #include "virt/names.h"

@@ -1,4 +1,4 @@
-#include "main/node_pods.h"
+#include "node_pods.h"
 
 #include "api/api.h"
 #include "api/gen/api_types.h"

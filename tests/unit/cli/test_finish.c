@@ -94,9 +94,9 @@ static void running_out_of_memory_is_said(void **state)
 	whole[1] = js_unref(whole[1]);
 }
 
-#define PROGRESS(phase)                                                                       \
-	"{'status':{'phase':'" phase "','migrationState':{'mode':'Paused'},'ferry':{'stage':" \
-	"'memory','percent':50,'passes':3,'linkBytesPerSecond':1048576,'memory':{'totalBytes':2097152,"    \
+#define PROGRESS(phase)                                                                                 \
+	"{'status':{'phase':'" phase "','migrationState':{'mode':'Paused'},'ferry':{'stage':"           \
+	"'memory','percent':50,'passes':3,'linkBytesPerSecond':1048576,'memory':{'totalBytes':2097152," \
 	"'remainingBytes':1048576,'transferredBytes':4194304}}}}"
 
 static void a_guest_is_shown_to_stand_while_it_does(void **state)
