@@ -30,7 +30,7 @@
  * under one mutex.
  */
 
-enum { POOL_THREADS = 4 };
+enum { POOL_THREADS = 6, POOL_SLOW_MAX = 3 };
 static const usec_t VIRTUAL_EPOCH = (usec_t)1767225600 * USEC_PER_SEC; /* 2026-01-01T00:00:00Z */
 
 enum src_kind { SRC_TIMER, SRC_DEFER, SRC_IO, SRC_SIGNAL, SRC_CHILD };
@@ -519,7 +519,7 @@ static bool may_begin(const struct pool *p, unsigned queue)
 			return false;
 		n_slow += (p->busy_queues[i] & POOL_SLOW) != 0;
 	}
-	return !(queue & POOL_SLOW) || n_slow < POOL_THREADS - 1;
+	return !(queue & POOL_SLOW) || n_slow < POOL_SLOW_MAX;
 }
 
 static struct work *pool_next(struct pool *p)

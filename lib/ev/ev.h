@@ -70,8 +70,8 @@ DEFINE_CLEANUP(struct ev_src *, ev_src_free);
 typedef void (*pool_fn)(void *arg);
 MUST_CHECK enum rc pool_run(struct loop *l, pool_fn work, pool_fn after, void *arg,
 			    struct err *err);
-/* Added to a queue's number, which may be 0 then: the item may take long, or for ever.  All such items together leave one
- * thread to the others. */
+/* Added to a queue's number, which may be 0 then: the item may take long, or for ever.  All such items together hold
+ * three threads at most, and leave as many to the others. */
 enum { POOL_SLOW = 1 << 30 };
 /* As pool_run(), but items with the same queue number run one after the other in order (queue >= 1). */
 MUST_CHECK enum rc pool_run_ordered(struct loop *l, unsigned queue, pool_fn work, pool_fn after,

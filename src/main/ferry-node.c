@@ -53,7 +53,9 @@
 #define IMAGE_BYTES_MAX ((uint64_t)1 << 40)
 #define DEVICES		"1000"
 
-enum { NET_QUEUE = 1, WORDS_MAX = 32, SERVICE_DNS = 10 };
+/* Queues of the pool: 16 and up are images', 64 and up those of volumes' storages. */
+enum { NET_QUEUE = 1, POD_QUEUE, POD_REMOVE_QUEUE };
+enum { WORDS_MAX = 32, SERVICE_DNS = 10 };
 
 static const char *opt_name, *opt_server, *opt_pki, *opt_state = "/var/lib/ferry",
 						    *opt_run = "/run/ferry";
@@ -170,8 +172,9 @@ static enum rc wl_on_storage(bool is_removal, pool_fn work, pool_fn after, void 
 {
 	const struct node *n = arg;
 
-	return is_removal ? volwork_remove(n->volwork, n->local_dir, work, after, job, err)
-			  : volwork_run(n->volwork, n->local_dir, work, after, job, err);
+	/* Not POOL_SLOW: no pod waits for images that are fetched, nor for others' storage that hangs. */
+	return pool_run_ordered(n->loop, is_removal ? POD_REMOVE_QUEUE : POD_QUEUE, work, after,
+				job, err);
 }
 
 static const struct podrt_workload workload = {

@@ -44,8 +44,8 @@ struct podrt_workload {
 	enum rc (*sweep)(const char *uid, const char *run_dir, void *arg, struct err *err);
 	/* Then what it has on storage, which may take as long as it likes.  RC_OK: -> podrt_swept() */
 	enum rc (*sweep_disks)(struct podrt_gone *g, const char *uid, void *arg, struct err *err);
-	/* As pool_run(), for what touches <state>/pods/<uid>, whose storage may hang: it has threads of its own.  A removal
-	 * waits for as long as it takes; anything else may be refused while that storage is late.  NULL: pool_run() does it. */
+	/* As pool_run(), for what touches <state>/pods/<uid>, whose storage may hang: neither what is removed nor what is made
+	 * there holds more than one thread.  NULL: pool_run() does it. */
 	enum rc (*on_storage)(bool is_removal, pool_fn work, pool_fn after, void *job, void *arg,
 			      struct err *err);
 };

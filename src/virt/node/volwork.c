@@ -5,7 +5,7 @@
 #include "base/str.h"
 #include "base/try.h"
 
-enum { FIRST_QUEUE = 64 }; /* below are the network's and the images' */
+enum { FIRST_QUEUE = 64 }; /* below are the network's, the pods' and the images' */
 
 struct storage {
 	char *name;

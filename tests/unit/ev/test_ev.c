@@ -137,7 +137,7 @@ static void hung(void *arg)
 	struct probe *p = ((struct stuck *)arg)->p;
 
 	strcat(p->order, "h");
-	if (strlen(p->order) == 7)
+	if (strlen(p->order) == 9)
 		loop_quit(p->loop, 0);
 }
 
@@ -146,7 +146,7 @@ static void quit_after(void *arg)
 	loop_quit(((struct probe *)arg)->loop, 0);
 }
 
-static void slow_work_leaves_a_thread_to_the_rest(void **state)
+static void slow_work_leaves_threads_to_the_rest(void **state)
 {
 	struct probe p = {0};
 	pthread_barrier_t begun;
@@ -154,15 +154,15 @@ static void slow_work_leaves_a_thread_to_the_rest(void **state)
 
 	(void)state;
 	assert_int_equal(loop_new(&p.loop, LOOP_REAL, NULL), RC_OK);
-	assert_int_equal(pthread_barrier_init(&begun, NULL, 4), 0);
+	assert_int_equal(pthread_barrier_init(&begun, NULL, 6), 0);
 	assert_int_equal(sem_init(&until, 0, 0), 0);
 	struct stuck first = {&p, &begun, &until}, more = {&p, NULL, &until};
 
-	/* Three that have a thread each, and stand; then more than there are threads. */
-	for (unsigned i = 0; i < 3; i++)
-		assert_int_equal(
-			pool_run_ordered(p.loop, POOL_SLOW | (i + 1), hang, hung, &first, NULL),
-			RC_OK);
+	/* Three that have a thread each, and two others that stand as well; then more than there are threads. */
+	for (unsigned i = 0; i < 5; i++)
+		assert_int_equal(pool_run_ordered(p.loop, (i < 3 ? POOL_SLOW : 0) | (i + 1), hang,
+						  hung, &first, NULL),
+				 RC_OK);
 	(void)pthread_barrier_wait(&begun);
 	for (unsigned i = 0; i < 3; i++)
 		assert_int_equal(pool_run_ordered(p.loop, POOL_SLOW, hang, hung, &more, NULL),
@@ -170,10 +170,10 @@ static void slow_work_leaves_a_thread_to_the_rest(void **state)
 	assert_int_equal(pool_run(p.loop, work, quit_after, &p, NULL), RC_OK);
 	assert_int_equal(loop_run(p.loop, NULL, NULL), RC_OK);
 	assert_string_equal(p.order, "w"); /* the others stand still */
-	for (unsigned i = 0; i < 6; i++)
+	for (unsigned i = 0; i < 8; i++)
 		assert_int_equal(sem_post(&until), 0);
 	assert_int_equal(loop_run(p.loop, NULL, NULL), RC_OK);
-	assert_string_equal(p.order, "whhhhhh");
+	assert_string_equal(p.order, "whhhhhhhh");
 	loop_free(p.loop);
 	assert_int_equal(sem_destroy(&until), 0);
 	assert_int_equal(pthread_barrier_destroy(&begun), 0);
@@ -239,7 +239,7 @@ int main(void)
 		cmocka_unit_test(virtual_time_jumps_and_keeps_order),
 		cmocka_unit_test(virtual_step_stops_at_the_asked_time),
 		cmocka_unit_test(pool_works_on_both_loops),
-		cmocka_unit_test(slow_work_leaves_a_thread_to_the_rest),
+		cmocka_unit_test(slow_work_leaves_threads_to_the_rest),
 		cmocka_unit_test(a_pool_that_ends_does_what_it_has_and_takes_no_more),
 		cmocka_unit_test(child_status_is_waits),
 		cmocka_unit_test(a_virtual_loop_refuses_descriptors),
