@@ -506,6 +506,44 @@ static void pdb_max_unavailable(const struct json *obj, usec_t now, struct sbuf 
 	number_or_share(js_at(obj, "spec", "maxUnavailable", NULL), out);
 }
 
+/* The key that follows after (NULL: the first one) in order. */
+static const char *next_key(const struct json *obj, const char *after)
+{
+	const char *next = NULL;
+
+	JS_FOREACH(it, obj)
+		if ((!after || strcmp(it.key, after) > 0) && (!next || strcmp(it.key, next) < 0))
+			next = it.key;
+	return next;
+}
+
+/* "used/hard" of what a quota counts, limits and the rest apart. */
+static void quota_used(const struct json *obj, bool is_limit, struct sbuf *out)
+{
+	const struct json *hard = js_at(obj, "status", "hard", NULL);
+	const struct json *used = js_at(obj, "status", "used", NULL);
+	const char *sep = "";
+
+	for (const char *k = next_key(hard, NULL); k; k = next_key(hard, k)) {
+		const char *u = js_get_str(used, k), *h = js_get_str(hard, k);
+
+		if ((strstr(k, "limits.") != NULL) != is_limit)
+			continue;
+		sbuf_addf(out, "%s%s: %s/%s", sep, k, u ? u : "0", h ? h : "0");
+		sep = ", ";
+	}
+}
+
+static void quota_requests(const struct json *obj, usec_t now, struct sbuf *out)
+{
+	quota_used(obj, false, out);
+}
+
+static void quota_limits(const struct json *obj, usec_t now, struct sbuf *out)
+{
+	quota_used(obj, true, out);
+}
+
 static const struct {
 	const char *name;
 	cell_fn *fn;
@@ -536,6 +574,8 @@ static const struct {
 	{"pv-status", volume_status},
 	{"pvc-access-modes", pvc_modes},
 	{"pvc-status", volume_status},
+	{"quota-limits", quota_limits},
+	{"quota-requests", quota_requests},
 	{"revision-controller", revision_controller},
 	{"service-external-ip", service_external_ip},
 	{"service-ports", service_ports},

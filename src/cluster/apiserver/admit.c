@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "cluster/apiserver/quota.h"
 #include "ev/ev.h"
 
 enum validation { VALIDATE_STRICT, VALIDATE_WARN, VALIDATE_IGNORE };
@@ -230,6 +231,8 @@ static bool run_prepare(struct change *ch)
 
 	if (ch->res->kind->has_defaults)
 		rc = api_set_defaults(ch->res->kind, ch->obj);
+	if (!rc)
+		rc = limitrange_default(ch);
 	if (!rc && ch->op == HOOK_CREATE && st->prepare_create)
 		rc = st->prepare_create(ch, &err);
 	if (!rc && ch->op == HOOK_UPDATE && st->prepare_update)
@@ -277,5 +280,7 @@ bool change_admit(struct change *ch)
 		ch->res->strategy->validate(ch);
 	size_t own_faults = ch->fe.n;
 
-	return run_validate(ch) && finish_validation(ch, own_faults);
+	/* As in Kubernetes: quotas last, so that nothing is charged that is refused anyway. */
+	return run_validate(ch) && finish_validation(ch, own_faults) && limitrange_admit(ch) &&
+	       quota_admit(ch);
 }

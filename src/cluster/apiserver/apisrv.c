@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "cluster/apiserver/apisrv_int.h"
+#include "cluster/apiserver/quota.h"
 #include "ev/ev.h"
 
 enum { TTL_INTERVAL = 60, BOOKMARK_INTERVAL = 60 };
@@ -700,6 +701,8 @@ enum rc apisrv_new(struct apisrv **out, struct loop *loop, const struct apisrv_c
 	if (!rc)
 		rc = make_timers(s, err);
 	if (!rc)
+		rc = quotas_new(&s->quotas, s, err);
+	if (!rc)
 		store_listen(s->store, on_store_event, s);
 	if (!rc && !config->no_bootstrap)
 		rc = bootstrap(s, err);
@@ -754,6 +757,7 @@ struct apisrv *apisrv_free(struct apisrv *s)
 		call_free(c);
 	}
 	hook_borrow_fini(s);
+	s->quotas = quotas_free(s->quotas);
 	ev_src_free(s->bookmark_timer);
 	ev_src_free(s->ttl_timer);
 	ev_src_free(s->ns_defer);

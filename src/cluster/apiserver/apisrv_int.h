@@ -87,6 +87,7 @@ struct apisrv {
 	struct map by_table;
 	struct list calls;
 	struct list inner; /* requests to ourselves that no call owns */
+	struct quotas *quotas;
 	struct ev_src *bookmark_timer, *ttl_timer, *ns_defer;
 	struct json **borrowed; /* lent to hooks until the loop goes on */
 	size_t n_borrowed, cap_borrowed;

@@ -8,6 +8,8 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "cluster/apiserver/quota.h"
+#include "virt/names.h"
 
 bool kind_is_custom(const struct api_kind *k)
 {
@@ -143,8 +145,53 @@ static struct json *frozen_pod_spec(const struct json *pod)
 	return spec;
 }
 
+/* Whose pod it is decides what a quota charges: nobody may say that it is another VM's. */
+static void check_vm_labels(struct change *ch)
+{
+	static const char *const labels[] = {LABEL_CREATED_BY, LABEL_MIGRATION_UID};
+
+	if (apisrv_user_is_component(&ch->c->user))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(labels); i++) {
+		const char *was = js_str(js_at(ch->old, "metadata", "labels", labels[i], NULL));
+		const char *is = js_str(js_at(ch->obj, "metadata", "labels", labels[i], NULL));
+
+		if (!str_eq(was, is))
+			fe_forbidden(&ch->fe, "metadata.labels",
+				     "the label %s of a pod is the controllers' to set", labels[i]);
+	}
+}
+
+/* A LimitRange's default may have come beside a request that is larger. */
+static void check_requests(struct change *ch, const char *list)
+{
+	const struct json *all = js_at(ch->obj, "spec", list, NULL);
+	static const char *const names[] = {"cpu", "memory"};
+
+	for (size_t i = 0; i < js_len(all); i++)
+		for (size_t k = 0; k < ARRAY_SIZE(names); k++) {
+			const struct json *r = js_get(js_item(all, i), "resources");
+			const char *request = js_str(js_at(r, "requests", names[k], NULL));
+			const char *limit = js_str(js_at(r, "limits", names[k], NULL));
+			struct api_quantity a, b;
+			char path[64];
+
+			if (!request || !limit || api_quantity_parse(request, &a, NULL) ||
+			    api_quantity_parse(limit, &b, NULL) || api_quantity_cmp(&a, &b) <= 0)
+				continue;
+			snprintf(path, sizeof(path), "spec.%s[%zu].resources.requests", list, i);
+			fe_invalid(&ch->fe, path, request,
+				   "must be less than or equal to %s limit of %s", names[k], limit);
+		}
+}
+
 static void pod_validate(struct change *ch)
 {
+	check_vm_labels(ch);
+	if (ch->op == HOOK_CREATE) {
+		check_requests(ch, "containers");
+		check_requests(ch, "initContainers");
+	}
 	if (ch->op != HOOK_UPDATE || ch->status_only)
 		return;
 	CLEANUP(js_unrefp) struct json *was = frozen_pod_spec(ch->old);
@@ -536,6 +583,11 @@ static const struct strategy strategies[] = {
 	 .validate = secret_validate,
 	 .canonical = secret_canonical},
 	{.table = "configmaps", .validate = data_validate},
+	{.table = "resourcequotas", .validate = quota_validate},
+	{.table = "limitranges",
+	 .prepare_create = limitrange_prepare,
+	 .prepare_update = limitrange_prepare,
+	 .validate = limitrange_validate},
 	{.table = "persistentvolumeclaims",
 	 .prepare_create = volume_create,
 	 .returns_deleted = true},

@@ -40,13 +40,15 @@ static void write_free(struct store_write *w)
 }
 
 /* The write will never be in the log. */
-static void write_retract(struct store_write *w)
+static void write_retract(struct store *s, struct store_write *w)
 {
 	struct entry *e = w->obj->entry;
 
 	e->pending--;
 	e->tail_rev = e->last_rev;
 	e->newest = obj_unref(e->newest);
+	if (s->newest_listener)
+		s->newest_listener(s->newest_arg, e->key, NULL, NULL);
 	if (!e->pending && !e->last_rev)
 		entry_remove(e);
 }
@@ -64,7 +66,7 @@ static void fail_all(struct store *s, enum rc rc, const struct err *err)
 	s->n_waiting = 0;
 	/* Callbacks may queue new writes: these must see a store without the failed ones. */
 	LIST_FOREACH(it, &failed)
-		write_retract(LIST_ENTRY(it, struct store_write, link));
+		write_retract(s, LIST_ENTRY(it, struct store_write, link));
 	while ((l = list_pop_head(&failed))) {
 		struct store_write *w = LIST_ENTRY(l, struct store_write, link);
 
@@ -294,7 +296,10 @@ static enum rc render(struct json *body, int64_t rev, char **text, size_t *n, st
 static void queue(struct store *s, struct store_write *w)
 {
 	struct entry *e = w->obj->entry;
+	struct obj *was = store_newest(s, e->key);
 
+	if (s->newest_listener)
+		s->newest_listener(s->newest_arg, e->key, was, w->obj->deleted ? NULL : w->obj);
 	w->prev = e->tail_rev;
 	e->tail_rev = w->obj->rev;
 	e->pending++;

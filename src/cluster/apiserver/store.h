@@ -134,6 +134,11 @@ typedef void (*store_event_fn)(void *arg, const struct store_event *ev);
 
 /* One listener hears each event once, in order, as it becomes visible (before the writer's done). */
 void store_listen(struct store *s, store_event_fn fn, void *arg);
+/* One listener hears of each write as it is queued: store_newest(key) is `was` and becomes `is` (NULL: no
+ * object); both NULL: writes of the key were lost, and it is what it was before them.  Nothing may be written
+ * from inside; objects are borrowed for the call. */
+typedef void (*store_newest_fn)(void *arg, const char *key, struct obj *was, struct obj *is);
+void store_listen_newest(struct store *s, store_newest_fn fn, void *arg);
 /* Calls fn for each event after rev that is visible, oldest first.  RC_EXPIRED: forgotten;
  * RC_INVALID: rev lies in the future. */
 MUST_CHECK enum rc store_replay(struct store *s, const char *table, int64_t rev, store_event_fn fn,

@@ -131,6 +131,8 @@ struct store {
 	void *broken_arg;
 	store_event_fn listener;
 	void *listener_arg;
+	store_newest_fn newest_listener;
+	void *newest_arg;
 	struct store_stats stats;
 };
 

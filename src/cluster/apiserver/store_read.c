@@ -435,6 +435,12 @@ void store_listen(struct store *s, store_event_fn fn, void *arg)
 	s->listener_arg = arg;
 }
 
+void store_listen_newest(struct store *s, store_newest_fn fn, void *arg)
+{
+	s->newest_listener = fn;
+	s->newest_arg = arg;
+}
+
 static enum rc check_rev(const struct store *s, int64_t rev, struct err *err)
 {
 	if (rev < s->compact_rev)
