@@ -4,7 +4,7 @@ import json
 
 import ferrytest as ft
 import pytest
-from conftest import kernel_boot
+from conftest import kernel_boot, node_of, qemu_pids, wait_movable
 
 GOOD = ft.vm("bad", "128Mi", disks=[{"name": "d", "disk": {"bus": "virtio"}}],
              volumes=[{"name": "d", "emptyDisk": {"capacity": "16Mi"}}])
@@ -145,3 +145,33 @@ def test_a_manifest_that_is_no_yaml(cluster, tmp_path):
     assert r.returncode == 1 and "line" in r.stderr
     f.write_text("a: &a [*a]\n")
     assert cluster.ferry("apply", "-f", str(f), check=False).returncode == 1
+
+
+def test_a_node_object_deleted_under_a_vm_is_made_again(cluster, make_vm):
+    """Its agent registers anew; the guest, its pod and its VMI are what they were, and it can move."""
+    api = cluster.api
+    address = make_vm("nodeless")
+    boot, qemu, node = ft.Guest(address).status()["bootID"], qemu_pids(cluster, "nodeless"), node_of(api, "nodeless")
+    uid = api.get("Node", node)["metadata"]["uid"]
+    pods = sorted(p["metadata"]["uid"] for p in api.list("Pod", "kubevirt.io=virt-launcher"))
+    api.delete("Node", node)
+    api.wait("Node", node, lambda n: n and n["metadata"]["uid"] != uid and
+             (ft.condition(n, "Ready") or {}).get("status") == "True", 60)
+    assert ft.Guest(address).status()["bootID"] == boot and qemu_pids(cluster, "nodeless") == qemu
+    assert sorted(p["metadata"]["uid"] for p in api.list("Pod", "kubevirt.io=virt-launcher")) == pods
+    wait_movable(api, "nodeless")
+    obj, _ = ft.move(api, "nodeless")
+    assert obj["status"]["phase"] == "Succeeded", obj["status"]
+    assert ft.Guest(address).status()["bootID"] == boot
+
+
+def test_a_launcher_pod_stays_its_vms(cluster, make_vm):
+    """Nobody but the controllers says which VM a pod belongs to: a quota, an eviction and a move rely on it."""
+    api = cluster.api
+    make_vm("owned", guest=False)
+    pod = next(p for p in api.list("Pod", "kubevirt.io=virt-launcher")
+               if p["metadata"]["annotations"].get("kubevirt.io/domain") == "owned")["metadata"]
+    for label in ("kubevirt.io/created-by", "kubevirt.io/migrationJobUID"):
+        with pytest.raises(ft.ApiError) as e:
+            api.patch("Pod", pod["name"], {"metadata": {"labels": {label: "of-another"}}})
+        assert e.value.status == 422 and f"the label {label} of a pod is the controllers' to set" in e.value.message

@@ -189,8 +189,7 @@ static void check_ratio(const struct asked *k, const char *ratio, struct sbuf *o
 		      "limit is 0",
 		      k->resource, k->type, ratio);
 	else if (had > (double)nano(ratio) / 1e9)
-		fault(out,
-		      "%s max limit to request ratio per %s is %s, but provided ratio is %f",
+		fault(out, "%s max limit to request ratio per %s is %s, but provided ratio is %f",
 		      k->resource, k->type, ratio, had);
 }
 
@@ -199,7 +198,8 @@ struct asker {
 	const char *type;
 	bool has_limits;
 	/* NULL: nothing; valid until the next two calls. */
-	const char *(*asked)(const struct json *obj, bool limit, const char *resource, char text[64]);
+	const char *(*asked)(const struct json *obj, bool limit, const char *resource,
+			     char text[64]);
 };
 
 static void check_bounds(const struct asker *a, const struct json *obj, const struct json *item,

@@ -61,14 +61,14 @@ struct account {
 	size_t n_quotas, cap_quotas;
 	struct line *lines;
 	size_t n_lines, cap_lines;
-	__int128 *used; /* by line */
+	__int128 *used;	    /* by line */
 	struct map members; /* by key in the store */
 	struct map units;
 };
 
 struct quotas {
 	struct apisrv *srv;
-	struct map accounts; /* by namespace */
+	struct map accounts;  /* by namespace */
 	struct ev_src *timer; /* the statuses that are due */
 	bool look_everywhere; /* some status may be old, nobody knows which */
 	size_t n_flying;      /* statuses on their way */
@@ -242,8 +242,7 @@ static enum rc add_quota(struct account *a, const struct json *obj)
 			  .spec = js_ref(js_get(obj, "spec")),
 			  .first = a->n_lines};
 
-	if (!q.name ||
-	    !mem_grow((void **)&a->quotas, &a->cap_quotas, a->n_quotas, sizeof(q))) {
+	if (!q.name || !mem_grow((void **)&a->quotas, &a->cap_quotas, a->n_quotas, sizeof(q))) {
 		mem_free(q.name);
 		js_unref(q.spec);
 		return RC_NOMEM;
@@ -466,7 +465,7 @@ static void quota_newest(void *arg, const char *key, struct obj *was, struct obj
 static bool is_compute(const char *resource, const char **name, bool *limit)
 {
 	*limit = str_has_prefix(resource, "limits.");
-	*name = *limit ? resource + strlen("limits.")
+	*name = *limit					? resource + strlen("limits.")
 		: str_has_prefix(resource, "requests.") ? resource + strlen("requests.")
 							: resource;
 	return str_eq(*name, "cpu") || str_eq(*name, "memory");
@@ -662,8 +661,8 @@ static enum rc publish_quota(struct account *a, const struct quota *q)
 		return RC_NOMEM;
 	if (!o || is_deleting(stored) || js_equal(js_get(stored, "status"), status))
 		return RC_OK;
-	struct json *patch = js_pack("[{s:s, s:s, s:O}]", "op", "add", "path", "/status", "value",
-				     status);
+	struct json *patch =
+		js_pack("[{s:s, s:s, s:O}]", "op", "add", "path", "/status", "value", status);
 
 	if (!patch)
 		return RC_NOMEM;

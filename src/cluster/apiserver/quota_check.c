@@ -132,9 +132,9 @@ void quota_validate(struct change *ch)
 		check_line(ch, it.key, it.value);
 	check_scopes(ch, spec);
 	check_lines_of_all(ch);
-	if (ch->op == HOOK_UPDATE && (!js_equal(scopes_of(spec, false), scopes_of(old, false)) ||
-				      !js_equal(js_get(spec, "scopeSelector"),
-						js_get(old, "scopeSelector"))))
+	if (ch->op == HOOK_UPDATE &&
+	    (!js_equal(scopes_of(spec, false), scopes_of(old, false)) ||
+	     !js_equal(js_get(spec, "scopeSelector"), js_get(old, "scopeSelector"))))
 		fe_invalid_json(&ch->fe, "spec.scopes", scopes_of(spec, false),
 				"field is immutable");
 }

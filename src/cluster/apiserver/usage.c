@@ -33,20 +33,16 @@ static bool is_plain_request(const char *name)
 
 static bool is_object_count(const char *name)
 {
-	static const char *const counted[] = {"pods",
-					      "services",
-					      "services.nodeports",
-					      "services.loadbalancers",
-					      "secrets",
-					      "configmaps",
-					      "persistentvolumeclaims",
-					      "replicationcontrollers",
-					      "resourcequotas"};
+	static const char *const counted[] = {
+		"pods",		 "services",   "services.nodeports",	 "services.loadbalancers",
+		"secrets",	 "configmaps", "persistentvolumeclaims", "replicationcontrollers",
+		"resourcequotas"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(counted); i++)
 		if (str_eq(counted[i], name))
 			return true;
-	return str_has_prefix(name, "count/") || str_has_suffix(name, CLASS_MARK "persistentvolumeclaims");
+	return str_has_prefix(name, "count/") ||
+	       str_has_suffix(name, CLASS_MARK "persistentvolumeclaims");
 }
 
 bool usage_is_known(const char *name)

@@ -40,17 +40,19 @@ static struct json *post(struct fx *f, int want, const char *target, const char 
 
 static void make_quota(struct fx *f, const char *name, const char *hard)
 {
-	js_unref(post(f, 201, QUOTAS, "{'metadata':{'name':'%s'},'spec':{'hard':{%s}}}", name, hard));
+	js_unref(post(f, 201, QUOTAS, "{'metadata':{'name':'%s'},'spec':{'hard':{%s}}}", name,
+		      hard));
 }
 
 /* labels: "'a':'b'" */
 static struct json *make_pod(struct fx *f, int want, const char *name, const char *labels,
 			     const char *requests)
 {
-	return post(f, want, PODS,
-		    "{'metadata':{'name':'%s','labels':{%s}},'spec':{'containers':[{'name':'compute',"
-		    "'image':'x','resources':{'requests':{%s}}}]}}",
-		    name, labels, requests);
+	return post(
+		f, want, PODS,
+		"{'metadata':{'name':'%s','labels':{%s}},'spec':{'containers':[{'name':'compute',"
+		"'image':'x','resources':{'requests':{%s}}}]}}",
+		name, labels, requests);
 }
 
 /* A launcher pod of a VM; job: a migration's target. */
@@ -59,8 +61,8 @@ static struct json *make_launcher(struct fx *f, int want, const char *name, cons
 {
 	char labels[256];
 
-	snprintf(labels, sizeof(labels), "'" CREATED "':'%s'%s%s%s", vmi, *job ? ",'" JOB "':'" : "",
-		 job, *job ? "'" : "");
+	snprintf(labels, sizeof(labels), "'" CREATED "':'%s'%s%s%s", vmi,
+		 *job ? ",'" JOB "':'" : "", job, *job ? "'" : "");
 	return make_pod(f, want, name, labels, requests);
 }
 
@@ -92,7 +94,8 @@ static void assert_used(struct fx *f, const char *quota, const char *resource, c
 	const char *used = js_str(js_get(js_at(q, "status", "used", NULL), resource));
 
 	if (!used || strcmp(used, want) != 0)
-		fail_msg("%s of %s: %s instead of %s", resource, quota, used ? used : "nothing", want);
+		fail_msg("%s of %s: %s instead of %s", resource, quota, used ? used : "nothing",
+			 want);
 }
 
 static void what_would_exceed_a_quota_is_refused_in_kubernetes_words(void **state)
@@ -105,16 +108,18 @@ static void what_would_exceed_a_quota_is_refused_in_kubernetes_words(void **stat
 	CLEANUP(js_unrefp)
 	struct json *no = make_pod(f, 403, "b", "", "'memory':'600Mi','cpu':'500m'");
 
-	assert_msg(no, "pods \"b\" is forbidden: exceeded quota: q, requested: requests.memory=600Mi, "
-		       "used: requests.memory=600Mi, limited: requests.memory=1Gi");
+	assert_msg(no,
+		   "pods \"b\" is forbidden: exceeded quota: q, requested: requests.memory=600Mi, "
+		   "used: requests.memory=600Mi, limited: requests.memory=1Gi");
 	assert_path(no, "Forbidden", "reason");
 	CLEANUP(js_unrefp)
 	struct json *two = make_pod(f, 403, "b", "", "'memory':'2Gi','cpu':'4'");
 
-	assert_msg(two,
-		   "pods \"b\" is forbidden: exceeded quota: q, requested: "
-		   "requests.cpu=4,requests.memory=2Gi, used: requests.cpu=500m,requests.memory=600Mi, "
-		   "limited: requests.cpu=2,requests.memory=1Gi");
+	assert_msg(
+		two,
+		"pods \"b\" is forbidden: exceeded quota: q, requested: "
+		"requests.cpu=4,requests.memory=2Gi, used: requests.cpu=500m,requests.memory=600Mi, "
+		"limited: requests.cpu=2,requests.memory=1Gi");
 	assert_used(f, "q", "requests.memory", "600Mi");
 	assert_used(f, "q", "requests.cpu", "500m");
 	assert_used(f, "q", "pods", "1");
@@ -133,12 +138,14 @@ static void every_container_must_say_what_a_quota_limits(void **state)
 
 	make_quota(f, "q", "'limits.cpu':'2','requests.memory':'1Gi'");
 	CLEANUP(js_unrefp)
-	struct json *no = post(f, 403, PODS,
-			       "{'metadata':{'name':'a'},'spec':{'containers':[{'name':'x','image':'i'},"
-			       "{'name':'y','image':'i','resources':{'limits':{'memory':'1Mi'}}}]}}");
+	struct json *no =
+		post(f, 403, PODS,
+		     "{'metadata':{'name':'a'},'spec':{'containers':[{'name':'x','image':'i'},"
+		     "{'name':'y','image':'i','resources':{'limits':{'memory':'1Mi'}}}]}}");
 
-	assert_msg(no, "pods \"a\" is forbidden: failed quota: q: must specify limits.cpu for: x,y; "
-		       "requests.memory for: x");
+	assert_msg(no,
+		   "pods \"a\" is forbidden: failed quota: q: must specify limits.cpu for: x,y; "
+		   "requests.memory for: x");
 }
 
 /* ---- a storm ------------------------------------------------------------------------------------- */
@@ -199,7 +206,8 @@ static void a_move_never_counts_a_vm_twice(void **state)
 
 	make_quota(f, "q", "'requests.memory':'1Gi','limits.cpu':'8','pods':'1','count/pods':'1'");
 	js_unref(post(f, 201, PODS,
-		      "{'metadata':{'name':'s','labels':{'" CREATED "':'vmi-1'}},'spec':{'containers':"
+		      "{'metadata':{'name':'s','labels':{'" CREATED
+		      "':'vmi-1'}},'spec':{'containers':"
 		      "[{'name':'compute','image':'x','resources':{'requests':{'memory':'1Gi'},"
 		      "'limits':{'cpu':'1'}}}]}}"));
 	/* The quota is full: another VM has no room, the target of a move needs none. */
@@ -233,8 +241,9 @@ static void a_larger_target_is_charged_the_difference(void **state)
 	CLEANUP(js_unrefp)
 	struct json *no = make_launcher(f, 403, "t", "vmi-1", "m1", "'memory':'1100Mi'");
 
-	assert_msg(no, "pods \"t\" is forbidden: exceeded quota: q, requested: requests.memory=500Mi, "
-		       "used: requests.memory=600Mi, limited: requests.memory=1Gi");
+	assert_msg(no,
+		   "pods \"t\" is forbidden: exceeded quota: q, requested: requests.memory=500Mi, "
+		   "used: requests.memory=600Mi, limited: requests.memory=1Gi");
 	js_unref(make_launcher(f, 201, "t", "vmi-1", "m1", "'memory':'1Gi'"));
 	assert_used(f, "q", "requests.memory", "1Gi");
 }
@@ -262,10 +271,11 @@ static void nobody_but_controllers_says_whose_pod_it_is(void **state)
 			 "{'metadata':{'name':'x','labels':{'%s':'vmi-2'}},'spec':{'containers':"
 			 "[{'name':'c','image':'i'}]}}",
 			 labels[i]);
-		snprintf(want, sizeof(want),
-			 "Pod \"x\" is invalid: metadata.labels: Forbidden: the label %s of a pod is "
-			 "the controllers' to set",
-			 labels[i]);
+		snprintf(
+			want, sizeof(want),
+			"Pod \"x\" is invalid: metadata.labels: Forbidden: the label %s of a pod is "
+			"the controllers' to set",
+			labels[i]);
 		CLEANUP(js_unrefp) struct json *no = fx_do(f, 422, "POST", PODS, quoted(body));
 
 		assert_msg(no, want);
@@ -285,26 +295,27 @@ static void objects_claims_and_services_are_counted(void **state)
 {
 	struct fx *f = *state;
 
-	make_quota(f, "q",
-		   "'persistentvolumeclaims':'2','requests.storage':'3Gi','services':'1',"
-		   "'fast.storageclass.storage.k8s.io/requests.storage':'1Gi','services.nodeports':'0',"
-		   "'count/virtualmachines.kubevirt.io':'1'");
-#define CLAIM(name, class, size)                                                           \
-	"{'metadata':{'name':'" name "'},'spec':{'accessModes':['ReadWriteOnce'],"         \
+	make_quota(
+		f, "q",
+		"'persistentvolumeclaims':'2','requests.storage':'3Gi','services':'1',"
+		"'fast.storageclass.storage.k8s.io/requests.storage':'1Gi','services.nodeports':'0',"
+		"'count/virtualmachines.kubevirt.io':'1'");
+#define CLAIM(name, class, size)                                                   \
+	"{'metadata':{'name':'" name "'},'spec':{'accessModes':['ReadWriteOnce']," \
 	"'storageClassName':'" class "','resources':{'requests':{'storage':'" size "'}}}}"
 	js_unref(post(f, 201, NS "persistentvolumeclaims", CLAIM("a", "fast", "1Gi")));
 	CLEANUP(js_unrefp)
 	struct json *no = post(f, 403, NS "persistentvolumeclaims", CLAIM("b", "fast", "1Gi"));
 
-	assert_msg(no,
-		   "persistentvolumeclaims \"b\" is forbidden: exceeded quota: q, requested: "
-		   "fast.storageclass.storage.k8s.io/requests.storage=1Gi, used: "
-		   "fast.storageclass.storage.k8s.io/requests.storage=1Gi, limited: "
-		   "fast.storageclass.storage.k8s.io/requests.storage=1Gi");
+	assert_msg(no, "persistentvolumeclaims \"b\" is forbidden: exceeded quota: q, requested: "
+		       "fast.storageclass.storage.k8s.io/requests.storage=1Gi, used: "
+		       "fast.storageclass.storage.k8s.io/requests.storage=1Gi, limited: "
+		       "fast.storageclass.storage.k8s.io/requests.storage=1Gi");
 	js_unref(post(f, 201, NS "persistentvolumeclaims", CLAIM("b", "slow", "2Gi")));
 	js_unref(post(f, 403, NS "persistentvolumeclaims", CLAIM("c", "slow", "0")));
 #undef CLAIM
-	js_unref(post(f, 201, NS "services", "{'metadata':{'name':'s'},'spec':{'ports':[{'port':1}]}}"));
+	js_unref(post(f, 201, NS "services",
+		      "{'metadata':{'name':'s'},'spec':{'ports':[{'port':1}]}}"));
 	CLEANUP(js_unrefp)
 	struct json *grown = fx_patch(f, 403, "merge-patch", NS "services/s",
 				      "{\"spec\":{\"type\":\"NodePort\"}}");
@@ -313,16 +324,18 @@ static void objects_claims_and_services_are_counted(void **state)
 			  "services.nodeports=1, used: services.nodeports=0, limited: "
 			  "services.nodeports=0");
 #define VMS "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
-#define VM(name)                                                                       \
+#define VM(name)                                                                              \
 	"{'metadata':{'name':'" name "'},'spec':{'runStrategy':'Halted','template':{'spec':{" \
 	"'domain':{'devices':{}}}}}}"
 	js_unref(post(f, 201, VMS, VM("one")));
 	CLEANUP(js_unrefp) struct json *vm = post(f, 403, VMS, VM("two"));
 
-	assert_msg(vm, "virtualmachines.kubevirt.io \"two\" is forbidden: exceeded quota: q, requested: "
-		       "count/virtualmachines.kubevirt.io=1, used: "
-		       "count/virtualmachines.kubevirt.io=1, limited: "
-		       "count/virtualmachines.kubevirt.io=1");
+	assert_msg(
+		vm,
+		"virtualmachines.kubevirt.io \"two\" is forbidden: exceeded quota: q, requested: "
+		"count/virtualmachines.kubevirt.io=1, used: "
+		"count/virtualmachines.kubevirt.io=1, limited: "
+		"count/virtualmachines.kubevirt.io=1");
 	assert_used(f, "q", "requests.storage", "3Gi");
 	assert_used(f, "q", "persistentvolumeclaims", "2");
 	assert_used(f, "q", "services", "1");
@@ -333,8 +346,9 @@ static void scopes_pick_the_pods_that_count(void **state)
 {
 	struct fx *f = *state;
 
-	js_unref(post(f, 201, QUOTAS,
-		      "{'metadata':{'name':'best'},'spec':{'hard':{'pods':'1'},'scopes':['BestEffort']}}"));
+	js_unref(post(
+		f, 201, QUOTAS,
+		"{'metadata':{'name':'best'},'spec':{'hard':{'pods':'1'},'scopes':['BestEffort']}}"));
 	js_unref(post(f, 201, QUOTAS,
 		      "{'metadata':{'name':'gold'},'spec':{'hard':{'pods':'0'},'scopeSelector':"
 		      "{'matchExpressions':[{'scopeName':'PriorityClass','operator':'In','values':"
@@ -361,12 +375,14 @@ static void a_quota_follows_its_spec_and_its_namespace(void **state)
 			  "{\"spec\":{\"hard\":{\"pods\":\"2\",\"requests.cpu\":\"1500m\"}}}"));
 	CLEANUP(js_unrefp) struct json *no = make_pod(f, 403, "b", "", "'cpu':'1'");
 
-	assert_msg(no, "pods \"b\" is forbidden: exceeded quota: q, requested: requests.cpu=1, used: "
-		       "requests.cpu=1, limited: requests.cpu=1500m");
+	assert_msg(no,
+		   "pods \"b\" is forbidden: exceeded quota: q, requested: requests.cpu=1, used: "
+		   "requests.cpu=1, limited: requests.cpu=1500m");
 	assert_used(f, "q", "requests.cpu", "1");
 	/* Another namespace is another account. */
-	js_unref(post(f, 201, "/api/v1/namespaces/kube-public/pods",
-		      "{'metadata':{'name':'b'},'spec':{'containers':[{'name':'c','image':'i'}]}}"));
+	js_unref(
+		post(f, 201, "/api/v1/namespaces/kube-public/pods",
+		     "{'metadata':{'name':'b'},'spec':{'containers':[{'name':'c','image':'i'}]}}"));
 	assert_used(f, "q", "pods", "1");
 	delete_now(f, "resourcequotas", "q");
 	js_unref(make_pod(f, 201, "b", "", "'cpu':'1'"));
@@ -388,9 +404,10 @@ static void a_new_server_counts_anew(void **state)
 	old = obj_json(o);
 	struct json *lie = js_copy(old);
 
-	assert_int_equal(js_set(js_at(lie, "status", "used", NULL), "pods", js_new_str("7")), RC_OK);
-	assert_int_equal(store_write(f->store, STORE_UPDATE, "resourcequotas/default/q", obj_rev(o), lie,
-				     NULL, NULL, NULL, NULL),
+	assert_int_equal(js_set(js_at(lie, "status", "used", NULL), "pods", js_new_str("7")),
+			 RC_OK);
+	assert_int_equal(store_write(f->store, STORE_UPDATE, "resourcequotas/default/q", obj_rev(o),
+				     lie, NULL, NULL, NULL, NULL),
 			 RC_OK);
 	struct apisrv_config c = {.store = f->store, .seed = 9};
 
@@ -477,9 +494,10 @@ static bool create_with_nth(unsigned nth)
 
 	fx_up(&f, NULL);
 	make_quota(&f, "q", "'requests.memory':'2Mi'");
-	js_unref(post(&f, 201, NS "limitranges",
-		      "{'metadata':{'name':'l'},'spec':{'limits':[{'type':'Container','max':{'memory':"
-		      "'1Mi'}}]}}"));
+	js_unref(post(
+		&f, 201, NS "limitranges",
+		"{'metadata':{'name':'l'},'spec':{'limits':[{'type':'Container','max':{'memory':"
+		"'1Mi'}}]}}"));
 	js_unref(make_pod(&f, 201, "a", "", "'memory':'1Mi'"));
 	fx_settle(&f);
 	fx_call_nth(&f, &a, nth, "POST", PODS, NULL, NULL, pod);
@@ -511,16 +529,18 @@ static void faults_of_a_quota_come_all_at_once(void **state)
 	struct fx *f = *state;
 
 	CLEANUP(js_unrefp)
-	struct json *no = post(f, 422, QUOTAS,
-			       "{'metadata':{'name':'q'},'spec':{'hard':{'gold':'1','pods':'1500m','services':"
-			       "'1'},'scopes':['BestEffort','NotBestEffort','Odd']}}");
+	struct json *no = post(
+		f, 422, QUOTAS,
+		"{'metadata':{'name':'q'},'spec':{'hard':{'gold':'1','pods':'1500m','services':"
+		"'1'},'scopes':['BestEffort','NotBestEffort','Odd']}}");
 
-	assert_msg(no,
-		   "ResourceQuota \"q\" is invalid: [spec.hard[gold]: Invalid value: \"gold\": must be a "
-		   "standard resource for quota, spec.hard[pods]: Invalid value: \"1500m\": must be an "
-		   "integer, spec.scopes[1]: Invalid value: \"NotBestEffort\": conflicting scopes, "
-		   "spec.scopes[2]: Invalid value: \"Odd\": unsupported scope, spec.hard: Invalid "
-		   "value: \"services\": unsupported scope applied to resource]");
+	assert_msg(
+		no,
+		"ResourceQuota \"q\" is invalid: [spec.hard[gold]: Invalid value: \"gold\": must be a "
+		"standard resource for quota, spec.hard[pods]: Invalid value: \"1500m\": must be an "
+		"integer, spec.scopes[1]: Invalid value: \"NotBestEffort\": conflicting scopes, "
+		"spec.scopes[2]: Invalid value: \"Odd\": unsupported scope, spec.hard: Invalid "
+		"value: \"services\": unsupported scope applied to resource]");
 	make_quota(f, "q", "'pods':'1'");
 	CLEANUP(js_unrefp)
 	struct json *kept = fx_patch(f, 422, "merge-patch", QUOTAS "/q",
@@ -558,36 +578,41 @@ static void a_limit_range_gives_defaults_and_keeps_bounds(void **state)
 	assert_path(item, "1Gi", "default", "memory");
 	assert_path(item, "1Gi", "defaultRequest", "memory");
 	assert_path(item, "100m", "defaultRequest", "cpu");
-	CLEANUP(js_unrefp) struct json *pod = make_pod(f, 201, "a", "", "'cpu':'1','memory':'64Mi'");
+	CLEANUP(js_unrefp)
+	struct json *pod = make_pod(f, 201, "a", "", "'cpu':'1','memory':'64Mi'");
 	const struct json *r =
 		js_get(js_item(js_at(pod, "spec", "containers", NULL), 0), "resources");
 
 	assert_path(r, "1", "requests", "cpu");
 	assert_path(r, "2", "limits", "cpu");
 	assert_path(r, "1Gi", "limits", "memory");
-	assert_path(pod, "LimitRanger plugin set: cpu, memory limit for container compute", "metadata",
-		    "annotations", "kubernetes.io/limit-ranger");
+	assert_path(pod, "LimitRanger plugin set: cpu, memory limit for container compute",
+		    "metadata", "annotations", "kubernetes.io/limit-ranger");
 	CLEANUP(js_unrefp) struct json *no = make_pod(f, 403, "b", "", "'memory':'1Mi'");
 
 	assert_msg(no, "pods \"b\" is forbidden: [minimum memory usage per Container is 64Mi, but "
 		       "request is 1Mi, cpu max limit to request ratio per Container is 10, but "
 		       "provided ratio is 20.000000]");
 	CLEANUP(js_unrefp)
-	struct json *sum = post(f, 403, PODS,
-				"{'metadata':{'name':'c'},'spec':{'containers':[{'name':'x','image':'i',"
-				"'resources':{'limits':{'cpu':'1'}}},{'name':'y','image':'i','resources':"
-				"{'limits':{'cpu':'1'}}}]}}");
+	struct json *sum =
+		post(f, 403, PODS,
+		     "{'metadata':{'name':'c'},'spec':{'containers':[{'name':'x','image':'i',"
+		     "'resources':{'limits':{'cpu':'1'}}},{'name':'y','image':'i','resources':"
+		     "{'limits':{'cpu':'1'}}}]}}");
 
-	assert_msg(sum, "pods \"c\" is forbidden: maximum memory usage per Pod is 1536Mi, but limit is "
-			"2Gi");
+	assert_msg(sum,
+		   "pods \"c\" is forbidden: maximum memory usage per Pod is 1536Mi, but limit is "
+		   "2Gi");
 	CLEANUP(js_unrefp) struct json *big = make_pod(f, 422, "d", "", "'memory':'2Gi','cpu':'1'");
 
-	assert_msg(big, "Pod \"d\" is invalid: spec.containers[0].resources.requests: Invalid value: "
-			"\"2Gi\": must be less than or equal to memory limit of 1Gi");
+	assert_msg(big,
+		   "Pod \"d\" is invalid: spec.containers[0].resources.requests: Invalid value: "
+		   "\"2Gi\": must be less than or equal to memory limit of 1Gi");
 	CLEANUP(js_unrefp)
-	struct json *claim = post(f, 403, NS "persistentvolumeclaims",
-				  "{'metadata':{'name':'v'},'spec':{'accessModes':['ReadWriteOnce'],"
-				  "'resources':{'requests':{'storage':'2Gi'}}}}");
+	struct json *claim =
+		post(f, 403, NS "persistentvolumeclaims",
+		     "{'metadata':{'name':'v'},'spec':{'accessModes':['ReadWriteOnce'],"
+		     "'resources':{'requests':{'storage':'2Gi'}}}}");
 
 	assert_msg(claim, "persistentvolumeclaims \"v\" is forbidden: maximum storage usage per "
 			  "PersistentVolumeClaim is 1Gi, but request is 2Gi");
@@ -598,12 +623,12 @@ static void faults_of_a_limit_range_come_all_at_once(void **state)
 	struct fx *f = *state;
 
 	CLEANUP(js_unrefp)
-	struct json *no =
-		post(f, 422, NS "limitranges",
-		     "{'metadata':{'name':'l'},'spec':{'limits':[{'type':'Container','min':{'memory':'2Gi'},"
-		     "'max':{'memory':'1Gi'},'defaultRequest':{'memory':'1Gi'},'default':{'memory':'2Gi'},"
-		     "'maxLimitRequestRatio':{'memory':'500m'}},{'type':'Container'},"
-		     "{'type':'Pod','default':{'cpu':'1'}},{'type':'PersistentVolumeClaim'}]}}");
+	struct json *no = post(
+		f, 422, NS "limitranges",
+		"{'metadata':{'name':'l'},'spec':{'limits':[{'type':'Container','min':{'memory':'2Gi'},"
+		"'max':{'memory':'1Gi'},'defaultRequest':{'memory':'1Gi'},'default':{'memory':'2Gi'},"
+		"'maxLimitRequestRatio':{'memory':'500m'}},{'type':'Container'},"
+		"{'type':'Pod','default':{'cpu':'1'}},{'type':'PersistentVolumeClaim'}]}}");
 
 	assert_msg(
 		no,
