@@ -187,9 +187,13 @@ void fe_not_supported(struct field_errs *fe, const char *field, const char *valu
 
 void fe_rejected(struct field_errs *fe, const char *field, const char *why)
 {
+	size_t n = fe->n;
+
 	put(fe, FE_FORBIDDEN, field, NULL,
 	    why ? mem_printf("not supported by Ferry: %s", why)
 		: mem_strdup("not supported by Ferry yet"));
+	if (fe->n > n)
+		fe->items[n].is_rejected = true;
 }
 
 void fe_unknown(struct field_errs *fe, const char *field)

@@ -27,9 +27,10 @@ enum fe_type {
 
 struct field_err {
 	enum fe_type type;
-	char *field;   /* "spec.volumes[0].name"; may be "" */
-	char *message; /* cause message: `Invalid value: "x": why` */
-	char *reason;  /* FE_CAUSE: as given; else NULL (use fe_reason()) */
+	char *field;	  /* "spec.volumes[0].name"; may be "" */
+	char *message;	  /* cause message: `Invalid value: "x": why` */
+	char *reason;	  /* FE_CAUSE: as given; else NULL (use fe_reason()) */
+	bool is_rejected; /* fe_rejected(): by the support level */
 };
 
 struct field_errs {

@@ -242,6 +242,41 @@ static bool run_prepare(struct change *ch)
 	return rc == RC_OK;
 }
 
+/* Is the finding about path or about something in it? */
+static bool is_about(const struct field_err *e, const char *path)
+{
+	size_t n = strlen(path);
+
+	return strncmp(e->field, path, n) == 0 &&
+	       (!e->field[n] || e->field[n] == '.' || e->field[n] == '[');
+}
+
+static bool is_overruled(const struct field_errs *fe, size_t i, size_t n_own)
+{
+	for (size_t k = n_own; fe->items[i].is_rejected && k < fe->n; k++)
+		if (fe->items[k].type == FE_CAUSE && is_about(&fe->items[k], fe->items[i].field))
+			return true;
+	return false;
+}
+
+/* Where the webhook itself has words about a field, "not supported" comes after it has been satisfied, as
+ * with KubeVirt in front.  Returns how many of the n_own findings before the webhook's are left. */
+static size_t drop_overruled(struct field_errs *fe, size_t n_own)
+{
+	size_t n = 0, left = 0;
+
+	for (size_t i = 0; i < fe->n; i++) {
+		if (i < n_own && is_overruled(fe, i, n_own)) {
+			drop_finding(&fe->items[i]);
+			continue;
+		}
+		left += i < n_own;
+		fe->items[n++] = fe->items[i];
+	}
+	fe->n = n;
+	return left;
+}
+
 static bool finish_validation(struct change *ch, size_t own_faults)
 {
 	struct apisrv_call *c = ch->c;
@@ -280,7 +315,8 @@ bool change_admit(struct change *ch)
 		ch->res->strategy->validate(ch);
 	size_t own_faults = ch->fe.n;
 
+	if (!run_validate(ch) || !finish_validation(ch, drop_overruled(&ch->fe, own_faults)))
+		return false;
 	/* As in Kubernetes: quotas last, so that nothing is charged that is refused anyway. */
-	return run_validate(ch) && finish_validation(ch, own_faults) && limitrange_admit(ch) &&
-	       quota_admit(ch);
+	return limitrange_admit(ch) && quota_admit(ch);
 }

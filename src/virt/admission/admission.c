@@ -150,4 +150,6 @@ void adm_check_spec(const VirtualMachineInstanceSpec *spec, const ObjectMeta *me
 	check_volumes(&c);
 	check_network(&c);
 	check_devices(&c);
+	check_special(&c);
+	check_gates(&c);
 }

@@ -13,7 +13,7 @@
 #define DUPLICATE     "FieldValueDuplicate"
 #define NOT_SUPPORTED "FieldValueNotSupported"
 
-enum { CHECK_PATHS = 6 };
+enum { CHECK_PATHS = 16 };
 
 struct check {
 	struct field_errs *fe;
@@ -41,6 +41,8 @@ void check_disks(struct check *c);
 void check_volumes(struct check *c);
 void check_network(struct check *c);
 void check_devices(struct check *c);
+void check_special(struct check *c);
+void check_gates(struct check *c);
 
 /* The hooks, one file per kind. */
 enum rc vmi_mutate(struct hook_ctx *ctx, struct json *obj, struct err *err);

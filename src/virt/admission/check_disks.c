@@ -75,6 +75,14 @@ static void check_pci(struct check *c, const Disk *d, size_t i)
 	else if (!is_pci_address(d->disk->pciAddress))
 		fe_cause(c->fe, INVALID, path, "disk %s has malformed PCI address (%s).", d->name,
 			 d->disk->pciAddress);
+	for (size_t k = 0; k < i; k++) {
+		const Disk *other = &c->spec->domain.devices.disks[k];
+
+		if (other->disk && str_eq(other->disk->pciAddress, d->disk->pciAddress))
+			fe_cause(c->fe, DUPLICATE, path,
+				 "disk %s has the PCI address of disk %s (%s).", d->name,
+				 other->name, d->disk->pciAddress);
+	}
 }
 
 static void check_serial(struct check *c, const Disk *d, size_t i)
@@ -100,6 +108,7 @@ static void check_modes(struct check *c, const Disk *d, size_t i)
 {
 	static const char *const caches[] = {"none", "writethrough", "writeback", NULL};
 	static const char *const ios[] = {"native", "threads", NULL};
+	static const char *const policies[] = {"stop", "report", "ignore", NULL};
 
 	if (!str_is_empty(d->cache) && !is_one_of(d->cache, caches))
 		fe_cause(c->fe, INVALID, at(c, "domain.devices.disks[%zu].cache", i),
@@ -110,6 +119,10 @@ static void check_modes(struct check *c, const Disk *d, size_t i)
 			 "Disk IO mode for %s is not supported. Supported modes are: native, "
 			 "threads.",
 			 at(c, "domain.devices.disks[%zu].io", i));
+	if (!str_is_empty(d->errorPolicy) && !is_one_of(d->errorPolicy, policies))
+		fe_cause(c->fe, INVALID, at(c, "domain.devices.disks[%zu].errorPolicy", i),
+			 "%s has invalid value \"%s\"",
+			 at(c, "domain.devices.disks[%zu].errorPolicy", i), d->errorPolicy);
 	/* QEMU: native I/O bypasses the page cache, writeback needs it. */
 	if (str_eq(d->io, "native") && !str_is_empty(d->cache) && !str_eq(d->cache, "none"))
 		fe_cause(c->fe, INVALID, at(c, "domain.devices.disks[%zu].io", i),
@@ -185,11 +198,16 @@ static void check_target(struct check *c, const Disk *d, size_t i)
 {
 	const Volume *v = volume_of(c, d->name);
 	const char *path = at(c, "domain.devices.disks[%zu]", i);
+	bool may_be_empty = d->cdrom && adm_gate(c->cluster, "DeclarativeHotplugVolumes");
 
 	if (!!d->disk + !!d->lun + !!d->cdrom > 1)
 		fe_cause(c->fe, INVALID, path, "%s can only have a single target type defined",
 			 path);
-	if (!v)
+	if (!v && d->cdrom && !may_be_empty)
+		fe_cause(c->fe, INVALID, at(c, "domain.devices.disks[%zu].name", i),
+			 "DeclarativeHotplugVolumes feature gate not enabled, cannot define an "
+			 "empty CD-ROM disk");
+	else if (!v)
 		fe_cause(c->fe, INVALID, at(c, "domain.devices.disks[%zu].name", i),
 			 d->cdrom ? "%s.Name '%s' not found: "
 				    "an empty CD-ROM disk is not supported by Ferry yet"
@@ -311,6 +329,10 @@ static void check_host_disk(struct check *c, const HostDisk *h, size_t i)
 	if (!adm_gate(c->cluster, "HostDisk"))
 		fe_cause(c->fe, INVALID, at(c, "volumes[%zu].hostDisk", i),
 			 "HostDisk feature gate is not enabled");
+	if (!may_make && !str_eq(h->type, HostDiskType_Disk))
+		fe_cause(c->fe, INVALID, type,
+			 "%s has invalid value '%s', allowed are 'Disk' or 'DiskOrCreate'", type,
+			 h->type ? h->type : "");
 	if (str_is_empty(h->path))
 		fe_cause(c->fe, REQUIRED, path, "%s is required for hostDisk volume", path);
 	check_path(c, h->path, path);
@@ -351,9 +373,22 @@ static bool is_used(const struct check *c, const Volume *v)
 
 static void check_volume(struct check *c, const Volume *v, size_t i)
 {
+	/* It is also the name of a volume of the launcher's pod, and of a device of QEMU. */
+	if (v->name && !str_is_dns_label(v->name))
+		fe_cause(
+			c->fe, INVALID, at(c, "volumes[%zu].name", i),
+			"%s does not conform to the kubernetes DNS_LABEL rules : at most 63 of a-z, "
+			"0-9 and '-', a letter or digit first and last",
+			at(c, "volumes[%zu].name", i));
 	if (n_sources(v) != 1)
 		fe_cause(c->fe, INVALID, at(c, "volumes[%zu]", i),
 			 "%s must have exactly one source type set", at(c, "volumes[%zu]", i));
+	if (v->persistentVolumeClaim && !str_is_empty(v->persistentVolumeClaim->claimName) &&
+	    !str_is_dns_subdomain(v->persistentVolumeClaim->claimName))
+		fe_cause(c->fe, INVALID, at(c, "volumes[%zu].persistentVolumeClaim.claimName", i),
+			 "%s '%s': no claim can have such a name",
+			 at(c, "volumes[%zu].persistentVolumeClaim.claimName", i),
+			 v->persistentVolumeClaim->claimName);
 	if (v->dataVolume && str_is_empty(v->dataVolume->name))
 		fe_cause(c->fe, REQUIRED, at(c, "volumes[%zu].name", i),
 			 "DataVolume 'name' must be set");

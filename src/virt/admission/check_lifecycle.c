@@ -46,9 +46,46 @@ static void check_bootloader(struct check *c, const Bootloader *b)
 			 at(c, "domain"));
 }
 
+/* What QEMU is given as it is: the launcher's limits, told before the VM starts. */
+enum { SMBIOS_MAX = 256, KERNEL_ARGS_MAX = 2048 };
+
+static void check_plain_text(struct check *c, const char *text, size_t max, const char *path)
+{
+	const char *s = text ? text : "";
+
+	if (strlen(s) > max)
+		fe_cause(c->fe, INVALID, path, "%s must be at most %zu bytes long", path, max);
+	for (; *s; s++)
+		if ((unsigned char)*s < 0x20 || *s == 0x7f) {
+			fe_cause(c->fe, INVALID, path, "%s must not have control characters", path);
+			return;
+		}
+}
+
+static void check_smbios(struct check *c)
+{
+	const Firmware *f = c->spec->domain.firmware;
+	const Chassis *k = c->spec->domain.chassis;
+
+	if (f) /* its length is the schema's */
+		check_plain_text(c, f->serial, SIZE_MAX, at(c, "domain.firmware.serial"));
+	if (!k)
+		return;
+	check_plain_text(c, k->manufacturer, SMBIOS_MAX, at(c, "domain.chassis.manufacturer"));
+	check_plain_text(c, k->version, SMBIOS_MAX, at(c, "domain.chassis.version"));
+	check_plain_text(c, k->serial, SMBIOS_MAX, at(c, "domain.chassis.serial"));
+	check_plain_text(c, k->asset, SMBIOS_MAX, at(c, "domain.chassis.asset"));
+	check_plain_text(c, k->sku, SMBIOS_MAX, at(c, "domain.chassis.sku"));
+}
+
 void check_firmware(struct check *c)
 {
 	const Firmware *f = c->spec->domain.firmware;
+
+	check_smbios(c);
+	if (f && f->kernelBoot)
+		check_plain_text(c, f->kernelBoot->kernelArgs, KERNEL_ARGS_MAX,
+				 at(c, "domain.firmware.kernelBoot.kernelArgs"));
 
 	if (f && f->bootloader)
 		check_bootloader(c, f->bootloader);

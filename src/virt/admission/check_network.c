@@ -104,6 +104,9 @@ static void check_mac(struct check *c, const Interface *n, size_t i)
 	else if (is_multicast(n->macAddress))
 		fe_cause(c->fe, INVALID, path, "interface %s has a multicast MAC address (%s).",
 			 n->name, n->macAddress);
+	else if (strspn(n->macAddress, "0:-") == strlen(n->macAddress))
+		fe_cause(c->fe, INVALID, path, "interface %s has an empty MAC address (%s).",
+			 n->name, n->macAddress);
 }
 
 static void check_port(struct check *c, const Interface *n, size_t i, size_t p)
@@ -143,6 +146,10 @@ static void check_state(struct check *c, const Interface *n, const Network *net,
 	if (!is_one_of(n->state, states))
 		fe_cause(c->fe, INVALID, path,
 			 "logical %s interface state value is unsupported: %s", n->name, n->state);
+	else if (n->sriov && !str_eq(n->state, "absent"))
+		fe_cause(c->fe, INVALID, path,
+			 "\"%s\" interface's state \"%s\" is not supported for SR-IOV NICs",
+			 n->name, n->state);
 	else if (str_eq(n->state, "absent") && !n->bridge)
 		fe_cause(c->fe, INVALID, path,
 			 "\"%s\" interface's state \"absent\" is supported only for bridge binding",

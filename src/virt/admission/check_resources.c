@@ -43,6 +43,15 @@ static void check_request_vs_limit(struct check *c, const char *key)
 		 at(c, "domain.resources.limits.%s", key), limit(c, key));
 }
 
+static void check_not_negative(struct check *c, const char *path, const char *text)
+{
+	struct api_quantity q;
+
+	if (quantity(text, &q) && q.nano < 0)
+		fe_cause(c->fe, INVALID, path, "%s '%s': must be greater than or equal to 0.", path,
+			 text);
+}
+
 /* At least the smallest amount that a guest can be given; path names the field. */
 static void check_amount(struct check *c, const char *path, const char *text)
 {
@@ -59,11 +68,27 @@ static void check_amount(struct check *c, const char *path, const char *text)
 			 path, text);
 }
 
+/* What the launcher gives a guest: from 4 MiB to 64 TiB. */
+static void check_size(struct check *c, const char *path, const char *guest)
+{
+	struct api_quantity g;
+	struct api_quantity least = api_quantity_of(4 * (int64_t)MIB, API_Q_BINARY);
+	struct api_quantity most = api_quantity_of((int64_t)1 << 46, API_Q_BINARY);
+
+	if (!quantity(guest, &g))
+		return;
+	if (g.nano > 0 && api_quantity_cmp(&g, &least) < 0)
+		fe_cause(c->fe, INVALID, path, "%s '%s': a guest has at least 4Mi", path, guest);
+	else if (api_quantity_cmp(&g, &most) > 0)
+		fe_cause(c->fe, INVALID, path, "%s '%s': a guest has at most 64Ti", path, guest);
+}
+
 static void check_guest_memory(struct check *c, const char *guest)
 {
 	struct api_quantity g, lim;
 	const char *path = at(c, "domain.memory.guest");
 
+	check_size(c, path, guest);
 	if (quantity(guest, &g) && quantity(limit(c, "memory"), &lim) &&
 	    api_quantity_cmp(&g, &lim) > 0)
 		fe_cause(c->fe, INVALID, path,
@@ -248,14 +273,22 @@ void adm_check_cpu_model(struct hook_env *env, const char *path, const char *mod
 		 n.name[1], n.name[2]);
 }
 
+/* What the launcher lets stand between commas on QEMU's command line. */
+static const char word[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+
 static void check_features(struct check *c, const CPU *cpu)
 {
 	static const char *const policies[] = {"force",	 "require", "optional", "disable",
 					       "forbid", "",	    NULL};
-
 	for (size_t i = 0; i < cpu->n_features; i++) {
 		const CPUFeature *f = &cpu->features[i];
 
+		if (f->name &&
+		    (!*f->name || strlen(f->name) > 64 || strspn(f->name, word) != strlen(f->name)))
+			fe_cause(c->fe, INVALID, at(c, "domain.cpu.features[%zu].name", i),
+				 "%s must be made up of at most 64 of the characters "
+				 "[A-Za-z0-9_.-]",
+				 at(c, "domain.cpu.features[%zu].name", i));
 		if (f->policy && !is_one_of(f->policy, policies))
 			fe_cause(c->fe, INVALID, at(c, "domain.cpu.features[%zu].policy", i),
 				 "CPU feature %s uses policy %s that is not supported.", f->name,
@@ -313,6 +346,8 @@ void check_cpu(struct check *c)
 	const Machine *m = c->spec->domain.machine;
 	char allowed[256] = "";
 
+	check_not_negative(c, at(c, "domain.resources.requests.cpu"), request(c, "cpu"));
+	check_not_negative(c, at(c, "domain.resources.limits.cpu"), limit(c, "cpu"));
 	check_request_vs_limit(c, "cpu");
 	if (cpu) {
 		check_features(c, cpu);
@@ -325,8 +360,10 @@ void check_cpu(struct check *c)
 				 "IsolateEmulatorThread should be only set in combination with "
 				 "DedicatedCPUPlacement");
 	}
+	/* A glob allows what QEMU would take for more options. */
 	if (m && !str_is_empty(m->type) &&
-	    !machine_is_allowed(c->cluster, m->type, allowed, sizeof(allowed)))
+	    (!machine_is_allowed(c->cluster, m->type, allowed, sizeof(allowed)) ||
+	     strlen(m->type) > 64 || strspn(m->type, word) != strlen(m->type)))
 		fe_cause(c->fe, INVALID, at(c, "domain.machine.type"),
 			 "%s is not supported: %s (allowed values: [%s])",
 			 at(c, "domain.machine.type"), m->type, allowed);

@@ -1,9 +1,13 @@
+#include <stdio.h>
+#include <string.h>
+
 #include "base/str.h"
+#include "json/json.h"
 #include "virt/admission/admission_int.h"
 
 /* The KubeVirt object: one in the cluster, and settings that Ferry can keep. */
 
-static void check_gates(const DeveloperConfiguration *d, struct field_errs *fe)
+static void check_gate_lists(const DeveloperConfiguration *d, struct field_errs *fe)
 {
 	for (size_t i = 0; d && i < d->n_featureGates; i++)
 		for (size_t k = 0; k < d->n_disabledFeatureGates; k++)
@@ -65,6 +69,81 @@ static void check_ratio(const KubeVirtConfiguration *k, struct field_errs *fe)
 			 "ratio provided, %s, cannot be smaller than 1.0", ratio);
 }
 
+/* ---- what KubeVirt asks of settings that Ferry's schema refuses ---- */
+
+/* The names of Go's crypto/tls, which KubeVirt's components are configured with. */
+static const char *const ciphers[] = {
+	"TLS_RSA_WITH_RC4_128_SHA",
+	"TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+	"TLS_RSA_WITH_AES_128_CBC_SHA",
+	"TLS_RSA_WITH_AES_256_CBC_SHA",
+	"TLS_RSA_WITH_AES_128_CBC_SHA256",
+	"TLS_RSA_WITH_AES_128_GCM_SHA256",
+	"TLS_RSA_WITH_AES_256_GCM_SHA384",
+	"TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+	"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+	"TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+	"TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+	"TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+	"TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+	"TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+	"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+	"TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+	"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+	"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+	"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+	"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+	"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+	"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+	NULL,
+};
+
+static void check_tls(const TLSConfiguration *t, struct field_errs *fe)
+{
+	static const char path[] = "spec.configuration.tlsConfiguration.ciphers";
+
+	if (!t || !t->n_ciphers)
+		return;
+	for (size_t i = 0; i < t->n_ciphers; i++) {
+		char at_[sizeof(path) + 24];
+
+		snprintf(at_, sizeof(at_), "%s[%zu]", path, i);
+		if (!is_one_of(t->ciphers[i], ciphers))
+			fe_cause(fe, INVALID, at_, "%s is not a valid cipher", t->ciphers[i]);
+	}
+	if (str_is_empty(t->minTLSVersion) || str_eq(t->minTLSVersion, "VersionTLS13"))
+		fe_cause(fe, INVALID, path,
+			 "You cannot specify ciphers when "
+			 "spec.configuration.tlsConfiguration.minTLSVersion is empty or "
+			 "VersionTLS13");
+}
+
+static void check_patches(const CustomizeComponents *k, struct field_errs *fe)
+{
+	for (size_t i = 0; i < k->n_patches; i++) {
+		const char *text = k->patches[i].patch ? k->patches[i].patch : "";
+		struct json *parsed = NULL;
+		char path[64];
+		enum rc rc = js_parse(text, strlen(text), &parsed, NULL);
+
+		js_unref(parsed);
+		if (rc == RC_NOMEM)
+			fe->rc = rc;
+		if (rc != RC_BAD_REQUEST)
+			continue;
+		snprintf(path, sizeof(path), "spec.customizeComponents.patches[%zu].patch", i);
+		fe_cause(fe, INVALID, path, "patch \"%s\" is not valid JSON", text);
+	}
+}
+
+static void check_installation(const KubeVirtSpec *s, struct field_errs *fe)
+{
+	if (s->infra && s->infra->has_replicas && s->infra->replicas == 0)
+		fe_cause(fe, INVALID, "spec.infra.replicas", "infra replica count can't be 0");
+	if (s->customizeComponents)
+		check_patches(s->customizeComponents, fe);
+}
+
 static enum rc check_delete(struct hook_ctx *ctx, const KubeVirt *kv, struct err *err)
 {
 	static const struct {
@@ -97,9 +176,13 @@ enum rc kubevirt_validate(struct hook_ctx *ctx, const void *obj, const void *old
 		return check_delete(ctx, old, err);
 	if (ctx->op == HOOK_CREATE && adm_any(ctx, "kubevirts.kubevirt.io"))
 		return err_set(err, RC_BAD_REQUEST, "Kubevirt is already created");
-	if (*ctx->subresource || !kv->spec.configuration)
+	if (*ctx->subresource)
 		return RC_OK;
-	check_gates(kv->spec.configuration->developerConfiguration, fe);
+	check_installation(&kv->spec, fe);
+	if (!kv->spec.configuration)
+		return RC_OK;
+	check_tls(kv->spec.configuration->tlsConfiguration, fe);
+	check_gate_lists(kv->spec.configuration->developerConfiguration, fe);
 	check_downtime(kv, old, fe);
 	check_migration_network(migrations(kv), fe);
 	check_ratio(kv->spec.configuration, fe);

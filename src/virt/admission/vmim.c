@@ -122,17 +122,29 @@ static void check_finish(const VirtualMachineInstanceMigration *m,
 enum rc vmim_check_create(struct hook_ctx *ctx, const VirtualMachineInstanceMigration *m,
 			  struct field_errs *fe, struct err *err)
 {
+	struct adm_cluster c = {0};
+
+	TRY(adm_cluster_init(&c, ctx->env, hook_kubevirt_config(ctx->env), err));
+	bool has_gate = adm_gate(&c, "DecentralizedLiveMigration");
+
+	adm_cluster_fini(&c);
 	if (str_is_empty(m->spec.vmiName))
 		fe_cause(fe, REQUIRED, "spec.vmiName", "vmiName is missing");
 	if (m->spec.priority && !apisrv_user_is_component(ctx->user))
 		fe_cause(fe, INVALID, "spec.priority",
 			 "Migration priority queue, only virt-controller is allowed to set "
 			 "priority field");
-	/* Moves between clusters do not exist in Ferry, whatever the gate says. */
-	if (m->spec.sendTo || m->spec.receive)
+	/* With the gate on, the schema says that Ferry has no moves between clusters. */
+	if ((m->spec.sendTo || m->spec.receive) && !has_gate)
 		fe_cause(fe, INVALID, "spec",
 			 "DecentralizedLiveMigration feature gate is not enabled in kubevirt "
 			 "resource");
+	if (m->spec.sendTo && m->spec.receive &&
+	    !str_eq(m->spec.sendTo->migrationID, m->spec.receive->migrationID))
+		fe_cause(fe, INVALID, "spec",
+			 "sendTo migrationID %s does not match receive migrationID %s",
+			 m->spec.sendTo->migrationID ? m->spec.sendTo->migrationID : "",
+			 m->spec.receive->migrationID ? m->spec.receive->migrationID : "");
 	check_finish(m, NULL, fe);
 	return fe_is_ok(fe) ? check_vmi(ctx, m->spec.vmiName, err) : RC_OK;
 }

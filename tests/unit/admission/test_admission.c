@@ -34,6 +34,10 @@ static void merge(struct json *into, const struct json *from)
 	}
 }
 
+#define LONG130                                                                  \
+	"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.bbbbb" \
+	"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb.cccc"
+
 struct row {
 	const char *spec;  /* merged over the good one */
 	const char *field; /* of the one cause; NULL: no fault */
@@ -434,6 +438,399 @@ static void every_rule_says_its_own_text(void **state)
 	env_fini(&env);
 }
 
+/* The same, where a fault seldom comes alone: one cause of several has this path and text. */
+static const struct row says[] = {
+#define D	       "spec.domain."
+#define CPU(rest)      "{'domain': {'cpu': {" rest "}}}"
+#define RES(cpu, rest) "{'domain': {'cpu': {" cpu "}, 'resources': {" rest "}}}"
+#define DISK(rest)     "{'domain': {'devices': {'disks': [{'name': 'root', " rest "}]}}}"
+#define NIC(rest)      "{'domain': {'devices': {'interfaces': [{'name': 'default', " rest "}]}}}"
+#define NET(rest)      "{'networks': [{'name': 'default', " rest "}]}"
+#define VOLS(rest)     "{'volumes': [{'name': 'root', 'containerDisk': {'image': 'a'}}, " rest "]}"
+#define DEV(rest)      "{'domain': {'devices': {" rest "}}}"
+	/* memory */
+	{"{'domain': {'memory': {'hugepages': {'pageSize': '2Gi'}},"
+	 " 'resources': {'requests': {'memory': '1Gi'}}}}",
+	 D "resources.requests.memory",
+	 D "resources.requests.memory '1Gi' must be equal to or larger than page size " D
+	   "memory.hugepages.pageSize '2Gi'"},
+	/* dedicated processors */
+	{RES("'dedicatedCpuPlacement': true",
+	     "'requests': {'memory': '64Mi'}, 'limits': {'memory': '65Mi'}"),
+	 D "resources.requests.memory",
+	 D "resources.requests.memory must be equal to " D "resources.limits.memory"},
+	{RES("'dedicatedCpuPlacement': true", "'limits': {'cpu': '1500m'}"),
+	 D "resources.limits.cpu", "provided resources CPU limits must be an interger"},
+	{RES("'dedicatedCpuPlacement': true", "'requests': {'cpu': '1500m'}"),
+	 D "resources.requests.cpu", "provided resources CPU requests must be an interger"},
+	{RES("'dedicatedCpuPlacement': true", "'requests': {'cpu': '1'}, 'limits': {'cpu': '2'}"),
+	 D "cpu.dedicatedCpuPlacement",
+	 D "resources.requests.cpu or " D "resources.limits.cpu must be equal when "
+	   "DedicatedCPUPlacement is true "},
+	{RES("'dedicatedCpuPlacement': true, 'cores': 2", "'limits': {'cpu': '2'}"),
+	 D "cpu.dedicatedCpuPlacement",
+	 D "resources.requests.cpu or " D "resources.limits.cpu must not be provided at the same "
+	   "time with " D "cpu.cores when DedicatedCPUPlacement is true "},
+	{CPU("'dedicatedCpuPlacement': true, 'threads': 3"), D "cpu.threads",
+	 "Not more than two threads must be provided at " D
+	 "cpu.threads (got 3) when DedicatedCPUPlacement is true"},
+	{CPU("'numa': {'guestMappingPassthrough': {}}"), D "cpu.numa.guestMappingPassthrough",
+	 D "cpu.dedicatedCpuPlacement must be set to true when NUMA topology strategy is set in " D
+	   "cpu.numa.guestMappingPassthrough"},
+	{CPU("'numa': {'guestMappingPassthrough': {}}"), D "cpu.numa.guestMappingPassthrough",
+	 D "memory.hugepages must be requested when NUMA topology strategy is set in " D
+	   "cpu.numa.guestMappingPassthrough"},
+	{CPU("'realtime': {}"), D "cpu.dedicatedCpuPlacement",
+	 D "cpu.dedicatedCpuPlacement must be set to true when " D "cpu.realtime is used"},
+	{CPU("'realtime': {}"), D "cpu.numa.guestMappingPassthrough",
+	 D "cpu.numa.guestMappingPassthrough must be defined when " D "cpu.realtime is used"},
+	{CPU("'sockets': 4, 'maxSockets': 2"), D "cpu.sockets",
+	 "Number of sockets in CPU topology is greater than the maximum sockets allowed"},
+	/* firmware */
+	{"{'domain': {'firmware': {'acpi': {}}}}", D "firmware.acpi",
+	 "ACPI was set but no SLIC nor MSDM volume reference was set"},
+	{"{'domain': {'firmware': {'acpi': {'slicNameRef': 'x'}}}}", D "firmware.acpi.slicNameRef",
+	 D "firmware.acpi.slicNameRef does not have a matching Volume."},
+	{"{'domain': {'firmware': {'acpi': {'msdmNameRef': 'root'}}}}",
+	 D "firmware.acpi.msdmNameRef",
+	 D "firmware.acpi.msdmNameRef refers to Volume of unsupported type."},
+	/* launch security */
+	{"{'domain': {'launchSecurity': {'sev': {}, 'snp': {}}}}", D "launchSecurity",
+	 "One and only one launchSecurity type can be set"},
+	{"{'domain': {'launchSecurity': {'tdx': {}}}}", D "launchSecurity",
+	 "WorkloadEncryptionTDX feature gate is not enabled in kubevirt-config"},
+	{"{'domain': {'launchSecurity': {'sev': {}}}}", D "launchSecurity",
+	 "SEV requires OVMF (UEFI)"},
+	{"{'domain': {'launchSecurity': {'snp': {}}, 'firmware': {'bootloader': {'efi': {}}}}}",
+	 D "launchSecurity", "SEV does not work along with SecureBoot"},
+	{"{'domain': {'launchSecurity': {'sev': {}}, 'firmware': {'bootloader': {'efi': "
+	 "{'persistent': true}}}}}",
+	 D "launchSecurity", "SEV does not work along with Persistent EFI variables"},
+	{"{'domain': {'launchSecurity': {'tdx': {}}, 'features': {'smm': {}}}}", D "launchSecurity",
+	 "TDX does not work along with SMM"},
+	{"{'domain': {'launchSecurity': {'sev': {'attestation': {}}}}}", D "launchSecurity",
+	 "SEV attestation requires VMI StartStrategy 'Paused'"},
+	{"{'domain': {'launchSecurity': {'sev': {}}, 'devices': {'interfaces': [{'name': 'default',"
+	 " 'masquerade': {}, 'bootOrder': 1}]}}}",
+	 D "launchSecurity", "SEV does not work with bootable NICs: default"},
+	{"{'architecture': 'arm64', 'domain': {'launchSecurity': {'sev': {}}}}", D "launchSecurity",
+	 "No launchSecurity support for architecture: arm64"},
+	/* Hyper-V */
+	{"{'domain': {'features': {'hypervPassthrough': {}, 'hyperv': {}}}}", D "features.hyperv",
+	 "Cannot explicitly set hyperV features if HypervPassthrough is being used. Please use "
+	 "either HyperV or HypervPassthrough."},
+	{"{'domain': {'features': {'hyperv': {'evmcs': {}}}}}", D "cpu.features",
+	 "vmx cpu feature is required when evmcs is set"},
+	{"{'domain': {'features': {'hyperv': {'evmcs': {}}}, 'cpu': {'features': [{'name': 'vmx', "
+	 "'policy': 'optional'}]}}}",
+	 D "cpu.features[0].policy", "vmx cpu feature has to be set to require policy"},
+	/* life-cycle */
+	{"{'hostname': 'Not_a_label'}", "spec.hostname",
+	 "spec.hostname does not conform to the kubernetes DNS_LABEL rules : a lowercase RFC 1123 "
+	 "label must consist of lower case alphanumeric characters or '-', and must start and end "
+	 "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation "
+	 "is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"},
+	{"{'subdomain': 'a..b'}", "spec.subdomain",
+	 "spec.subdomain does not conform to the kubernetes DNS_SUBDOMAIN rules : a lowercase RFC "
+	 "1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
+	 "start and end with an alphanumeric character (e.g. 'example.com', regex used for "
+	 "validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"},
+	{"{'dnsPolicy': 'Sometimes'}", "spec.dnsPolicy",
+	 "DNSPolicy: Sometimes is not supported, valid values: [ClusterFirstWithHostNet "
+	 "ClusterFirst Default None ]"},
+	{"{'dnsConfig': {'nameservers': ['1.1.1.1', '1.1.1.2', '1.1.1.3', '1.1.1.4']}}",
+	 "spec.dnsConfig.nameservers", "must not have more than 3 nameservers: 4"},
+	{"{'dnsConfig': {'searches': ['a', 'b', 'c', 'd', 'e', 'f', 'g']}}",
+	 "spec.dnsConfig.searches", "must not have more than 6 search paths"},
+	{"{'dnsConfig': {'searches': ['" LONG130 "', '" LONG130 "']}}", "spec.dnsConfig.searches",
+	 "must not have more than 256 characters (including spaces) in the search list"},
+	{"{'networks': [{'name': 'default', 'multus': {'networkName': 'x'}}], 'readinessProbe': "
+	 "{'httpGet': {'port': 80}}}",
+	 "spec.readinessProbe.httpGet",
+	 "spec.readinessProbe.httpGet is only allowed if the Pod Network is attached"},
+	{"{'networks': [{'name': 'default', 'multus': {'networkName': 'x'}}], 'livenessProbe': "
+	 "{'tcpSocket': {'port': 80}}}",
+	 "spec.livenessProbe.tcpSocket",
+	 "spec.livenessProbe.tcpSocket is only allowed if the Pod Network is attached"},
+	/* disks */
+	{DISK("'disk': {'bus': 'scsi'}, 'dedicatedIOThread': true"), D "devices.disks[0]",
+	 "IOThreads are not supported for disks on a scsi bus"},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {}, 'bootOrder': 1}, {'name': "
+	 "'two', 'disk': {}, 'bootOrder': 1}]}}}",
+	 D "devices.disks[1].bootOrder",
+	 "Boot order for " D "devices.disks[1].bootOrder already set for a different device."},
+	{DISK("'disk': {}, 'serial': '" LONG130 LONG130 "'"), D "devices.disks[0].serial",
+	 D "devices.disks[0] must be less than or equal to 256 in length, if specified"},
+	{DISK("'disk': {}, 'errorPolicy': 'shrug'"), D "devices.disks[0].errorPolicy",
+	 D "devices.disks[0].errorPolicy has invalid value \"shrug\""},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {'bus': 'virtio', "
+	 "'pciAddress': '0000:00:05.0'}}, {'name': 'b', 'disk': {'bus': 'virtio', 'pciAddress': "
+	 "'0000:00:05.0'}}]}}}",
+	 D "devices.disks[1].disk.pciAddress",
+	 "disk b has the PCI address of disk root (0000:00:05.0)."},
+	{DISK("'disk': {}, 'io': 'native', 'cache': 'writeback'"), D "devices.disks[0].io",
+	 D "devices.disks[0].io native needs cache none"},
+	{DISK("'disk': {}, 'blockSize': {'custom': {'logical': 512, 'physical': 4194304}}"),
+	 D "devices.disks[0].blockSize.custom.physical",
+	 "Provided size of 4194304 is greater than the supported maximum size of 2097152"},
+	{DISK("'disk': {'bus': 'virtio'}, 'blockSize': {'custom': {'logical': 1024, 'physical': "
+	      "512}}"),
+	 D "devices.disks[0].blockSize.custom.logical",
+	 "Logical size 1024 must be the same or less than the physical size of 512"},
+	{DISK("'disk': {}, 'blockSize': {'matchVolume': {}, 'custom': {'logical': 512, 'physical': "
+	      "512}}"),
+	 D "devices.disks[0].blockSize",
+	 "Block size matching can't be enabled together with a custom value"},
+	{DISK("'disk': {'bus': 'virtio'}, 'blockSize': {'custom': {'logical': 512, 'physical': "
+	      "512, 'discardGranularity': 700}}"),
+	 D "devices.disks[0].blockSize.custom.discardGranularity",
+	 "Discard granularity 700 must be a multiple of the logical size 512"},
+	{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {}}, {'name': 'cd', 'cdrom': "
+	 "{}}]}}}",
+	 D "devices.disks[1].name",
+	 D "devices.disks[1].Name 'cd' not found: an empty CD-ROM disk is not supported by Ferry "
+	   "yet"},
+	{DISK("'lun': {'reservation': true}"), D "devices.disks[0].lun.reservation",
+	 "persistent reservation is not enabled in kubevirt config"},
+	/* volumes */
+	{VOLS("{'name': 'root', 'emptyDisk': {'capacity': '1Gi'}}"), "spec.volumes[1].name",
+	 "spec.volumes[0] and spec.volumes[1] must not have the same Name."},
+	{VOLS("{'name': 'd', 'dataVolume': {}}"), "spec.volumes[1].name",
+	 "DataVolume 'name' must be set"},
+	{VOLS("{'name': 'd', 'hostDisk': {'path': '/d/a', 'type': 'Odd'}}"),
+	 "spec.volumes[1].hostDisk.type",
+	 "spec.volumes[1].hostDisk.type has invalid value 'Odd', allowed are 'Disk' or "
+	 "'DiskOrCreate'"},
+	{VOLS("{'name': 'n', 'cloudInitNoCloud': {'networkData': 'a', 'networkDataBase64': "
+	      "'YQ=='}}"),
+	 "spec.volumes[1].cloudInitNoCloud",
+	 "spec.volumes[1].cloudInitNoCloud must have only one networkdatasource set."},
+	{VOLS("{'name': 'a', 'serviceAccount': {}}, {'name': 'b', 'serviceAccount': {}}"),
+	 "spec.volumes", "spec.volumes must have max one serviceAccount volume set"},
+	{VOLS("{'name': 'a', 'downwardMetrics': {}}, {'name': 'b', 'downwardMetrics': {}}"),
+	 "spec.volumes", "spec.volumes must have max one downwardMetric volume set"},
+	{VOLS("{'name': 'a', 'downwardMetrics': {}}"), "spec.volumes",
+	 "downwardMetrics disks are not allowed: DownwardMetrics feature gate is not enabled."},
+	{VOLS("{'name': 'a', 'memoryDump': {'claimName': 'x'}}, {'name': 'b', 'memoryDump': "
+	      "{'claimName': 'y'}}"),
+	 "spec.volumes", "spec.volumes must have max one memory dump volume set"},
+	{"{'serviceAccountName': 'one', 'volumes': [{'name': 'root', 'serviceAccount': "
+	 "{'serviceAccountName': 'two'}}]}",
+	 "spec.serviceAccountName",
+	 "spec.serviceAccountName \"one\" and serviceAccount volume \"two\" must reference the same "
+	 "service account"},
+	{"{'volumes': [{'name': 'root', 'persistentVolumeClaim': {'claimName': 'x'}}], 'domain': "
+	 "{'devices': {'disks': [], 'filesystems': [{'name': 'root', 'virtiofs': {}}]}}}",
+	 D "devices.filesystems",
+	 "virtiofs is not allowed: virtiofs feature gate is not enabled for PVC"},
+	/* networks */
+	{"{'networks': [{'name': 'default', 'pod': {}}, {'name': 'default', 'pod': {}}]}",
+	 "spec.networks[1].name",
+	 "Network with name \"default\" already exists, every network must have a unique name"},
+	{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'masquerade': {}}, {'name': "
+	 "'default', 'masquerade': {}}]}}}",
+	 D "devices.interfaces[1].name",
+	 "Only one interface can be connected to one specific network"},
+	{"{'networks': [{'name': 'default', 'pod': {}}, {'name': 'b', 'pod': {}}]}",
+	 D "devices.interfaces",
+	 "more than one interface is connected to a pod network in " D "devices.interfaces"},
+	{NET("'multus': {}"), "spec.networks[0]", "CNI delegating plugin must have a networkName"},
+	{"{'networks': [{'name': 'default', 'multus': {'networkName': 'a', 'default': true}}, "
+	 "{'name': 'b', 'multus': {'networkName': 'b', 'default': true}}]}",
+	 "spec.networks", "Multus CNI should only have one default network"},
+	{"{'networks': [{'name': 'default', 'pod': {}}, {'name': 'b', 'multus': {'networkName': "
+	 "'b', 'default': true}}]}",
+	 "spec.networks", "Pod network cannot be defined when Multus default network is defined"},
+	{NIC("'passt': {}"), D "devices.interfaces[0].passt",
+	 "Passt network binding has been discontinued since v1.3"},
+	{NIC("'macvtap': {}"), D "devices.interfaces[0].macvtap",
+	 "Macvtap network binding has been discontinued since v1.3"},
+	{"{'networks': [{'name': 'default', 'multus': {'networkName': 'x'}}], 'domain': {'devices': "
+	 "{'interfaces': [{'name': 'default', 'passtBinding': {}}]}}}",
+	 D "devices.interfaces[0].name",
+	 "PasstBinding interface only implemented with pod network"},
+	{NIC("'masquerade': {}, 'ports': [{'port': 80, 'name': 'Not_one'}]"),
+	 D "devices.interfaces[0].ports[0].name", "Invalid name of the port: Not_one"},
+	{NIC("'masquerade': {}, 'dhcpOptions': {'privateOptions': [{'option': 3, 'value': 'a'}]}"),
+	 D "devices.interfaces[0].dhcpOptions.privateOptions",
+	 "provided DHCPPrivateOptions are out of range, must be in range 224 to 254"},
+	{NIC("'masquerade': {}, 'dhcpOptions': {'privateOptions': [{'option': 230, 'value': 'a'}, "
+	     "{'option': 230, 'value': 'b'}]}"),
+	 D "devices.interfaces[0].dhcpOptions.privateOptions",
+	 "Found Duplicates: you have provided duplicate DHCPPrivateOptions"},
+	{NIC("'masquerade': {}, 'dhcpOptions': {'ntpServers': ['127.0.0.1', 'fd00::1']}"),
+	 D "devices.interfaces[0].dhcpOptions.ntpServers",
+	 "NTP servers must be a list of valid IPv4 addresses."},
+	{NIC("'masquerade': {}, 'state': 'sideways'"), D "devices.interfaces[0].state",
+	 "logical default interface state value is unsupported: sideways"},
+	{NIC("'bridge': {}, 'state': 'absent'"), D "devices.interfaces[0].state",
+	 "\"default\" interface's state \"absent\" is not supported on default networks"},
+	{NIC("'sriov': {}, 'state': 'down'"), D "devices.interfaces[0].state",
+	 "\"default\" interface's state \"down\" is not supported for SR-IOV NICs"},
+	{NIC("'masquerade': {}, 'macAddress': '01:00:5e:00:00:01'"),
+	 D "devices.interfaces[0].macAddress",
+	 "interface default has a multicast MAC address (01:00:5e:00:00:01)."},
+	{NIC("'masquerade': {}, 'macAddress': '00:00:00:00:00:00'"),
+	 D "devices.interfaces[0].macAddress",
+	 "interface default has an empty MAC address (00:00:00:00:00:00)."},
+	{NIC("'masquerade': {}, 'bootOrder': 0"), D "devices.interfaces[0].bootOrder",
+	 D "devices.interfaces[0] must have a boot order > 0, if supplied"},
+	/* devices */
+	{DEV("'inputs': [{'name': 'i', 'bus': 'ps2', 'type': 'tablet'}]"),
+	 D "devices.inputs[0].bus", "Input device can have only virtio or usb bus."},
+	{DEV("'inputs': [{'name': 'i', 'bus': 'usb', 'type': 'mouse'}]"),
+	 D "devices.inputs[0].type", "Input device can have only tablet type."},
+	{DEV("'sound': {'name': 's', 'model': 'loud'}"), D "devices.sound",
+	 "Sound device type is not supported. Options: 'ich9' or 'ac97'"},
+	{DEV("'sound': {}"), D "devices.sound", "Sound device requires a name field."},
+	{"{'domain': {'ioThreadsPolicy': 'many'}}", D "ioThreadsPolicy",
+	 "Invalid IOThreadsPolicy (many)"},
+	{"{'domain': {'ioThreadsPolicy': 'supplementalPool'}}", D "ioThreads",
+	 "the number of iothreads needs to be set and positive for the dedicated policy"},
+	{DEV("'video': {'type': 'cga'}"), D "devices.video.type",
+	 "video model 'cga' is not supported on amd64 architecture"},
+	{DEV("'video': {'type': 'vga'}, 'autoattachGraphicsDevice': false"), D "devices.video",
+	 "Video configuration is not allowed when autoattachGraphicsDevice is set to false"},
+	{DEV("'panicDevices': [{'model': 'calm'}]"), D "devices.panicDevices[0].model",
+	 "invalid PanicDeviceModel(calm)"},
+	{DEV("'watchdog': {'name': 'w', 'diag288': {}}"), D "devices.watchdog",
+	 "amd64 only supports I6300ESB watchdog device"},
+	{DEV("'hostDevices': [{'name': 'h', 'deviceName': 'x/y'}]"), D "devices.hostDevices",
+	 "Host Devices feature gate is not enabled in kubevirt-config"},
+	{DEV("'autoattachVSOCK': true"), D "devices.autoattachVSOCK",
+	 "VSOCK feature gate is not enabled in kubevirt-config"},
+	/* credentials */
+	{"{'accessCredentials': [{}]}", "spec.accessCredentials[0]",
+	 "spec.accessCredentials[0] must have exactly one access credential type set"},
+#define SSH(rest)                                                                              \
+	"{'accessCredentials': [{'sshPublicKey': {'source': {'secret': {'secretName': 's'}}, " \
+	"'propagationMethod': {" rest "}}}]}"
+	{"{'accessCredentials': [{'sshPublicKey': {'source': {}, 'propagationMethod': {}}}]}",
+	 "spec.accessCredentials[0].sshPublicKey",
+	 "spec.accessCredentials[0].sshPublicKey must have exactly one source set"},
+	{SSH("'noCloud': {}, 'configDrive': {}"), "spec.accessCredentials[0].sshPublicKey",
+	 "spec.accessCredentials[0].sshPublicKey must have exactly one propagationMethod set"},
+	{SSH("'noCloud': {}"), "spec.accessCredentials[0].sshPublicKey",
+	 "spec.accessCredentials[0].sshPublicKey requires a noCloud volume to exist when the noCloud "
+	 "propagationMethod is in use."},
+	{SSH("'configDrive': {}"), "spec.accessCredentials[0].sshPublicKey",
+	 "spec.accessCredentials[0].sshPublicKey requires a configDrive volume to exist when the "
+	 "configDrive propagationMethod is in use."},
+	{SSH("'qemuGuestAgent': {'users': []}"), "spec.accessCredentials[0].sshPublicKey",
+	 "spec.accessCredentials[0].sshPublicKey requires at least one user to be present in the users "
+	 "list"},
+	{"{'accessCredentials': [{'userPassword': {}}]}", "spec.accessCredentials[0].userPassword",
+	 "spec.accessCredentials[0].userPassword must have exactly one source set"},
+	{"{'accessCredentials': [{'userPassword': {}}]}", "spec.accessCredentials[0].userPassword",
+	 "spec.accessCredentials[0].userPassword must have exactly one propagationMethod set"},
+#undef SSH
+#undef DEV
+#undef VOLS
+#undef NET
+#undef NIC
+#undef DISK
+#undef RES
+#undef CPU
+#undef D
+};
+
+/* Is there a fault of this path with this text?  r->message NULL: none of this path. */
+static void check_says(struct hook_env *env, const struct row *r, size_t i, const char *annotations)
+{
+	CLEANUP(js_unrefp)
+	struct json *vmi =
+		json_of("{'apiVersion': 'kubevirt.io/v1', 'kind': 'VirtualMachineInstance',"
+			" 'metadata': {'name': 'a', 'namespace': 'default'}}");
+	CLEANUP(js_unrefp) struct json *over = json_of(r->spec);
+	struct field_errs fe = FIELD_ERRS_INIT;
+	struct err err = {0};
+	bool found = false;
+
+	assert_int_equal(js_set(vmi, "spec", json_of(good)), RC_OK);
+	merge(js_get(vmi, "spec"), over);
+	if (annotations)
+		assert_int_equal(
+			js_set(js_get(vmi, "metadata"), "annotations", json_of(annotations)),
+			RC_OK);
+	assert_int_equal(admit(env, "virtualmachineinstances.kubevirt.io",
+			       &api_type_VirtualMachineInstance, HOOK_CREATE, NULL, vmi, NULL, &fe,
+			       &err),
+			 RC_OK);
+	for (size_t k = 0; k < fe.n; k++)
+		found = found || (str_eq(fe.items[k].field, r->field) &&
+				  (!r->message || str_eq(fe.items[k].message, r->message)));
+	if (found != (r->message != NULL)) {
+		dump(&fe, i);
+		fail_msg("row %zu: '%s' of '%s'", i, r->message ? r->message : "something",
+			 r->field);
+	}
+	fe_fini(&fe);
+}
+
+static void every_rule_speaks_also_among_others(void **state)
+{
+	struct hook_env env;
+
+	(void)state;
+	env_init(&env);
+	add_nodes(&env);
+	for (size_t i = 0; i < ARRAY_SIZE(says); i++)
+		check_says(&env, &says[i], i, NULL);
+	env_fini(&env);
+}
+
+/* A gate that is on silences KubeVirt's words about it; one that is off wakes them. */
+static void gates_decide_about_words(void **state)
+{
+	static const struct row on[] = {
+		{"{'domain': {'devices': {'hostDevices': [{'name': 'h', 'deviceName': 'x/y'}]}}}",
+		 "spec.domain.devices.hostDevices", NULL},
+		{"{'domain': {'devices': {'autoattachVSOCK': true}}}",
+		 "spec.domain.devices.autoattachVSOCK", NULL},
+		{"{'domain': {'devices': {'disks': [{'name': 'root', 'lun': {'reservation': true}}]}}}",
+		 "spec.domain.devices.disks[0].lun.reservation", NULL},
+	};
+	static const struct row off[] = {
+		{"{'domain': {'devices': {'disks': [{'name': 'root', 'disk': {}}, {'name': 'cd', "
+		 "'cdrom': {}}]}}}",
+		 "spec.domain.devices.disks[1].name",
+		 "DeclarativeHotplugVolumes feature gate not enabled, cannot define an empty CD-ROM "
+		 "disk"},
+		{"{'domain': {'launchSecurity': {'sev': {}}}}", "spec.domain.launchSecurity",
+		 "WorkloadEncryptionSEV feature gate is not enabled in kubevirt-config"},
+		{"{'domain': {'devices': {'interfaces': [{'name': 'default', 'bridge': {}}]}}}",
+		 "spec.domain.devices.interfaces[0].name",
+		 "Bridge on pod network configuration is not enabled under kubevirt-config"},
+	};
+#define PATH "metadata.annotations[hooks.kubevirt.io/hookSidecars]"
+	static const char sidecars[] = "{'hooks.kubevirt.io/hookSidecars': '[]'}";
+	static const struct row no_sidecar = {
+		"{}", PATH,
+		"sidecar feature gate is not enabled in kubevirt-config, invalid entry " PATH};
+	static const struct row no_support = {"{}", PATH,
+					      "hook sidecars are not supported by Ferry yet"};
+#undef PATH
+	struct hook_env env;
+
+	(void)state;
+	env_init(&env);
+	check_says(&env, &no_sidecar, 0, sidecars);
+	js_unref(env.config);
+	env.config =
+		json_of("{'developerConfiguration': {'featureGates': ['HostDevices', 'VSOCK', "
+			"'Sidecar']}, 'persistentReservationConfiguration': {'enabled': true}}");
+	for (size_t i = 0; i < ARRAY_SIZE(on); i++)
+		check_says(&env, &on[i], i, NULL);
+	check_says(&env, &no_support, 0, sidecars);
+	js_unref(env.config);
+	env.config = json_of(
+		"{'developerConfiguration': {'disabledFeatureGates': ['DeclarativeHotplugVolumes', "
+		"'WorkloadEncryptionSEV']}, 'network': {'permitBridgeInterfaceOnPodNetwork': false}}");
+	for (size_t i = 0; i < ARRAY_SIZE(off); i++)
+		check_says(&env, &off[i], i, NULL);
+	env_fini(&env);
+}
+
 static void all_faults_come_at_once_and_a_vms_paths_start_at_its_template(void **state)
 {
 	struct hook_env env;
@@ -721,6 +1118,9 @@ static void migration_create_rules(void **state)
 		{"{'vmiName': 'vm', 'receive': {'migrationID': 'x'}}", "{}", NULL,
 		 "DecentralizedLiveMigration feature gate is not enabled in kubevirt resource",
 		 NULL},
+		{"{'vmiName': 'vm', 'sendTo': {'migrationID': 'a', 'connectURL': 'x'}, 'receive': "
+		 "{'migrationID': 'b'}}",
+		 "{}", "gate", "sendTo migrationID a does not match receive migrationID b", NULL},
 		{"{'vmiName': 'vm'}", NULL, NULL, NULL, "the VMI \"default/vm\" does not exist"},
 		{"{'vmiName': 'vm'}", "{'phase': 'Succeeded'}", NULL, NULL,
 		 "Cannot migrate VMI in finalized state."},
@@ -751,7 +1151,14 @@ static void migration_create_rules(void **state)
 				 cases[i].vmi);
 			env_add(&env, "virtualmachineinstances.kubevirt.io", text);
 		}
-		if (cases[i].other) {
+		bool has_gate = cases[i].other && strcmp(cases[i].other, "gate") == 0;
+
+		if (has_gate) {
+			js_unref(env.config);
+			env.config = json_of("{'developerConfiguration': {'featureGates': "
+					     "['DecentralizedLiveMigration']}}");
+		}
+		if (cases[i].other && !has_gate) {
 			snprintf(text, sizeof(text),
 				 "{'metadata': {'name': 'o', 'namespace': 'default', 'uid': 'u-1'},"
 				 " 'spec': {'vmiName': 'vm'}, 'status': %s}",
@@ -898,11 +1305,15 @@ static void kubevirt_rules(void **state)
 				   "'BlockUninstallIfWorkloadsExist', 'configuration': {}}}");
 	CLEANUP(js_unrefp) struct json *obj = js_copy(old);
 	CLEANUP(js_unrefp)
-	struct json *change =
-		json_of("{'spec': {'configuration': {'migrations': {'maxDowntimeMs': 100},"
-			" 'additionalGuestMemoryOverheadRatio': '0.5',"
-			" 'developerConfiguration': {'featureGates': ['A'], "
-			"'disabledFeatureGates': ['A']}}}}");
+	struct json *change = json_of(
+		"{'spec': {'configuration': {'migrations': {'maxDowntimeMs': 100},"
+		" 'additionalGuestMemoryOverheadRatio': '0.5',"
+		" 'tlsConfiguration': {'ciphers': ['TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256', "
+		"'ROT13']},"
+		" 'developerConfiguration': {'featureGates': ['A'], "
+		"'disabledFeatureGates': ['A']}},"
+		" 'infra': {'replicas': 0}, 'customizeComponents': {'patches': [{'patch': "
+		"'{}'}, {'patch': '{x'}]}}}");
 
 	(void)state;
 	env_init(&env);
@@ -910,15 +1321,25 @@ static void kubevirt_rules(void **state)
 	assert_int_equal(admit(&env, "kubevirts.kubevirt.io", &api_type_KubeVirt, HOOK_UPDATE, NULL,
 			       obj, old, &fe, &err),
 			 RC_OK);
-	assert_int_equal(fe.n, 3);
+	assert_int_equal(fe.n, 7);
+	assert_string_equal(fe.items[0].field, "spec.infra.replicas");
+	assert_string_equal(fe.items[0].message, "infra replica count can't be 0");
+	assert_string_equal(fe.items[1].field, "spec.customizeComponents.patches[1].patch");
+	assert_string_equal(fe.items[1].message, "patch \"{x\" is not valid JSON");
+	assert_string_equal(fe.items[2].field, "spec.configuration.tlsConfiguration.ciphers[1]");
+	assert_string_equal(fe.items[2].message, "ROT13 is not a valid cipher");
 	assert_string_equal(
-		fe.items[0].message,
+		fe.items[3].message,
+		"You cannot specify ciphers when spec.configuration.tlsConfiguration.minTLSVersion is "
+		"empty or VersionTLS13");
+	assert_string_equal(
+		fe.items[4].message,
 		"feature gate \"A\" exists on both \"FeatureGates\" and \"DisabledFeatureGates\"");
 	assert_string_equal(
-		fe.items[1].message,
+		fe.items[5].message,
 		"maxDowntimeMs cannot be modified without enabling the MigrationStallDetection "
 		"feature gate");
-	assert_string_equal(fe.items[2].message, "ratio provided, 0.5, cannot be smaller than 1.0");
+	assert_string_equal(fe.items[6].message, "ratio provided, 0.5, cannot be smaller than 1.0");
 	fe_fini(&fe);
 
 	env_add(&env, "kubevirts.kubevirt.io",
@@ -1081,6 +1502,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_rule_says_its_own_text),
+		cmocka_unit_test(every_rule_speaks_also_among_others),
+		cmocka_unit_test(gates_decide_about_words),
 		cmocka_unit_test(a_host_disk_lies_where_an_administrator_allows_it),
 		cmocka_unit_test(all_faults_come_at_once_and_a_vms_paths_start_at_its_template),
 		cmocka_unit_test(run_strategy_rules),
