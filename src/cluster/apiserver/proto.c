@@ -1,5 +1,5 @@
 /* Kubernetes' protobuf bodies of the few kinds that kubectl sends so (create namespace, configmap, secret,
- * service; delete; drain; auth), turned into JSON.
+ * service, quota; delete; drain; auth), turned into JSON.
  *
  * A field that is not in the tables is refused, never dropped: the client is told to send JSON.
  * Recursion is bounded by the tables: no message contains itself.
@@ -21,6 +21,7 @@ enum pb_type {
 	PB_TIME,	  /* {1: seconds} */
 	PB_MAP,		  /* string to string */
 	PB_BYTES_MAP,	  /* string to bytes */
+	PB_QUANTITIES,	  /* string to Quantity: {1: string} */
 	PB_INT_OR_STRING, /* {1: type, 2: int, 3: string} */
 	PB_SKIP,	  /* written by servers only */
 };
@@ -135,6 +136,33 @@ static const struct pb_field service_fields[] = {
 	{0},
 };
 
+static const struct pb_field scope_expr_fields[] = {
+	{1, "scopeName", PB_STR, NULL, false, false},
+	{2, "operator", PB_STR, NULL, false, false},
+	{3, "values", PB_STR, NULL, true, false},
+	{0},
+};
+static const struct pb_msg scope_expr_msg = {"ScopedResourceSelectorRequirement",
+					     scope_expr_fields};
+static const struct pb_field scope_fields[] = {
+	{1, "matchExpressions", PB_MSG, &scope_expr_msg, true, false},
+	{0},
+};
+static const struct pb_msg scope_msg = {"ScopeSelector", scope_fields};
+static const struct pb_field quota_spec_fields[] = {
+	{1, "hard", PB_QUANTITIES, NULL, false, false},
+	{2, "scopes", PB_STR, NULL, true, false},
+	{3, "scopeSelector", PB_MSG, &scope_msg, false, false},
+	{0},
+};
+static const struct pb_msg quota_spec_msg = {"ResourceQuotaSpec", quota_spec_fields};
+static const struct pb_field quota_fields[] = {
+	{1, "metadata", PB_MSG, &meta_msg, false, false},
+	{2, "spec", PB_MSG, &quota_spec_msg, false, false},
+	{3, "status", PB_SKIP, NULL, false, false},
+	{0},
+};
+
 static const struct pb_field precondition_fields[] = {
 	{1, "uid", PB_STR, NULL, false, true},
 	{2, "resourceVersion", PB_STR, NULL, false, true},
@@ -198,15 +226,11 @@ static const struct pb_field self_fields[] = {
 };
 
 static const struct pb_msg kinds[] = {
-	{"Namespace", ns_fields},
-	{"ConfigMap", configmap_fields},
-	{"Secret", secret_fields},
-	{"Service", service_fields},
-	{"DeleteOptions", delete_fields},
-	{"Eviction", eviction_fields},
-	{"SelfSubjectAccessReview", review_fields},
-	{"SelfSubjectReview", self_fields},
-	{"SelfSubjectRulesReview", rules_fields},
+	{"Namespace", ns_fields},	    {"ConfigMap", configmap_fields},
+	{"Secret", secret_fields},	    {"Service", service_fields},
+	{"ResourceQuota", quota_fields},    {"DeleteOptions", delete_fields},
+	{"Eviction", eviction_fields},	    {"SelfSubjectAccessReview", review_fields},
+	{"SelfSubjectReview", self_fields}, {"SelfSubjectRulesReview", rules_fields},
 };
 
 /* ---- wire ------------------------------------------------------------------------------------------------ */
@@ -278,6 +302,22 @@ static struct json *bytes_json(struct wire w)
 	return text ? js_new_str(text) : NULL;
 }
 
+/* The text inside a Quantity; false: malformed. */
+static bool quantity_text(struct wire *w)
+{
+	struct wire rest = *w;
+	struct item it;
+
+	*w = (struct wire){0};
+	while (rest.n) {
+		if (!get_item(&rest, &it) || it.type != 2)
+			return false;
+		if (it.num == 1)
+			*w = it.bytes;
+	}
+	return true;
+}
+
 static enum rc decode_map(struct json *obj, const struct pb_field *f, struct wire w,
 			  struct err *err)
 {
@@ -295,9 +335,11 @@ static enum rc decode_map(struct json *obj, const struct pb_field *f, struct wir
 			value = it.bytes;
 		}
 	}
+	if (f->type == PB_QUANTITIES && !quantity_text(&value))
+		return broken(err);
 	struct json *map = js_ensure_object(obj, f->name);
-	struct json *v =
-		f->type == PB_MAP ? js_new_strn((const char *)value.p, value.n) : bytes_json(value);
+	struct json *v = f->type == PB_BYTES_MAP ? bytes_json(value)
+						 : js_new_strn((const char *)value.p, value.n);
 
 	if (!map || js_set(map, key ? key : "", v))
 		return err_set(err, RC_NOMEM, "out of memory");
@@ -403,7 +445,7 @@ static enum rc decode_field(const struct pb_msg *m, const struct item *it, struc
 			it->num, m->name);
 	if (f->type == PB_SKIP)
 		return RC_OK;
-	if (f->type == PB_MAP || f->type == PB_BYTES_MAP)
+	if (f->type == PB_MAP || f->type == PB_BYTES_MAP || f->type == PB_QUANTITIES)
 		return it->type == 2 ? decode_map(obj, f, it->bytes, err) : broken(err);
 	enum rc rc = decode_value(f, it, &v, err);
 

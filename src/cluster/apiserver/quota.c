@@ -440,11 +440,12 @@ static void quota_newest(void *arg, const char *key, struct obj *was, struct obj
 	const char *ns = strchr(key, '/'), *name = ns ? strchr(ns + 1, '/') : NULL;
 	char table[LIMIT_NAME_BYTES + 1], space[LIMIT_NAME_BYTES + 1];
 
-	if (!name)
-		return; /* of no namespace */
+	bool is_quota = str_has_prefix(key, "resourcequotas/");
+
+	if (!name || (!is_quota && !q->accounts.n))
+		return; /* of no namespace, or nobody counts */
 	snprintf(table, sizeof(table), "%.*s", (int)(ns - key), key);
 	snprintf(space, sizeof(space), "%.*s", (int)(name - ns - 1), ns + 1);
-	bool is_quota = strcmp(table, "resourcequotas") == 0;
 	struct account *a = is_quota ? account_of(q, space) : map_get(&q->accounts, space);
 
 	if (!a) {
@@ -456,7 +457,7 @@ static void quota_newest(void *arg, const char *key, struct obj *was, struct obj
 
 	if (is_lost || (is_quota && !same_spec(was, is)))
 		mark(a, true);
-	else if (!a->is_stale && counts(a, table))
+	else if (!a->is_stale && (is_quota || counts(a, table))) /* a quota: its status */
 		mark(a, !account_follow(a, table, key, was, is));
 }
 
@@ -579,6 +580,15 @@ static enum rc judge(const struct account *a, const struct change *ch, struct sb
 	return sbuf_rc(why);
 }
 
+/* A create of what is there is a conflict, whatever a quota says. */
+static bool is_there(struct change *ch, enum rc *rc)
+{
+	CLEANUP(mem_freep) char *key = object_key(ch->res, ch->ns, ch->name);
+
+	*rc = key ? RC_OK : RC_NOMEM;
+	return key && ch->op == HOOK_CREATE && store_newest(ch->c->srv->store, key);
+}
+
 bool quota_admit(struct change *ch)
 {
 	struct quotas *q = ch->c->srv->quotas;
@@ -589,9 +599,13 @@ bool quota_admit(struct change *ch)
 	if (!ch->res->kind->is_namespaced || ch->status_only ||
 	    (ch->op == HOOK_UPDATE && !may_grow) || !has_quotas(q, ch->ns))
 		return true;
+	enum rc rc;
+
+	if (is_there(ch, &rc))
+		return true;
 	struct account *a = account_of(q, ch->ns);
 
-	if (!a || (a->is_stale && account_count(a)) || judge(a, ch, &why)) {
+	if (rc || !a || (a->is_stale && account_count(a)) || judge(a, ch, &why)) {
 		call_nomem(ch->c);
 		return false;
 	}

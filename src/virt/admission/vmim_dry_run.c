@@ -100,13 +100,18 @@ static enum rc explain(struct hook_ctx *ctx, VirtualMachineInstanceMigration *m,
 	return rc ? err_set(err, rc, "cannot show where the virtual machine could go") : RC_OK;
 }
 
-static bool is_acceptable(struct hook_ctx *ctx, const VirtualMachineInstanceMigration *m)
+/* Will validation take it?  RC_NOMEM: nobody knows. */
+static enum rc ask(struct hook_ctx *ctx, const VirtualMachineInstanceMigration *m, bool *ok,
+		   struct err *err)
 {
 	struct field_errs fe = FIELD_ERRS_INIT;
-	bool ok = vmim_check_create(ctx, m, &fe, NULL) == RC_OK && fe_is_ok(&fe);
+	enum rc rc = vmim_check_create(ctx, m, &fe, NULL);
 
+	*ok = rc == RC_OK && fe_is_ok(&fe);
+	if (fe.rc)
+		rc = fe.rc;
 	fe_fini(&fe);
-	return ok;
+	return rc == RC_NOMEM ? err_set(err, rc, "cannot look at the migration") : RC_OK;
 }
 
 enum rc vmim_dry_run(struct hook_ctx *ctx, struct json *obj, struct err *err)
@@ -115,8 +120,11 @@ enum rc vmim_dry_run(struct hook_ctx *ctx, struct json *obj, struct err *err)
 
 	TRY(api_decode(&api_type_VirtualMachineInstanceMigration, obj, &m, err));
 	/* What validation is about to refuse goes nowhere. */
-	enum rc rc = is_acceptable(ctx, m) ? explain(ctx, m, obj, err) : RC_OK;
+	bool ok = false;
+	enum rc rc = ask(ctx, m, &ok, err);
 
+	if (!rc && ok)
+		rc = explain(ctx, m, obj, err);
 	api_free(&api_type_VirtualMachineInstanceMigration, m);
 	return rc;
 }

@@ -120,6 +120,7 @@ static void what_would_exceed_a_quota_is_refused_in_kubernetes_words(void **stat
 		"pods \"b\" is forbidden: exceeded quota: q, requested: "
 		"requests.cpu=4,requests.memory=2Gi, used: requests.cpu=500m,requests.memory=600Mi, "
 		"limited: requests.cpu=2,requests.memory=1Gi");
+	js_unref(make_pod(f, 409, "a", "", "'memory':'600Mi','cpu':'500m'"));
 	assert_used(f, "q", "requests.memory", "600Mi");
 	assert_used(f, "q", "requests.cpu", "500m");
 	assert_used(f, "q", "pods", "1");
@@ -378,6 +379,10 @@ static void a_quota_follows_its_spec_and_its_namespace(void **state)
 	assert_msg(no,
 		   "pods \"b\" is forbidden: exceeded quota: q, requested: requests.cpu=1, used: "
 		   "requests.cpu=1, limited: requests.cpu=1500m");
+	assert_used(f, "q", "requests.cpu", "1");
+	/* Nobody else says what is used. */
+	js_unref(fx_patch(f, 200, "merge-patch", QUOTAS "/q/status",
+			  "{\"status\":{\"used\":{\"requests.cpu\":\"7\"}}}"));
 	assert_used(f, "q", "requests.cpu", "1");
 	/* Another namespace is another account. */
 	js_unref(

@@ -118,6 +118,27 @@ static void protobuf_becomes_json(void **state)
 	js_unref(j);
 }
 
+/* A quota as kubectl sends it: {name: q, spec: {hard: {pods: 1}, scopes: [BestEffort]}} */
+static const unsigned char quota_body[] =
+	"k8s\0"
+	"\x0a\x13\x0a\x02v1\x12\x0d"
+	"ResourceQuota"
+	"\x12\x20\x0a\x03\x0a\x01q\x12\x19\x0a\x0b\x0a\x04pods\x12\x03\x0a\x01\x31\x12\x0a"
+	"BestEffort";
+
+static void a_quota_in_protobuf_has_amounts(void **state)
+{
+	struct json *j = NULL;
+	struct err err = {0};
+
+	(void)state;
+	if (proto_decode((const char *)quota_body, sizeof(quota_body) - 1, &j, &err))
+		fail_msg("%s", err.msg);
+	assert_string_equal(js_str(js_at(j, "spec", "hard", "pods", NULL)), "1");
+	assert_string_equal(js_str(js_item(js_at(j, "spec", "scopes", NULL), 0)), "BestEffort");
+	js_unref(j);
+}
+
 static void broken_protobuf_is_refused(void **state)
 {
 	(void)state;
@@ -153,6 +174,7 @@ int main(void)
 		cmocka_unit_test(broken_text_is_mended),
 		cmocka_unit_test(base64_goes_round),
 		cmocka_unit_test(protobuf_becomes_json),
+		cmocka_unit_test(a_quota_in_protobuf_has_amounts),
 		cmocka_unit_test(broken_protobuf_is_refused),
 	};
 
