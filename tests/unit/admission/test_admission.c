@@ -904,6 +904,27 @@ static void run_strategy_rules(void **state)
 	env_fini(&env);
 }
 
+static void a_vm_needs_a_template(void **state)
+{
+	struct hook_env env;
+	struct field_errs fe = FIELD_ERRS_INIT;
+	struct err err = {0};
+	CLEANUP(js_unrefp)
+	struct json *vm = json_of("{'metadata': {'name': 'a', 'namespace': 'default'}, 'spec': "
+				  "{'runStrategy': 'Halted'}}");
+
+	(void)state;
+	env_init(&env);
+	assert_int_equal(admit(&env, "virtualmachines.kubevirt.io", &api_type_VirtualMachine,
+			       HOOK_CREATE, NULL, vm, NULL, &fe, &err),
+			 RC_OK);
+	assert_int_equal(fe.n, 1);
+	assert_string_equal(fe.items[0].field, "spec.template");
+	assert_string_equal(fe.items[0].message, "missing virtual machine template.");
+	fe_fini(&fe);
+	env_fini(&env);
+}
+
 /* Defaults */
 
 static void vmi_gets_kubevirts_defaults(void **state)
@@ -1507,6 +1528,7 @@ int main(void)
 		cmocka_unit_test(a_host_disk_lies_where_an_administrator_allows_it),
 		cmocka_unit_test(all_faults_come_at_once_and_a_vms_paths_start_at_its_template),
 		cmocka_unit_test(run_strategy_rules),
+		cmocka_unit_test(a_vm_needs_a_template),
 		cmocka_unit_test(vmi_gets_kubevirts_defaults),
 		cmocka_unit_test(same_manifest_twice_is_no_change),
 		cmocka_unit_test(configuration_changes_the_defaults),

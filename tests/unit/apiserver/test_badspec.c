@@ -233,6 +233,11 @@ static void kubevirts_words_come_first_and_alone(void **state)
 	assert_msg(a.json, "VirtualMachine.kubevirt.io \"v\" is invalid: " D
 			   "devices.sound: not supported by Ferry yet");
 	fx_answer_fini(&a);
+	fx_call(&f, &a, &fx_admin, "POST", VMS, NULL, NULL,
+		"{\"metadata\":{\"name\":\"v\"},\"spec\":{\"runStrategy\":\"Halted\"}}");
+	assert_int_equal(a.status, 422);
+	assert_non_null(strstr(a.text, "spec.template"));
+	fx_answer_fini(&a);
 	/* Faults of different fields come together. */
 	snprintf(body, sizeof(body), vm,
 		 "\"sound\":{\"model\":\"loud\",\"name\":\"s\"},\"tpm\":{}");
