@@ -148,6 +148,20 @@ static const char *check_dns(enum api_format fmt, const char *text)
 	return str_is_dns_label(text) ? NULL : msg_label;
 }
 
+/* Kubernetes' rule for names of roles and their bindings, with a bound of its own. */
+static const char *check_path_segment(const char *text)
+{
+	if (strcmp(text, ".") == 0)
+		return "may not be '.'";
+	if (strcmp(text, "..") == 0)
+		return "may not be '..'";
+	if (strchr(text, '/'))
+		return "may not contain '/'";
+	if (strchr(text, '%'))
+		return "may not contain '%'";
+	return strlen(text) > LIMIT_NAME_BYTES ? "must be no more than 253 bytes" : NULL;
+}
+
 const char *check_format(enum api_format fmt, const char *text)
 {
 	switch (fmt) {
@@ -180,6 +194,8 @@ const char *check_format(enum api_format fmt, const char *text)
 		return is_cidr(text)
 			       ? NULL
 			       : "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+	case API_FMT_PATH_SEGMENT:
+		return check_path_segment(text);
 	default:
 		return NULL;
 	}

@@ -398,6 +398,16 @@ static void sc_expansion(const struct json *obj, usec_t now, struct sbuf *out)
 	sbuf_adds(out, js_get_bool(obj, "allowVolumeExpansion", false) ? "true" : "false");
 }
 
+/* ---- RBAC ---- */
+
+static void binding_role(const struct json *obj, usec_t now, struct sbuf *out)
+{
+	const struct json *ref = js_get(obj, "roleRef");
+	const char *kind = js_get_str(ref, "kind"), *name = js_get_str(ref, "name");
+
+	sbuf_addf(out, "%s/%s", kind ? kind : "", name ? name : "");
+}
+
 /* ---- the rest ---- */
 
 static void data_count(const struct json *obj, usec_t now, struct sbuf *out)
@@ -577,6 +587,7 @@ static const struct {
 	{"quota-limits", quota_limits},
 	{"quota-requests", quota_requests},
 	{"revision-controller", revision_controller},
+	{"rolebinding-role", binding_role},
 	{"service-external-ip", service_external_ip},
 	{"service-ports", service_ports},
 	{"service-selector", service_selector},

@@ -41,6 +41,7 @@ enum api_format {
 	API_FMT_MAC,
 	API_FMT_IP,
 	API_FMT_CIDR,
+	API_FMT_PATH_SEGMENT, /* any text that can stand between two slashes of a URL: names of roles */
 	API_FMT__MAX
 };
 

@@ -41,6 +41,7 @@ FORMATS = {
     "mac": "MAC",
     "ip": "IP",
     "cidr": "CIDR",
+    "path-segment": "PATH_SEGMENT",
 }
 SUPPORT = {"works": "WORKS", "rejected": "REJECTED", "noop": "NOOP"}
 MERGE = {"merge": "MERGE", "replace": "REPLACE", "retainKeys": "RETAIN_KEYS"}
