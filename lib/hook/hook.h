@@ -22,10 +22,19 @@ struct http_req;
 struct json;
 struct loop;
 
+/* What else is known of a user, by whoever authenticated him: "scopes" and their values. */
+struct apisrv_extra {
+	const char *key; /* lower case */
+	size_t n;
+	const char *const *values;
+};
 struct apisrv_user {
 	const char *name; /* "system:anonymous" without credentials */
 	size_t n_groups;
 	const char *const *groups;
+	const char *uid; /* NULL: not known */
+	size_t n_extra;
+	const struct apisrv_extra *extra;
 };
 bool apisrv_user_in_group(const struct apisrv_user *u, const char *group);
 /* Ferry's own controllers and nodes (groups system:masters excluded, system:ferry:controllers and

@@ -416,6 +416,27 @@ const char *http_req_header(const struct http_req *r, const char *name)
 	return MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, name);
 }
 
+struct each_header {
+	http_header_fn fn;
+	void *arg;
+};
+
+static enum MHD_Result on_each_header(void *cls, enum MHD_ValueKind kind, const char *key,
+				      const char *value)
+{
+	struct each_header *e = cls;
+
+	(void)kind;
+	return e->fn(e->arg, key, value ? value : "") ? MHD_YES : MHD_NO;
+}
+
+void http_req_each_header(const struct http_req *r, http_header_fn fn, void *arg)
+{
+	struct each_header e = {fn, arg};
+
+	MHD_get_connection_values(r->mhd, MHD_HEADER_KIND, on_each_header, &e);
+}
+
 const char *http_req_body(const struct http_req *r, size_t *n)
 {
 	if (n)

@@ -96,7 +96,10 @@ size_t http_req_n_params(const struct http_req *r);
 const char *http_req_param_at(const struct http_req *r, size_t i,
 			      const char **value); /* its name */
 const char *http_req_header(const struct http_req *r,
-			    const char *name);			/* any case; NULL: absent */
+			    const char *name); /* any case; NULL: absent */
+/* Every header line, in order, until fn returns false. */
+typedef bool (*http_header_fn)(void *arg, const char *name, const char *value);
+void http_req_each_header(const struct http_req *r, http_header_fn fn, void *arg);
 const char *http_req_body(const struct http_req *r, size_t *n); /* NUL-terminated; "" when empty */
 const struct http_peer *http_req_peer(const struct http_req *r);
 usec_t http_req_received(const struct http_req *r); /* loop_now() when it was complete */
