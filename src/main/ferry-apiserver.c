@@ -279,7 +279,8 @@ static enum rc start(struct server *s, struct err *err)
 		const struct apisrv_config config = {.store = s->store,
 						     .service_cidr = opt_service_cidr,
 						     .node_port_range = opt_node_ports,
-						     .hooks = &s->hooks};
+						     .hooks = &s->hooks,
+						     .with_roles = true};
 
 		rc = apisrv_new(&s->srv, loop, &config, err);
 	}

@@ -129,10 +129,8 @@ static void call_free(struct apisrv_call *c)
 	c->watch = watcher_free(c->watch);
 	inner_cancel_all(&c->inner);
 	http_uri_fini(&c->uri);
-	for (size_t i = 0; i < c->user.n_groups; i++)
-		mem_free((void *)(uintptr_t)c->user.groups[i]);
-	mem_free((void *)(uintptr_t)c->user.groups);
-	mem_free((void *)(uintptr_t)c->user.name);
+	user_fini(&c->user);
+	user_fini(&c->by);
 	for (size_t i = 0; i < c->n_warnings; i++)
 		mem_free(c->warnings[i]);
 	mem_free(c->warnings);
@@ -187,23 +185,6 @@ bool call_is_dry_run(const struct apisrv_call *c)
 	return !str_is_empty(call_param(c, "dryRun"));
 }
 
-static enum rc copy_user(struct apisrv_call *c, const struct apisrv_user *u)
-{
-	const char **groups = mem_calloc(u->n_groups + 1, sizeof(*groups));
-
-	c->user.groups = groups;
-	c->user.name = mem_strdup(u->name);
-	if (!groups || !c->user.name)
-		return RC_NOMEM;
-	for (size_t i = 0; i < u->n_groups; i++) {
-		groups[i] = mem_strdup(u->groups[i]);
-		if (!groups[i])
-			return RC_NOMEM;
-		c->user.n_groups++;
-	}
-	return RC_OK;
-}
-
 /* "application/json; charset=utf-8" -> "application/json" */
 static enum rc copy_content_type(struct apisrv_call *c, const char *text)
 {
@@ -247,7 +228,8 @@ static enum rc call_new(struct apisrv_call **out, struct apisrv *s, const struct
 	}
 	snprintf(c->method, sizeof(c->method), "%s",
 		 strcmp(r->method, "HEAD") == 0 ? "GET" : r->method);
-	if (copy_user(c, r->user ? r->user : &anonymous) || copy_content_type(c, r->content_type)) {
+	if (user_copy(&c->user, r->user ? r->user : &anonymous) ||
+	    copy_content_type(c, r->content_type)) {
 		call_free(c);
 		return RC_NOMEM;
 	}
@@ -489,6 +471,8 @@ static void route(struct apisrv_call *c, const struct apisrv_request *r)
 		call_fail_rc(c, rc, &err);
 		return;
 	}
+	if (r->as && !impersonate(c, r->as))
+		return;
 	bool core = str_has_prefix(c->uri.path, "/api/v1/");
 	bool named = str_has_prefix(c->uri.path, "/apis/");
 
@@ -549,6 +533,9 @@ static void on_store_event(void *arg, const struct store_event *ev)
 	struct apisrv *s = arg;
 
 	watch_event(s, ev);
+	rbac_event(s->rbac, ev);
+	if (strcmp(obj_table(ev->obj), TABLE_CLUSTER_ROLES) == 0)
+		rbac_aggregate_poke(s);
 	if (ev->type == STORE_DELETED || strcmp(obj_table(ev->obj), "namespaces") == 0)
 		namespaces_poke(s);
 	if (strcmp(obj_table(ev->obj), "events") == 0 && !ev_timer_is_armed(s->ttl_timer))
@@ -698,6 +685,8 @@ enum rc apisrv_new(struct apisrv **out, struct loop *loop, const struct apisrv_c
 
 	if (!rc && make_resources(s))
 		rc = err_set(err, RC_NOMEM, "out of memory");
+	if (!rc && rbac_new(&s->rbac, s->store))
+		rc = err_set(err, RC_NOMEM, "out of memory");
 	if (!rc)
 		rc = make_timers(s, err);
 	if (!rc)
@@ -706,6 +695,8 @@ enum rc apisrv_new(struct apisrv **out, struct loop *loop, const struct apisrv_c
 		store_listen(s->store, on_store_event, s);
 	if (!rc && !config->no_bootstrap)
 		rc = bootstrap(s, err);
+	if (!rc && config->with_roles)
+		rc = rbac_bootstrap(s, err);
 	if (rc)
 		return rc;
 	namespaces_poke(s);
@@ -761,6 +752,8 @@ struct apisrv *apisrv_free(struct apisrv *s)
 	ev_src_free(s->bookmark_timer);
 	ev_src_free(s->ttl_timer);
 	ev_src_free(s->ns_defer);
+	ev_src_free(s->aggregate_defer);
+	rbac_free(s->rbac);
 	map_fini(&s->by_table);
 	map_fini(&s->openapi_cache);
 	for (size_t i = 0; i < s->n_resources; i++)

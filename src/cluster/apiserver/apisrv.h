@@ -17,7 +17,9 @@ struct apisrv_config {
 	const char *node_port_range;	  /* NULL: "30000-32767" */
 	const char *service_cidr;	  /* NULL: "10.96.0.0/16" */
 	bool no_bootstrap;		  /* do not make the standard namespaces */
-	uint64_t seed;			  /* uids and generated names follow from it; 0: random */
+	bool with_roles; /* make and mend the standard roles; without any only certificates of
+			    administrators, controllers and nodes have rights */
+	uint64_t seed;	 /* uids and generated names follow from it; 0: random */
 };
 
 MUST_CHECK enum rc apisrv_new(struct apisrv **out, struct loop *loop,
@@ -38,6 +40,7 @@ struct apisrv_request {
 	const char *body;
 	size_t n_body;
 	const struct apisrv_user *user; /* NULL: anonymous */
+	const struct apisrv_user *as;	/* whom user wants to be for this request; NULL: himself */
 	struct http_req *http;		/* for websockets; NULL: in-process */
 };
 

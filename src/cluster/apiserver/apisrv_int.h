@@ -11,6 +11,7 @@
 #include "base/map.h"
 #include "base/sbuf.h"
 #include "cluster/apiserver/apisrv.h"
+#include "cluster/apiserver/rbac.h"
 #include "cluster/apiserver/store.h"
 #include "http/uri.h"
 #include "json/json.h"
@@ -89,7 +90,9 @@ struct apisrv {
 	struct list inner; /* requests to ourselves that no call owns */
 	struct quotas *quotas;
 	struct ev_src *bookmark_timer, *ttl_timer, *ns_defer;
-	struct json **borrowed; /* lent to hooks until the loop goes on */
+	struct rbac *rbac;
+	struct ev_src *aggregate_defer; /* roles that gather others' rules are looked at */
+	struct json **borrowed;		/* lent to hooks until the loop goes on */
 	size_t n_borrowed, cap_borrowed;
 	struct ev_src *borrow_defer;
 	bool lookup_failed; /* a hook's lookup ran out of memory and showed less than there is */
@@ -117,7 +120,8 @@ struct apisrv_call {
 
 	char method[8];
 	struct http_uri uri;
-	struct apisrv_user user; /* name and groups are owned */
+	struct apisrv_user user; /* owned: user_copy() */
+	struct apisrv_user by;	 /* who impersonates him; owned; name NULL: nobody */
 	char *content_type;	 /* without parameters; NULL: none */
 	char agent[64];		 /* the client's program, up to its version */
 	struct out_format out;
@@ -282,17 +286,36 @@ void serve_delete_with(struct apisrv_call *c, const struct json *options, struct
 
 /* ---- authz.c, discovery.c, hookcall.c --------------------------------------------------------- */
 
+/* A question: may he?  All text is borrowed, and "" where it is absent. */
 struct authz_ask {
-	enum verb verb;
-	const struct resource *res;  /* NULL: not a stored one */
-	const char *sub, *ns, *name; /* "" when absent */
+	const char *verb; /* "get"; in a review also "*", which only a right to all verbs allows */
+	const char *group, *plural; /* a resource, served here or not */
+	const char *sub, *ns, *name;
+	const char *
+		path; /* NULL: it is about a resource; else about this path, and nothing above counts */
 };
-bool authz_allows(struct apisrv *s, const struct apisrv_user *u, const struct authz_ask *ask);
-bool authorize(struct apisrv_call *c); /* false: answered 403 */
-/* SelfSubjectAccessReview, SelfSubjectReview: false when the address is neither. */
+/* why (may be NULL) says which binding allowed it, where one did. */
+bool authz_allows(struct apisrv *s, const struct apisrv_user *u, const struct authz_ask *ask,
+		  struct rbac_grant *why);
+bool authorize(struct apisrv_call *c); /* false: answered 403, of subresources.kubevirt.io 401 */
+/* The same for a further right that the request turns out to need: "create" of an apply. */
+bool authorize_verb(struct apisrv_call *c, const char *verb);
+/* Discovery, health, metrics. */
+bool authorize_path(struct apisrv_call *c, const char *path);
+/* May everything: administrators and Ferry's controllers. */
+bool authz_may_do_all(const struct apisrv_user *u);
+/* The verbs of a node's rules on a resource; 0: he is no node, or has none. */
+unsigned authz_node_verbs(const struct apisrv_user *u, const struct resource *res);
+/* Reviews of rights and of oneself: false when the address is none. */
 bool serve_review(struct apisrv_call *c);
-/* Is this node (user) concerned by the object?  For writes; obj: the new version. */
+/* Is the caller concerned by the object that he writes, and may he give the rights that it gives? */
 bool authorize_change(struct change *ch);
+
+/* user.c: a copy that is owned by whoever holds it. */
+MUST_CHECK enum rc user_copy(struct apisrv_user *to, const struct apisrv_user *from);
+void user_fini(struct apisrv_user *u);
+/* Who asks is as from now on, if he may: kubectl --as.  False: answered. */
+bool impersonate(struct apisrv_call *c, const struct apisrv_user *as);
 void serve_discovery(struct apisrv_call *c,
 		     const char *accept); /* everything that is not a resource */
 void serve_openapi(struct apisrv_call *c, const char *what,

@@ -433,6 +433,6 @@ void serve_apply(struct apisrv_call *c)
 		return;
 	if (ch.cur)
 		change_update(&ch);
-	else
+	else if (authorize_verb(c, "create"))
 		change_create(&ch);
 }

@@ -1,15 +1,17 @@
 /* Who may do what.
  *
  * system:masters and Ferry's controllers may do everything; a node may do what its agent needs, and
- * only to what concerns it; nobody else has rights yet.  Nodes are judged twice: by resource and verb
- * before anything is read (authorize), and by the object itself before it is written
- * (authorize_change).
+ * only to what concerns it; everybody (nodes, too) may do what roles give (rbac.c).  Nodes are judged
+ * twice: by resource and verb before anything is read (authorize), and by the object itself before it is
+ * written (authorize_change).
  */
 #include "cluster/apiserver/apisrv_int.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "api/labels.h"
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -150,12 +152,47 @@ static bool owns_allocation(struct apisrv *s, const char *node, const struct jso
 	return str_eq(js_get_str(owner, "kind"), "Node") && str_eq(js_get_str(owner, "name"), node);
 }
 
-static bool any_object(struct apisrv *s, const char *node, const struct json *obj)
+/* Also before the VMI itself says where it runs: its pod is bound here. */
+static bool runs_pod_of(struct apisrv *s, const char *node, const char *ns, const char *vmi)
 {
-	(void)s;
-	(void)node;
-	(void)obj;
-	return true;
+	char prefix[LIMIT_NAME_BYTES + 2];
+	struct store_iter it;
+	struct obj *o;
+
+	snprintf(prefix, sizeof(prefix), "%s/", ns);
+	store_iter_init(&it, s->store, "pods", prefix);
+	while ((o = store_iter_next(&it))) {
+		CLEANUP(js_unrefp) struct json *pod = obj_json(o);
+
+		if (runs_pod(s, node, pod) &&
+		    mentions(js_at(pod, "metadata", "ownerReferences", NULL), vmi))
+			return true;
+	}
+	return false;
+}
+
+/* Of itself, and of the pods and VMIs that it runs; what is gone is nobody else's. */
+static bool tells_of_own(struct apisrv *s, const char *node, const struct json *ev)
+{
+	const struct json *of = js_get(ev, "involvedObject");
+	const char *kind = js_get_str(of, "kind"), *name = js_get_str(of, "name");
+	bool is_pod = str_eq(kind, "Pod");
+
+	if (str_eq(kind, "Node"))
+		return str_eq(name, node);
+	if (!name || (!is_pod && !str_eq(kind, "VirtualMachineInstance")))
+		return false;
+	CLEANUP(mem_freep)
+	char *key = mem_printf("%s/%s/%s", is_pod ? "pods" : "virtualmachineinstances.kubevirt.io",
+			       json_ns(ev), name);
+	struct obj *o = key ? store_newest(s->store, key) : NULL;
+	CLEANUP(js_unrefp) struct json *obj = o ? obj_json(o) : NULL;
+
+	if (!o)
+		return key != NULL;
+	if (is_pod)
+		return runs_pod(s, node, obj);
+	return (obj && runs_vmi(s, node, obj)) || runs_pod_of(s, node, json_ns(ev), name);
 }
 
 #define OWN_PODS "can only act on pods with spec.nodeName set to itself"
@@ -179,7 +216,8 @@ static const struct node_rule node_rules[] = {
 	 "takes no part in this hand-over"},
 	{"handovers.ferry.dev", "status", GET | MODIFY, takes_part,
 	 "takes no part in this hand-over"},
-	{"events", "", GET | CREATE | MODIFY, any_object, NULL},
+	{"events", "", GET | CREATE | MODIFY, tells_of_own,
+	 "may only tell of itself and of what it runs"},
 	{"persistentvolumes", "", R | MODIFY, holds_volume,
 	 "may only modify volumes that it holds: deleted ones, and those of a VM that moves"},
 	{"persistentvolumeclaims", "", R, NULL, NULL},
@@ -208,7 +246,7 @@ static const char *node_of(const struct apisrv_user *u)
 	return u->name + sizeof(NODE_USER_PREFIX) - 1;
 }
 
-static bool may_do_all(const struct apisrv_user *u)
+bool authz_may_do_all(const struct apisrv_user *u)
 {
 	return apisrv_user_in_group(u, GROUP_MASTERS) || apisrv_user_in_group(u, GROUP_CONTROLLERS);
 }
@@ -261,65 +299,172 @@ static bool is_referenced(struct apisrv *s, const char *ns, const char *name, co
 	       referenced_by(s, "virtualmachineinstances.kubevirt.io", ns, name, node, runs_vmi);
 }
 
+/* Tables are called as kubectl does: "pods", "virtualmachines.kubevirt.io". */
+static const struct node_rule *node_rule_for(const struct authz_ask *ask)
+{
+	char table[160];
+	int n = snprintf(table, sizeof(table), "%s%s%s", ask->plural, *ask->group ? "." : "",
+			 ask->group);
+
+	return n > 0 && (size_t)n < sizeof(table) ? node_rule(table, ask->sub) : NULL;
+}
+
 static bool node_may(struct apisrv *s, const char *node, const struct authz_ask *ask)
 {
-	const struct node_rule *r = ask->res ? node_rule(ask->res->table, ask->sub) : NULL;
+	const struct node_rule *r = ask->path ? NULL : node_rule_for(ask);
 
-	if (!r || !(r->verbs & 1u << ask->verb))
+	if (!r || !(r->verbs & 1u << verb_of(ask->verb)))
 		return false;
-	if (strcmp(ask->res->table, "secrets") == 0 || strcmp(ask->res->table, "configmaps") == 0)
+	if (strcmp(r->table, "secrets") == 0 || strcmp(r->table, "configmaps") == 0)
 		return is_referenced(s, ask->ns, ask->name, node);
 	return true;
 }
 
-bool authz_allows(struct apisrv *s, const struct apisrv_user *u, const struct authz_ask *ask)
+unsigned authz_node_verbs(const struct apisrv_user *u, const struct resource *res)
+{
+	const struct node_rule *r = node_of(u) ? node_rule(res->table, "") : NULL;
+
+	return r ? r->verbs : 0;
+}
+
+bool authz_allows(struct apisrv *s, const struct apisrv_user *u, const struct authz_ask *ask,
+		  struct rbac_grant *why)
 {
 	const char *node = node_of(u);
 
-	return may_do_all(u) || (node && node_may(s, node, ask));
+	if (authz_may_do_all(u) || (ask->path && is_public_path(ask->path)))
+		return true;
+	return (node && node_may(s, node, ask)) || rbac_allows(s->rbac, u, ask, why);
+}
+
+/* Whoever cannot be judged for want of memory is not told that he may not. */
+static bool could_judge(struct apisrv_call *c)
+{
+	if (rbac_is_ready(c->srv->rbac))
+		return true;
+	call_nomem(c);
+	return false;
 }
 
 /* `cannot list resource "pods" in API group "" in the namespace "x"` */
-static void refuse(struct apisrv_call *c)
+static void refuse(struct apisrv_call *c, const struct authz_ask *ask)
 {
 	char why[1024], where[LIMIT_NAME_BYTES + 32];
-	bool in_ns = *c->ns != '\0';
 
-	if (in_ns)
-		snprintf(where, sizeof(where), "in the namespace \"%s\"", c->ns);
+	if (*ask->ns)
+		snprintf(where, sizeof(where), "in the namespace \"%s\"", ask->ns);
 	else
 		snprintf(where, sizeof(where), "at the cluster scope");
-	snprintf(why, sizeof(why),
-		 "User \"%s\" cannot %s resource \"%s%s%s\" in API group \"%s\" %s", c->user.name,
-		 verb_name(c->verb), c->plural, *c->sub ? "/" : "", c->sub, c->group, where);
-	if (c->res) {
-		call_forbidden(c, c->res, c->name, why, NULL);
-		return;
+	int n = snprintf(why, sizeof(why),
+			 "User \"%s\" cannot %s resource \"%s%s%s\" in API group \"%s\" %s",
+			 c->user.name, ask->verb, ask->plural, *ask->sub ? "/" : "", ask->sub,
+			 ask->group, where);
+
+	if (strcmp(ask->group, SUBRES_GROUP) == 0) {
+		/* as KubeVirt's own API server does: its clients print the body */
+		text_clean(why);
+		call_answer(c, 401, "text/plain", why, MIN((size_t)n, sizeof(why) - 1));
+	} else if (c->res) {
+		call_forbidden(c, c->res, ask->name, why, NULL);
+	} else {
+		call_fail(c, 403, "Forbidden",
+			  js_pack("{s:s*, s:s*, s:s}", "name", *ask->name ? ask->name : NULL,
+				  "group", *ask->group ? ask->group : NULL, "kind", ask->plural),
+			  "%s%s%s is forbidden: %s", ask->plural, *ask->group ? "." : "",
+			  ask->group, why);
 	}
-	call_fail(c, 403, "Forbidden",
-		  js_pack("{s:s*, s:s*, s:s}", "name", *c->name ? c->name : NULL, "group",
-			  *c->group ? c->group : NULL, "kind", c->plural),
-		  "%s%s%s is forbidden: %s", c->plural, *c->group ? "." : "", c->group, why);
+}
+
+/* A list of one name is held to roles that name it.  *fields keeps the name. */
+static const char *listed_name(const struct apisrv_call *c, struct api_fields **fields)
+{
+	const char *text = call_param(c, "fieldSelector"), *name;
+
+	if (c->verb != VERB_LIST && c->verb != VERB_WATCH && c->verb != VERB_DELETECOLLECTION)
+		return "";
+	if (str_is_empty(text) || api_fields_parse(text, fields, NULL))
+		return ""; /* what is wrong with it is said later, to whom may list at all */
+	name = api_fields_required(*fields, "metadata.name");
+	return name ? name : "";
+}
+
+static bool authorize_as(struct apisrv_call *c, const char *verb)
+{
+	CLEANUP(api_fields_freep) struct api_fields *fields = NULL;
+	bool is_namespace = !*c->group && strcmp(c->plural, "namespaces") == 0;
+	const struct authz_ask ask = {
+		.verb = verb,
+		.group = c->group,
+		.plural = c->plural,
+		.sub = c->subres && *c->sub ? c->subres->path : c->sub, /* without the port */
+		.ns = is_namespace ? c->name : c->ns, /* a namespace lies in itself */
+		.name = *c->name ? c->name : listed_name(c, &fields)};
+
+	if (authz_allows(c->srv, &c->user, &ask, NULL))
+		return true;
+	if (could_judge(c))
+		refuse(c, &ask);
+	return false;
 }
 
 bool authorize(struct apisrv_call *c)
 {
-	const struct authz_ask ask = {
-		.verb = c->verb, .res = c->res, .sub = c->sub, .ns = c->ns, .name = c->name};
+	return authz_may_do_all(&c->user) || (c->subres && c->subres->is_public) ||
+	       authorize_as(c, verb_name(c->verb));
+}
 
-	if ((c->subres && c->subres->is_public) || authz_allows(c->srv, &c->user, &ask))
+bool authorize_verb(struct apisrv_call *c, const char *verb)
+{
+	return authz_may_do_all(&c->user) || authorize_as(c, verb);
+}
+
+bool authorize_path(struct apisrv_call *c, const char *path)
+{
+	char verb[sizeof(c->method)];
+	const struct authz_ask ask = {.verb = verb,
+				      .group = "",
+				      .plural = "",
+				      .sub = "",
+				      .ns = "",
+				      .name = "",
+				      .path = path};
+
+	for (size_t i = 0; i < sizeof(verb); i++)
+		verb[i] = (char)tolower((unsigned char)c->method[i]);
+	if (authz_allows(c->srv, &c->user, &ask, NULL))
 		return true;
-	refuse(c);
+	if (could_judge(c))
+		call_fail(c, 403, "Forbidden", js_new_object(),
+			  "forbidden: User \"%s\" cannot %s path \"%s\"", c->user.name, verb, path);
 	return false;
 }
 
-bool authorize_change(struct change *ch)
+/* The migrations of an evacuation end by the will of whoever may empty nodes: a tenant with rights on
+ * migrations could hold a drain up for ever. */
+static bool may_touch_evacuation(struct change *ch)
+{
+	static const struct authz_ask ask = {
+		.verb = "update", .group = "", .plural = "nodes", .sub = "", .ns = "", .name = ""};
+	struct apisrv_call *c = ch->c;
+
+	if (strcmp(ch->res->table, "virtualmachineinstancemigrations.kubevirt.io") != 0 ||
+	    ch->status_only ||
+	    (!js_at(ch->old, "metadata", "annotations", ANN_EVACUATION, NULL) &&
+	     !js_at(ch->obj, "metadata", "annotations", ANN_EVACUATION, NULL)) ||
+	    authz_allows(c->srv, &c->user, &ask, NULL))
+		return true;
+	if (could_judge(c))
+		call_forbidden(
+			c, ch->res, ch->name,
+			"this migration belongs to the evacuation of a node, and only those who may "
+			"update nodes may create, change or delete it",
+			NULL);
+	return false;
+}
+
+static bool concerns_node(struct change *ch, const char *node)
 {
 	struct apisrv_call *c = ch->c;
-	const char *node = node_of(&c->user);
-
-	if (may_do_all(&c->user) || !node)
-		return true;
 	const struct node_rule *r = node_rule(ch->res->table, c->sub);
 
 	if (!r || !r->concerns)
@@ -337,4 +482,13 @@ bool authorize_change(struct change *ch)
 			 r->why ? r->why : "may not do this");
 	call_forbidden(c, ch->res, ch->name, why, NULL);
 	return false;
+}
+
+bool authorize_change(struct change *ch)
+{
+	const char *node = node_of(&ch->c->user);
+
+	if (authz_may_do_all(&ch->c->user))
+		return true;
+	return (!node || concerns_node(ch, node)) && may_touch_evacuation(ch) && rbac_may_grant(ch);
 }

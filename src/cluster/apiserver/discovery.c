@@ -23,10 +23,14 @@ typedef bool (*version_fn)(void *arg, const char *group, const char *version);
 struct virtual_resource {
 	const char *group, *version;
 	const char *name, *kind; /* NULL: only the group */
+	bool is_namespaced;
 };
 
 static const struct virtual_resource virtuals[] = {
 	{"authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview"},
+	{"authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview"},
+	{"authorization.k8s.io", "v1", "localsubjectaccessreviews", "LocalSubjectAccessReview",
+	 true},
 	{"authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview"},
 	{"authorization.k8s.io", "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview"},
 	{"policy", "v1", NULL, NULL},
@@ -173,9 +177,10 @@ static enum rc list_virtuals(struct json *list, const char *group, const char *v
 		if (strcmp(v->group, group) != 0 || strcmp(v->version, version) != 0)
 			continue;
 		*found = true;
-		if (v->name && js_append(list, js_pack("{s:s, s:s, s:b, s:s, s:[s]}", "name",
-						       v->name, "singularName", "", "namespaced", 0,
-						       "kind", v->kind, "verbs", "create")))
+		if (v->name &&
+		    js_append(list, js_pack("{s:s, s:s, s:b, s:s, s:[s]}", "name", v->name,
+					    "singularName", "", "namespaced", v->is_namespaced,
+					    "kind", v->kind, "verbs", "create")))
 			return RC_NOMEM;
 	}
 	return RC_OK;
@@ -311,7 +316,8 @@ static struct json *agg_version(const struct apisrv *s, const char *group, const
 		if (v->name && strcmp(v->group, group) == 0 && strcmp(v->version, version) == 0 &&
 		    js_append(list, js_pack("{s:s, s:{s:s, s:s, s:s}, s:s, s:s, s:[s]}", "resource",
 					    v->name, "responseKind", "group", group, "version",
-					    version, "kind", v->kind, "scope", "Cluster",
+					    version, "kind", v->kind, "scope",
+					    v->is_namespaced ? "Namespaced" : "Cluster",
 					    "singularResource", "", "verbs", "create")))
 			return NULL;
 	}
@@ -514,22 +520,6 @@ bool is_public_path(const char *path)
 	       str_has_prefix(path, "/livez/") || str_has_prefix(path, "/readyz/");
 }
 
-/* Any authenticated user may look at what there is; metrics are for administrators. */
-static bool may_see(struct apisrv_call *c, const char *path)
-{
-	bool known = strcmp(c->user.name, "system:anonymous") != 0;
-
-	if (is_public_path(path))
-		return true;
-	if (strcmp(path, "/metrics") == 0)
-		known = apisrv_user_in_group(&c->user, GROUP_MASTERS) ||
-			apisrv_user_in_group(&c->user, GROUP_CONTROLLERS);
-	if (!known)
-		call_fail(c, 403, "Forbidden", js_new_object(),
-			  "forbidden: User \"%s\" cannot get path \"%s\"", c->user.name, path);
-	return known;
-}
-
 static void serve_apis_below(struct apisrv_call *c, char *rest)
 {
 	char *slash = strchr(rest, '/');
@@ -549,7 +539,7 @@ void serve_discovery(struct apisrv_call *c, const char *accept)
 
 	if (n > 1 && path[n - 1] == '/')
 		path[n - 1] = '\0';
-	if (!may_see(c, path))
+	if (!authorize_path(c, path))
 		return;
 	if (strcmp(c->method, "GET") != 0)
 		call_fail(c, 405, "MethodNotAllowed", js_new_object(),

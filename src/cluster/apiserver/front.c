@@ -1,8 +1,10 @@
 #include "cluster/apiserver/front.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/limits.h"
 #include "base/log.h"
@@ -125,19 +127,112 @@ static void refuse(struct http_req *req, int code, const char *reason, const cha
 	http_respond(req, code, "application/json", text, (size_t)n, NULL, 0);
 }
 
-/* "kubectl --as": who asks for fewer rights must not be answered with all of their own. */
-static bool refuse_impersonation(struct http_req *req)
-{
-	static const char *const headers[] = {"Impersonate-User", "Impersonate-Group",
-					      "Impersonate-Uid"};
+/* Whom a request wants to be: the headers Impersonate-*.  Everything is borrowed from the request but
+ * the keys. */
+struct wanted {
+	struct apisrv_user user; /* name NULL: no name was given */
+	bool any;		 /* one of the headers is there */
+	enum rc rc;
+	const char *groups[LIMIT_HEADERS];
+	struct apisrv_extra extra[LIMIT_HEADERS];
+	const char *values[LIMIT_HEADERS]; /* of extra, those of one key together */
+	char *keys[LIMIT_HEADERS];	   /* of values */
+	size_t n_values;
+};
 
-	for (size_t i = 0; i < ARRAY_SIZE(headers); i++)
-		if (http_req_header(req, headers[i])) {
-			refuse(req, 403, "Forbidden",
-			       "impersonation is not supported by Ferry yet");
-			return true;
+/* "Impersonate-Extra-Example.org%2Fscopes" -> "example.org/scopes" */
+static char *extra_key(const char *text)
+{
+	char *key = mem_strdup(text), *out = key;
+
+	for (const char *p = text; key && *p; p++) {
+		int hi = *p == '%' ? str_hex_digit(p[1]) : -1;
+		int lo = hi >= 0 ? str_hex_digit(p[2]) : -1;
+		char ch = *p;
+
+		if (lo >= 0 && (hi || lo)) {
+			ch = (char)(hi << 4 | lo);
+			p += 2;
 		}
-	return false;
+		*out++ = (char)tolower((unsigned char)ch);
+	}
+	if (key)
+		*out = '\0';
+	return key;
+}
+
+static bool want_extra(struct wanted *w, const char *key, const char *value)
+{
+	size_t at = w->n_values;
+
+	if (at >= LIMIT_HEADERS)
+		return false;
+	w->keys[at] = extra_key(key);
+	if (!w->keys[at]) {
+		w->rc = RC_NOMEM;
+		return false;
+	}
+	w->values[at] = value;
+	w->n_values++;
+	return true;
+}
+
+static bool on_header(void *arg, const char *name, const char *value)
+{
+	static const char prefix[] = "Impersonate-", extra[] = "Extra-";
+	struct wanted *w = arg;
+
+	if (strncasecmp(name, prefix, sizeof(prefix) - 1) != 0)
+		return true;
+	name += sizeof(prefix) - 1;
+	w->any = true;
+	if (strcasecmp(name, "User") == 0)
+		w->user.name = w->user.name ? w->user.name : value;
+	else if (strcasecmp(name, "Uid") == 0)
+		w->user.uid = w->user.uid ? w->user.uid : value;
+	else if (strcasecmp(name, "Group") == 0 && w->user.n_groups < LIMIT_HEADERS)
+		w->groups[w->user.n_groups++] = value;
+	else if (strncasecmp(name, extra, sizeof(extra) - 1) == 0)
+		return want_extra(w, name + sizeof(extra) - 1, value);
+	return true;
+}
+
+/* Values of one key stand together in extra; the lines of the request may be in any order. */
+static void sort_extra(struct wanted *w)
+{
+	for (size_t n = 0; n < w->n_values;) {
+		struct apisrv_extra *x = &w->extra[w->user.n_extra++];
+
+		*x = (struct apisrv_extra){.key = w->keys[n], .values = &w->values[n]};
+		for (size_t i = n; i < w->n_values; i++) {
+			if (strcmp(w->keys[i], x->key) != 0)
+				continue;
+			char *key = w->keys[n];
+			const char *value = w->values[n];
+
+			w->keys[n] = w->keys[i];
+			w->values[n] = w->values[i];
+			w->keys[i] = key;
+			w->values[i] = value;
+			n++;
+			x->n++;
+		}
+	}
+}
+
+static void wanted_fini(struct wanted *w)
+{
+	for (size_t i = 0; i < w->n_values; i++)
+		mem_free(w->keys[i]);
+}
+
+static enum rc wanted_read(struct wanted *w, const struct http_req *req)
+{
+	http_req_each_header(req, on_header, w);
+	sort_extra(w);
+	w->user.groups = w->groups;
+	w->user.extra = w->extra;
+	return w->rc;
 }
 
 /* The groups of a certificate's subject and the standard one. */
@@ -166,13 +261,18 @@ static void on_request(struct http_req *req, void *arg)
 	const char *groups[MAX_GROUPS];
 	struct apisrv_user user;
 
-	if (!peer->has_cert && http_req_header(req, "Authorization")) {
-		/* no bearer tokens yet: a wrong one must not pass for nobody */
+	CLEANUP(wanted_fini) struct wanted as = {.rc = RC_OK};
+
+	if (http_req_header(req, "Authorization")) {
+		/* no bearer tokens yet: a wrong one must not pass for nobody, nor beside a certificate for
+		 * the certificate's owner */
 		refuse(req, 401, "Unauthorized", "Unauthorized");
 		return;
 	}
-	if (refuse_impersonation(req))
+	if (wanted_read(&as, req)) {
+		refuse(req, 500, "InternalError", "out of memory");
 		return;
+	}
 	struct exchange *x = mem_alloc(sizeof(*x));
 
 	if (!x) {
@@ -187,6 +287,7 @@ static void on_request(struct http_req *req, void *arg)
 		.content_type = http_req_header(req, "Content-Type"),
 		.user_agent = http_req_header(req, "User-Agent"),
 		.user = &user,
+		.as = as.any ? &as.user : NULL,
 		.http = req,
 	};
 

@@ -596,6 +596,16 @@ static const struct strategy strategies[] = {
 	 .prepare_create = vmi_create,
 	 .prepare_update = vmi_update,
 	 .validate = vmi_validate},
+	{.table = TABLE_ROLES, .validate = rbac_validate},
+	{.table = TABLE_CLUSTER_ROLES, .validate = rbac_validate},
+	{.table = TABLE_BINDINGS,
+	 .prepare_create = rbac_prepare,
+	 .prepare_update = rbac_prepare,
+	 .validate = rbac_validate},
+	{.table = TABLE_CLUSTER_BINDS,
+	 .prepare_create = rbac_prepare,
+	 .prepare_update = rbac_prepare,
+	 .validate = rbac_validate},
 };
 
 const struct strategy *strategy_find(const char *table)

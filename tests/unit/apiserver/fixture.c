@@ -12,23 +12,45 @@
 
 static const char *const masters[] = {"system:masters"};
 static const char *const controllers[] = {"system:ferry:controllers"};
-static const char *const nodes[] = {"system:nodes"};
+static const char *const nodes[] = {"system:nodes", "system:authenticated"};
+static const char *const known[] = {"system:authenticated"};
 const struct apisrv_user fx_admin = {.name = "admin", .n_groups = 1, .groups = masters};
 const struct apisrv_user fx_controller = {.name = "ctl", .n_groups = 1, .groups = controllers};
-const struct apisrv_user fx_node1 = {.name = "system:node:node-1", .n_groups = 1, .groups = nodes};
-const struct apisrv_user fx_nobody = {.name = "eve"};
+const struct apisrv_user fx_node1 = {.name = "system:node:node-1", .n_groups = 2, .groups = nodes};
+const struct apisrv_user fx_nobody = {.name = "eve", .n_groups = 1, .groups = known};
 
-void fx_up(struct fx *f, const struct apisrv_hooks *hooks)
+static void up(struct fx *f, const struct apisrv_hooks *hooks, bool with_roles)
 {
 	struct err err = {0};
 
 	memset(f, 0, sizeof(*f));
 	assert_int_equal(loop_new(&f->loop, LOOP_VIRTUAL, &err), RC_OK);
 	assert_int_equal(store_open(&f->store, f->loop, NULL, &err), RC_OK);
-	struct apisrv_config c = {.store = f->store, .hooks = hooks, .seed = 7};
+	struct apisrv_config c = {
+		.store = f->store, .hooks = hooks, .seed = 7, .with_roles = with_roles};
 
 	if (apisrv_new(&f->srv, f->loop, &c, &err))
 		fail_msg("%s", err.msg);
+	fx_settle(f);
+}
+
+void fx_up(struct fx *f, const struct apisrv_hooks *hooks)
+{
+	up(f, hooks, false);
+}
+
+void fx_up_with_roles(struct fx *f, const struct apisrv_hooks *hooks)
+{
+	up(f, hooks, true);
+}
+
+void fx_again(struct fx *f, const struct apisrv_hooks *hooks)
+{
+	struct apisrv_config c = {
+		.store = f->store, .hooks = hooks, .seed = 11, .with_roles = true};
+
+	f->srv = apisrv_free(f->srv);
+	assert_int_equal(apisrv_new(&f->srv, f->loop, &c, NULL), RC_OK);
 	fx_settle(f);
 }
 
@@ -85,8 +107,8 @@ static void on_answer(void *arg, const struct apisrv_answer *a)
 }
 
 static void call(struct fx *f, struct fx_answer *a, const struct apisrv_user *user,
-		 const char *method, const char *target, const char *content_type,
-		 const char *accept, const char *body);
+		 const struct apisrv_user *as, const char *method, const char *target,
+		 const char *content_type, const char *accept, const char *body);
 
 void fx_call_nth(struct fx *f, struct fx_answer *a, unsigned nth, const char *method,
 		 const char *target, const char *content_type, const char *accept, const char *body)
@@ -94,19 +116,27 @@ void fx_call_nth(struct fx *f, struct fx_answer *a, unsigned nth, const char *me
 	memset(a, 0, sizeof(*a));
 	a->is_armed = true;
 	mem_fault_arm(nth);
-	call(f, a, &fx_admin, method, target, content_type, accept, body);
+	call(f, a, &fx_admin, NULL, method, target, content_type, accept, body);
 }
 
 void fx_call(struct fx *f, struct fx_answer *a, const struct apisrv_user *user, const char *method,
 	     const char *target, const char *content_type, const char *accept, const char *body)
 {
 	memset(a, 0, sizeof(*a));
-	call(f, a, user, method, target, content_type, accept, body);
+	call(f, a, user, NULL, method, target, content_type, accept, body);
+}
+
+void fx_call_as(struct fx *f, struct fx_answer *a, const struct apisrv_user *user,
+		const struct apisrv_user *as, const char *method, const char *target,
+		const char *body)
+{
+	memset(a, 0, sizeof(*a));
+	call(f, a, user, as, method, target, NULL, NULL, body);
 }
 
 static void call(struct fx *f, struct fx_answer *a, const struct apisrv_user *user,
-		 const char *method, const char *target, const char *content_type,
-		 const char *accept, const char *body)
+		 const struct apisrv_user *as, const char *method, const char *target,
+		 const char *content_type, const char *accept, const char *body)
 {
 	static const struct apisrv_sink sink = {.answer = on_answer};
 	struct apisrv_request r = {
@@ -117,6 +147,7 @@ static void call(struct fx *f, struct fx_answer *a, const struct apisrv_user *us
 		.body = body,
 		.n_body = body ? strlen(body) : 0,
 		.user = user,
+		.as = as,
 	};
 
 	apisrv_handle(f->srv, &r, &sink, a);

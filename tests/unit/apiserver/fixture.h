@@ -40,11 +40,18 @@ struct fx_watch {
 
 extern const struct apisrv_user fx_admin, fx_controller, fx_node1, fx_nobody;
 
-void fx_up(struct fx *f, const struct apisrv_hooks *hooks);
+void fx_up(struct fx *f, const struct apisrv_hooks *hooks); /* without the standard roles */
+void fx_up_with_roles(struct fx *f, const struct apisrv_hooks *hooks);
+/* Another server on the same store, with the standard roles: as after a restart. */
+void fx_again(struct fx *f, const struct apisrv_hooks *hooks);
 void fx_down(struct fx *f);
 /* Runs the loop until an answer is there.  body: JSON text; NULL: none. */
 void fx_call(struct fx *f, struct fx_answer *a, const struct apisrv_user *user, const char *method,
 	     const char *target, const char *content_type, const char *accept, const char *body);
+/* user asks as another. */
+void fx_call_as(struct fx *f, struct fx_answer *a, const struct apisrv_user *user,
+		const struct apisrv_user *as, const char *method, const char *target,
+		const char *body);
 /* The same as administrator, with the nth allocation of the request (up to its answer) failing. */
 void fx_call_nth(struct fx *f, struct fx_answer *a, unsigned nth, const char *method,
 		 const char *target, const char *content_type, const char *accept,

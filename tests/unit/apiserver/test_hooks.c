@@ -203,7 +203,7 @@ static void subresources_write_through_the_server(void **state)
 	js_unref(j);
 	js_unref(fx_do(&f, 405, "GET", SUB "/v/start", NULL));
 	js_unref(fx_do(&f, 404, "GET", SUB "/v/nothing", NULL));
-	js_unref(fx_as(&f, &fx_nobody, 403, "PUT", SUB "/v/start", NULL));
+	js_unref(fx_as(&f, &fx_nobody, 401, "PUT", SUB "/v/start", NULL));
 	j = fx_do(&f, 200, "GET", SUB "/v/portforward/22/tcp?q=%2Fx", NULL);
 	assert_path(j, "22/tcp", "rest");
 	assert_path(j, "/x", "q");

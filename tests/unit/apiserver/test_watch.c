@@ -1,4 +1,4 @@
-/* Lists and watches: versions, pages, selections, bookmarks, slow readers, tables, who may see what. */
+/* Lists and watches: versions, pages, selections, bookmarks, slow readers, tables. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,6 @@
 #include "fixture.h"
 
 #define CM    "/api/v1/namespaces/default/configmaps"
-#define PODS  "/api/v1/namespaces/default/pods"
 #define VMIS  "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
 #define TABLE "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
@@ -367,195 +366,6 @@ static void tables_have_columns_and_rows(void **state)
 	fx_answer_fini(&a);
 }
 
-static void strangers_are_refused_in_kubernetes_words(void **state)
-{
-	(void)state;
-	struct json *a = fx_as(&f, &fx_nobody, 403, "GET", PODS, NULL);
-
-	assert_msg(
-		a,
-		"pods is forbidden: User \"eve\" cannot list resource \"pods\" in API group \"\" in the namespace "
-		"\"default\"");
-	drop(a);
-	a = fx_as(&f, &fx_nobody, 403, "GET", "/apis/kubevirt.io/v1/virtualmachines", NULL);
-	assert_msg(
-		a,
-		"virtualmachines.kubevirt.io is forbidden: User \"eve\" cannot list resource \"virtualmachines\" in "
-		"API group \"kubevirt.io\" at the cluster scope");
-	drop(a);
-	a = fx_as(&f, NULL, 403, "GET", PODS "/x", NULL);
-	assert_msg(
-		a,
-		"pods \"x\" is forbidden: User \"system:anonymous\" cannot get resource \"pods\" in API group \"\" in "
-		"the namespace \"default\"");
-	drop(a);
-	drop(fx_as(&f, NULL, 200, "GET", "/version", NULL));
-	drop(fx_as(&f, NULL, 200, "GET", "/healthz", NULL));
-	drop(fx_as(&f, NULL, 403, "GET", "/api", NULL));
-	drop(fx_as(&f, &fx_nobody, 200, "GET", "/api", NULL));
-	drop(fx_as(&f, &fx_nobody, 403, "GET", "/metrics", NULL));
-	drop(fx_as(&f, &fx_admin, 200, "GET", "/metrics", NULL));
-}
-
-static void nodes_touch_only_their_own(void **state)
-{
-	(void)state;
-	static const char *const mine = "{\"metadata\":{\"name\":\"node-1\"}}";
-	static const char *const other = "{\"metadata\":{\"name\":\"node-2\"}}";
-	struct json *a;
-
-	drop(fx_as(&f, &fx_node1, 201, "POST", "/api/v1/nodes", mine));
-	drop(fx_as(&f, &fx_node1, 403, "POST", "/api/v1/nodes", other));
-	drop(fx_do(&f, 201, "POST", "/api/v1/nodes", other));
-	drop(fx_as(&f, &fx_node1, 403, "PATCH", "/api/v1/nodes/node-2/status",
-		   "{\"status\":{\"phase\":\"x\"}}"));
-	drop(fx_as(&f, &fx_node1, 200, "PATCH", "/api/v1/nodes/node-1",
-		   "{\"metadata\":{\"labels\":{\"a\":\"b\"}}}"));
-	drop(fx_as(&f, &fx_node1, 403, "DELETE", "/api/v1/nodes/node-2", NULL));
-	drop(fx_as(&f, &fx_node1, 403, "POST", CM, "{\"metadata\":{\"name\":\"a\"}}"));
-	drop(fx_as(&f, &fx_node1, 403, "GET", "/api/v1/secrets", NULL));
-	/* A VMI that runs elsewhere is none of its business; nor can it take it. */
-	drop(fx_do(
-		&f, 201, "POST", VMIS,
-		"{\"metadata\":{\"name\":\"v\"},\"spec\":{\"domain\":{\"memory\":{\"guest\":\"64Mi\"},"
-		"\"devices\":{}},\"volumes\":[{\"name\":\"c\",\"cloudInitNoCloud\":{\"secretRef\":{\"name\":"
-		"\"s\"}}}]}}"));
-	drop(fx_do(&f, 201, "POST", "/api/v1/namespaces/default/secrets",
-		   "{\"metadata\":{\"name\":\"s\"}}"));
-	drop(fx_as(&f, &fx_controller, 200, "PATCH", VMIS "/v",
-		   "{\"status\":{\"nodeName\":\"node-2\"}}"));
-	drop(fx_as(&f, &fx_node1, 403, "GET", "/api/v1/namespaces/default/secrets/s", NULL));
-	a = fx_as(&f, &fx_node1, 403, "PATCH", VMIS "/v", "{\"status\":{\"nodeName\":\"node-1\"}}");
-	assert_non_null(
-		strstr(js_get_str(a, "message"),
-		       "Node restriction, virt-handler is only allowed to modify VMIs it owns"));
-	drop(a);
-	drop(fx_as(&f, &fx_controller, 200, "PATCH", VMIS "/v",
-		   "{\"status\":{\"migrationState\":{\"targetNode\":\"node-1\"}}}"));
-	drop(fx_as(&f, &fx_node1, 200, "PATCH", VMIS "/v",
-		   "{\"status\":{\"nodeName\":\"node-1\"}}"));
-	drop(fx_as(&f, &fx_node1, 200, "GET", "/api/v1/namespaces/default/secrets/s", NULL));
-	drop(fx_as(&f, &fx_node1, 403, "DELETE", VMIS "/v", NULL));
-}
-
-#define PVS "/api/v1/persistentvolumes"
-#define LOCAL_PV(name_, driver_, claim_)                                                        \
-	"{\"metadata\":{\"name\":\"" name_ "\"},\"spec\":{\"capacity\":{\"storage\":\"1Gi\"},"  \
-	"\"accessModes\":[\"ReadWriteOnce\"],\"csi\":{\"driver\":\"" driver_                    \
-	"\",\"volumeHandle\":\"h\"},\"claimRef\":{\"namespace\":\"default\",\"name\":\"" claim_ \
-	"\"}}}"
-#define NOTE "{\"metadata\":{\"annotations\":{\"x\":\"y\"}}}"
-
-static void a_volume_is_the_business_of_the_nodes_its_vm_moves_between(void **state)
-{
-	(void)state;
-	drop(fx_do(&f, 201, "POST", PVS, LOCAL_PV("mine", "ferry.dev/local", "moving")));
-	drop(fx_do(&f, 201, "POST", PVS, LOCAL_PV("others", "ferry.dev/local", "else")));
-	drop(fx_do(&f, 201, "POST", PVS, LOCAL_PV("shared", "ferry.dev/shared", "moving")));
-	drop(fx_as(&f, &fx_node1, 403, "PATCH", PVS "/mine", NOTE));
-	drop(fx_do(&f, 201, "POST", VMIS,
-		   "{\"metadata\":{\"name\":\"w\"},\"spec\":{\"domain\":{\"memory\":{\"guest\":"
-		   "\"64Mi\"},\"devices\":{}},\"volumes\":[{\"name\":\"c\","
-		   "\"persistentVolumeClaim\":{\"claimName\":\"moving\"}}]}}"));
-	drop(fx_as(&f, &fx_node1, 403, "PATCH", PVS "/mine", NOTE));
-	drop(fx_as(&f, &fx_controller, 200, "PATCH", VMIS "/w",
-		   "{\"status\":{\"nodeName\":\"node-2\",\"migrationState\":{\"targetNode\":"
-		   "\"node-1\"}}}"));
-	drop(fx_as(&f, &fx_node1, 200, "PATCH", PVS "/mine", NOTE));
-	drop(fx_as(&f, &fx_node1, 403, "PATCH", PVS "/others", NOTE));
-	drop(fx_as(&f, &fx_node1, 403, "PATCH", PVS "/shared", NOTE));
-	/* an old copy that is there has to be taken off the list, also when nothing moves any more */
-	drop(fx_as(&f, &fx_controller, 200, "PATCH", PVS "/others",
-		   "{\"metadata\":{\"annotations\":{\"ferry.dev/left-behind\":\"node-2/a "
-		   "node-1/b\"}}}"));
-	drop(fx_as(&f, &fx_node1, 200, "PATCH", PVS "/others", NOTE));
-	drop(fx_as(&f, &fx_controller, 200, "PATCH", PVS "/others",
-		   "{\"metadata\":{\"annotations\":{\"ferry.dev/left-behind\":\"node-11/a\"}}}"));
-	drop(fx_as(&f, &fx_node1, 403, "PATCH", PVS "/others", NOTE));
-}
-
-/* What a node may ask for at all, resource by resource; of writes, its own objects only (see above).
- * A new kind is closed to nodes until it stands here. */
-static void node_rights_are_these_and_no_others(void **state)
-{
-	(void)state;
-	static const struct {
-		const char *path,
-			*may; /* g: get, l: list, w: watch, c, u, p, d, D: deletecollection */
-	} rights[] = {
-		{"/api/v1/nodes", "glwcup"},
-		{"/api/v1/nodes/x/status", "gup"},
-		{"/apis/coordination.k8s.io/v1/namespaces/default/leases", "glwcupd"},
-		{"/api/v1/namespaces/default/pods", "glwd"},
-		{"/api/v1/namespaces/default/pods/x/status", "gup"},
-		{"/api/v1/namespaces/default/pods/x/binding", ""},
-		{"/api/v1/namespaces/default/pods/x/eviction", ""},
-		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances", "glwup"},
-		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancemigrations", "glw"},
-		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancemigrations/x/status",
-		 "gup"},
-		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachines", "g"},
-		{"/apis/kubevirt.io/v1/namespaces/default/virtualmachines/x/status", ""},
-		{"/apis/kubevirt.io/v1/namespaces/default/kubevirts", "glw"},
-		{"/apis/migrations.kubevirt.io/v1alpha1/migrationpolicies", "glw"},
-		{"/apis/ferry.dev/v1alpha1/namespaces/default/portbindings", "glwup"},
-		{"/apis/ferry.dev/v1alpha1/namespaces/default/handovers", "glwcupd"},
-		{"/apis/ferry.dev/v1alpha1/namespaces/default/handovers/x/status", "gup"},
-		{"/apis/ferry.dev/v1alpha1/allocations", "glwcd"},
-		{"/apis/ferry.dev/v1alpha1/ferryconfigs", "glw"},
-		{"/api/v1/namespaces/default/events", "gcup"},
-		{"/api/v1/namespaces/default/secrets", ""},
-		{"/api/v1/namespaces/default/configmaps", ""},
-		{"/api/v1/namespaces/default/services", "glw"},
-		{"/api/v1/namespaces/default/persistentvolumeclaims", "glw"},
-		{"/api/v1/persistentvolumes", "glwup"},
-		{"/api/v1/namespaces", "glw"},
-		{"/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", "glw"},
-		{"/apis/storage.k8s.io/v1/storageclasses", "glw"},
-		{"/apis/apps/v1/namespaces/default/controllerrevisions", ""},
-	};
-	static const struct {
-		char letter;
-		const char *method, *tail;
-		bool on_collection;
-	} asks[] = {{'g', "GET", "/x", false},
-		    {'l', "GET", "", true},
-		    {'w', "GET", "?watch=1&timeoutSeconds=1", true},
-		    {'c', "POST", "", true},
-		    {'u', "PUT", "/x", false},
-		    {'p', "PATCH", "/x", false},
-		    {'d', "DELETE", "/x", false},
-		    {'D', "DELETE", "", true}};
-
-	for (size_t i = 0; i < ARRAY_SIZE(rights); i++) {
-		bool is_sub = strstr(rights[i].path, "/x/") != NULL;
-		char may[16] = "";
-		size_t n = 0;
-
-		for (size_t k = 0; k < ARRAY_SIZE(asks); k++) {
-			char target[256];
-			struct fx_answer a;
-
-			if (is_sub && asks[k].on_collection && asks[k].letter != 'c')
-				continue;
-			if (asks[k].letter == 'w') { /* streams: judged as a list is */
-				if (n && may[n - 1] == 'l')
-					may[n++] = 'w';
-				continue;
-			}
-			snprintf(target, sizeof(target), "%s%s", rights[i].path,
-				 is_sub ? "" : asks[k].tail);
-			fx_call(&f, &a, &fx_node1, asks[k].method, target, NULL, NULL, NULL);
-			if (a.status != 403)
-				may[n++] = asks[k].letter;
-			fx_answer_fini(&a);
-		}
-		if (strcmp(may, rights[i].may) != 0)
-			fail_msg("%s: a node may '%s' instead of '%s'", rights[i].path, may,
-				 rights[i].may);
-	}
-}
-
 static void discovery_lists_what_is_served(void **state)
 {
 	(void)state;
@@ -632,10 +442,6 @@ int main(void)
 		T(pages_show_one_moment),
 		T(an_old_page_can_go_on_inconsistently),
 		T(tables_have_columns_and_rows),
-		T(strangers_are_refused_in_kubernetes_words),
-		T(nodes_touch_only_their_own),
-		T(a_volume_is_the_business_of_the_nodes_its_vm_moves_between),
-		T(node_rights_are_these_and_no_others),
 		T(discovery_lists_what_is_served),
 		T(rubbish_is_answered),
 	};
