@@ -175,9 +175,12 @@ static bool take_groups(const struct cmd *c, int *argc, char **argv, struct wish
 			argv[kept++] = argv[i];
 			continue;
 		}
-		if (!*value || w->n_groups == MAX_GROUPS) {
-			cmd_usage(c, *value ? "at most %d groups" : "a group has a name",
-				  MAX_GROUPS);
+		if (!*value) {
+			cmd_usage(c, "a group has a name");
+			return false;
+		}
+		if (w->n_groups == MAX_GROUPS) {
+			cmd_usage(c, "at most %d groups", MAX_GROUPS);
 			return false;
 		}
 		w->groups[w->n_groups++] = value;

@@ -115,15 +115,6 @@ def test_credentials_decide(server):
         pass
 
 
-def test_who_asks_for_the_rights_of_another_does_not_act_with_their_own(server):
-    for header in ("Impersonate-User", "impersonate-group", "Impersonate-Uid"):
-        c = server.connect()
-        c.request("DELETE", "/api/v1/namespaces/default", None, {header: "system:anonymous"})
-        r = c.getresponse()
-        assert r.status == 403 and "impersonation" in json.loads(r.read())["message"], header
-    assert server.call("GET", "/api/v1/namespaces/default")[1]["metadata"].get("deletionTimestamp") is None
-
-
 def test_nothing_acknowledged_is_lost_when_killed(server):
     acked = 0
     for round_ in range(3):

@@ -241,7 +241,7 @@ static void identify(const struct http_peer *peer, struct apisrv_user *u,
 {
 	size_t n = 0;
 
-	u->groups = groups;
+	*u = (struct apisrv_user){.groups = groups};
 	if (!peer->has_cert || str_is_empty(peer->cn)) {
 		u->name = "system:anonymous";
 		groups[n++] = "system:unauthenticated";

@@ -1,5 +1,5 @@
 /* Kubernetes' protobuf bodies of the few kinds that kubectl sends so (create namespace, configmap, secret,
- * service, quota; delete; drain; auth), turned into JSON.
+ * service, quota, role, rolebinding; delete; drain; auth), turned into JSON.
  *
  * A field that is not in the tables is refused, never dropped: the client is told to send JSON.
  * Recursion is bounded by the tables: no message contains itself.
@@ -225,12 +225,98 @@ static const struct pb_field self_fields[] = {
 	{0},
 };
 
+static const struct pb_field subject_review_spec_fields[] = {
+	{1, "resourceAttributes", PB_MSG, &attributes_msg, false, false},
+	{2, "nonResourceAttributes", PB_MSG, &path_msg, false, false},
+	{3, "user", PB_STR, NULL, false, false},
+	{4, "groups", PB_STR, NULL, true, false},
+	{6, "uid", PB_STR, NULL, false, false},
+	{0},
+};
+static const struct pb_msg subject_review_spec_msg = {"SubjectAccessReviewSpec",
+						      subject_review_spec_fields};
+static const struct pb_field subject_review_fields[] = {
+	{1, "metadata", PB_MSG, &meta_msg, false, false},
+	{2, "spec", PB_MSG, &subject_review_spec_msg, false, false},
+	{3, "status", PB_SKIP, NULL, false, false},
+	{0},
+};
+
+static const struct pb_field policy_rule_fields[] = {
+	{1, "verbs", PB_STR, NULL, true, false},
+	{2, "apiGroups", PB_STR, NULL, true, false},
+	{3, "resources", PB_STR, NULL, true, false},
+	{4, "resourceNames", PB_STR, NULL, true, false},
+	{5, "nonResourceURLs", PB_STR, NULL, true, false},
+	{0},
+};
+static const struct pb_msg policy_rule_msg = {"PolicyRule", policy_rule_fields};
+static const struct pb_field requirement_fields[] = {
+	{1, "key", PB_STR, NULL, false, false},
+	{2, "operator", PB_STR, NULL, false, false},
+	{3, "values", PB_STR, NULL, true, false},
+	{0},
+};
+static const struct pb_msg requirement_msg = {"LabelSelectorRequirement", requirement_fields};
+static const struct pb_field selector_fields[] = {
+	{1, "matchLabels", PB_MAP, NULL, false, false},
+	{2, "matchExpressions", PB_MSG, &requirement_msg, true, false},
+	{0},
+};
+static const struct pb_msg selector_msg = {"LabelSelector", selector_fields};
+static const struct pb_field aggregation_fields[] = {
+	{1, "clusterRoleSelectors", PB_MSG, &selector_msg, true, false}, {0}};
+static const struct pb_msg aggregation_msg = {"AggregationRule", aggregation_fields};
+static const struct pb_field role_fields[] = {
+	{1, "metadata", PB_MSG, &meta_msg, false, false},
+	{2, "rules", PB_MSG, &policy_rule_msg, true, false},
+	{0},
+};
+static const struct pb_field cluster_role_fields[] = {
+	{1, "metadata", PB_MSG, &meta_msg, false, false},
+	{2, "rules", PB_MSG, &policy_rule_msg, true, false},
+	{3, "aggregationRule", PB_MSG, &aggregation_msg, false, true},
+	{0},
+};
+static const struct pb_field subject_fields[] = {
+	{1, "kind", PB_STR, NULL, false, false},
+	{2, "apiGroup", PB_STR, NULL, false, false},
+	{3, "name", PB_STR, NULL, false, false},
+	{4, "namespace", PB_STR, NULL, false, false},
+	{0},
+};
+static const struct pb_msg subject_msg = {"Subject", subject_fields};
+static const struct pb_field role_ref_fields[] = {
+	{1, "apiGroup", PB_STR, NULL, false, false},
+	{2, "kind", PB_STR, NULL, false, false},
+	{3, "name", PB_STR, NULL, false, false},
+	{0},
+};
+static const struct pb_msg role_ref_msg = {"RoleRef", role_ref_fields};
+static const struct pb_field role_binding_fields[] = {
+	{1, "metadata", PB_MSG, &meta_msg, false, false},
+	{2, "subjects", PB_MSG, &subject_msg, true, false},
+	{3, "roleRef", PB_MSG, &role_ref_msg, false, false},
+	{0},
+};
+
 static const struct pb_msg kinds[] = {
-	{"Namespace", ns_fields},	    {"ConfigMap", configmap_fields},
-	{"Secret", secret_fields},	    {"Service", service_fields},
-	{"ResourceQuota", quota_fields},    {"DeleteOptions", delete_fields},
-	{"Eviction", eviction_fields},	    {"SelfSubjectAccessReview", review_fields},
-	{"SelfSubjectReview", self_fields}, {"SelfSubjectRulesReview", rules_fields},
+	{"Namespace", ns_fields},
+	{"ConfigMap", configmap_fields},
+	{"Secret", secret_fields},
+	{"Service", service_fields},
+	{"ResourceQuota", quota_fields},
+	{"DeleteOptions", delete_fields},
+	{"Eviction", eviction_fields},
+	{"SelfSubjectAccessReview", review_fields},
+	{"SelfSubjectReview", self_fields},
+	{"SelfSubjectRulesReview", rules_fields},
+	{"SubjectAccessReview", subject_review_fields},
+	{"LocalSubjectAccessReview", subject_review_fields},
+	{"Role", role_fields},
+	{"ClusterRole", cluster_role_fields},
+	{"RoleBinding", role_binding_fields},
+	{"ClusterRoleBinding", role_binding_fields},
 };
 
 /* ---- wire ------------------------------------------------------------------------------------------------ */
