@@ -104,6 +104,8 @@ static void request(struct server *s, struct reply *r, char *block)
 	static const struct apisrv_user admin = {.name = "admin", .n_groups = 1, .groups = masters};
 	static const struct apisrv_user node = {
 		.name = "system:node:n1", .n_groups = 1, .groups = nodes};
+	/* whoever has the rights that earlier requests gave him, and who asks as another */
+	static const struct apisrv_user jane = {.name = "jane"}, joe = {.name = "joe"};
 	char *head = cut(&block, "\n"), *type = cut(&block, "\n"), *accept = cut(&block, "\n");
 	char *target = head ? strchr(head, ' ') : NULL;
 
@@ -117,7 +119,10 @@ static void request(struct server *s, struct reply *r, char *block)
 		.accept = accept,
 		.body = block,
 		.n_body = block ? strlen(block) : 0,
-		.user = strlen(target) % 5 == 0 ? &node : &admin,
+		.user = strlen(target) % 5 == 0	  ? &node
+			: strlen(target) % 7 == 0 ? &jane
+						  : &admin,
+		.as = strlen(target) % 11 == 0 ? &joe : NULL,
 	};
 
 	r->s = s;

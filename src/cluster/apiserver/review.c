@@ -296,9 +296,8 @@ static bool list_rule(void *arg, const struct rbac_binding *b, const char *subje
 static void list_everything(struct listing *l)
 {
 	static const char *const star[] = {"*"};
-	static const struct rbac_words all = {star, 1, true};
-	static const struct rbac_rule rule = {
-		.verbs = all, .groups = all, .resources = all, .urls = all};
+	const struct rbac_words all = {star, 1, true};
+	const struct rbac_rule rule = {.verbs = all, .groups = all, .resources = all, .urls = all};
 
 	add_rule(l, l->resources, &rule, false);
 	add_rule(l, l->paths, &rule, true);

@@ -181,9 +181,9 @@ static enum rc become(struct apisrv_call *c, const struct apisrv_user *as)
 	const char *more[STANDARD_GROUPS];
 	char sa_group[96];
 	size_t n = standard_groups(as, sa_group, sizeof(sa_group), more);
-	const char **groups = mem_calloc(as->n_groups + n, sizeof(*groups));
+	const char **groups = mem_calloc(as->n_groups + n + 1, sizeof(*groups));
 
-	if (!groups && as->n_groups + n)
+	if (!groups)
 		return RC_NOMEM;
 	for (size_t i = 0; i < as->n_groups; i++)
 		groups[i] = as->groups[i];
