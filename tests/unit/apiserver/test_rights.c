@@ -446,23 +446,27 @@ static void letters_of(const struct api_kind *k, const char *table, const char *
 	may[n] = '\0';
 }
 
+static const struct api_kind *kind_of_table(const char *table)
+{
+	const char *dot = strchr(table, '.'), *group = dot ? dot + 1 : "";
+	size_t n = strcspn(table, ".");
+
+	for (size_t i = 0; api_kinds[i]; i++)
+		if (strcmp(api_kinds[i]->group, group) == 0 && strlen(api_kinds[i]->plural) == n &&
+		    strncmp(api_kinds[i]->plural, table, n) == 0)
+			return api_kinds[i];
+	fail_msg("%s: there is no such kind", table);
+	return api_kinds[0];
+}
+
 static void make_samples(void)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(samples); i++) {
-		const struct sample *s = &samples[i];
-		const char *dot = strchr(s->table, '.');
-		const struct api_kind *k = NULL;
+		const struct api_kind *k = kind_of_table(samples[i].table);
 
-		for (size_t j = 0; api_kinds[j]; j++)
-			if (strcmp(api_kinds[j]->group, dot ? dot + 1 : "") == 0 &&
-			    strncmp(api_kinds[j]->plural, s->table,
-				    dot ? (size_t)(dot - s->table) : 64) == 0 &&
-			    strlen(api_kinds[j]->plural) == strcspn(s->table, "."))
-				k = api_kinds[j];
-		assert_non_null(k);
 		for (enum whose w = OWN; w < WHOSE__MAX; w++) {
 			char path[256];
-			char *body = body_of(k, s, w);
+			char *body = body_of(k, &samples[i], w);
 
 			path_of(path, k, NULL, NULL);
 			drop(fx_as(&f, &fx_controller, 201, "POST", path, body));
