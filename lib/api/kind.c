@@ -7,8 +7,8 @@
 
 const struct api_kind *api_kind_find(const char *group, const char *version, const char *kind)
 {
-	for (size_t i = 0; api_kinds[i]; i++) {
-		const struct api_kind *k = api_kinds[i];
+	for (size_t i = 0; api_served[i]; i++) {
+		const struct api_kind *k = api_served[i];
 
 		if (str_eq(k->kind, kind) && str_eq(k->group, group) && str_eq(k->version, version))
 			return k;
@@ -19,8 +19,8 @@ const struct api_kind *api_kind_find(const char *group, const char *version, con
 const struct api_kind *api_kind_by_plural(const char *group, const char *version,
 					  const char *plural)
 {
-	for (size_t i = 0; api_kinds[i]; i++) {
-		const struct api_kind *k = api_kinds[i];
+	for (size_t i = 0; api_served[i]; i++) {
+		const struct api_kind *k = api_served[i];
 
 		if (str_eq(k->plural, plural) && str_eq(k->group, group) &&
 		    str_eq(k->version, version))
@@ -31,10 +31,10 @@ const struct api_kind *api_kind_by_plural(const char *group, const char *version
 
 const struct api_kind *api_kind_of(const char *api_version, const char *kind)
 {
-	for (size_t i = 0; api_kinds[i]; i++)
-		if (str_eq(api_kinds[i]->kind, kind) &&
-		    str_eq(api_kinds[i]->api_version, api_version))
-			return api_kinds[i];
+	for (size_t i = 0; api_served[i]; i++)
+		if (str_eq(api_served[i]->kind, kind) &&
+		    str_eq(api_served[i]->api_version, api_version))
+			return api_served[i];
 	return NULL;
 }
 

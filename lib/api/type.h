@@ -125,18 +125,25 @@ struct api_kind {
 	const struct api_column *columns; /* without Name */
 	size_t n_columns;
 	const char *doc;
-	uint8_t subresources; /* API_SUB_* */
-	uint8_t name_format;  /* enum api_format of metadata.name */
+	const struct api_kind *alias_of; /* the kind under its own version; NULL: this is it */
+	const char *refused;		 /* why none can be made; NULL: they can */
+	uint8_t subresources;		 /* API_SUB_* */
+	uint8_t name_format;		 /* enum api_format of metadata.name */
 	bool is_namespaced;
 	bool keeps_generation;	  /* metadata.generation counts changes of spec */
 	bool has_strategic_patch; /* false: like a custom resource, strategic merge is 415 */
 	bool has_defaults;	  /* schema defaults are written into stored objects */
+	bool is_deprecated;	  /* this version of it goes away */
+	bool is_create_only;	  /* the body of a request: nothing of it is stored */
 };
 
 /* All kinds, sorted by group (core first), version, kind; NULL-terminated. */
 extern const struct api_kind *const api_kinds[];
+/* The same, and each again for every further version that it is served under (alias_of), in the order
+ * of discovery: by group, the newest version first, then by kind. */
+extern const struct api_kind *const api_served[];
 
-/* NULL when unknown. */
+/* NULL when unknown.  What is found under a further version has alias_of set. */
 const struct api_kind *api_kind_find(const char *group, const char *version, const char *kind);
 const struct api_kind *api_kind_by_plural(const char *group, const char *version,
 					  const char *plural);

@@ -217,7 +217,7 @@ class Tables:
 
     def kind(self, k):
         out = []
-        if k.columns:
+        if k.columns and not self.suffix(k):
             out.append(f"static const struct api_column columns_{k.name}[] = {{\n")
             for c in k.columns:
                 fmt = "name" if c.name == "Name" else ""
@@ -227,8 +227,14 @@ class Tables:
             out.append("};\n")
         subs = [s for s, on in (("API_SUB_STATUS", k.status_sub), ("API_SUB_SCALE", k.scale_sub))
                 if on]
+        name = "api_kind_" + k.name
+        head, extra = f"const struct api_kind {name}", ""
+        if self.suffix(k):
+            head, extra = f"static {head}{self.suffix(k)}", f".alias_of = &{name}, "
+        if k.refused:
+            extra += f".refused = {c_str(k.refused)},\n\t"
         cols = f".columns = columns_{k.name}, .n_columns = {len(k.columns)},\n\t" if k.columns else ""
-        out.append(f"""const struct api_kind api_kind_{k.name} = {{
+        out.append(f"""{head} = {{
 	.group = {c_str(k.group)}, .version = {c_str(k.version)}, .kind = {c_str(k.name)},
 	.api_version = {c_str(k.api_version)}, .plural = {c_str(k.plural)},
 	.singular = {c_str(k.name.lower())}, .list_kind = {c_str(k.name + "List")},
@@ -237,16 +243,27 @@ class Tables:
 	.subresources = {" | ".join(subs) or "0"}, .name_format = API_FMT_{FORMATS[k.name_format]},
 	.is_namespaced = {c_bool(k.namespaced)}, .keeps_generation = {c_bool(k.generation)},
 	.has_strategic_patch = {c_bool(k.strategic)}, .has_defaults = {c_bool(k.defaults)},
+	{extra}.is_deprecated = {c_bool(k.version in k.deprecated)},
+	.is_create_only = {c_bool(k.create_only)},
 }};
 
 """)
         return "".join(out)
+
+    def suffix(self, k):
+        """"" for a kind under its own version, else what its alias is told by."""
+        return "" if k is self.model.types[k.name].kind else "_" + k.version
 
     def emit(self):
         body = [self.type(t) for t in self.model.sorted_types()]
         body += [self.kind(k) for k in self.model.kinds]
         body.append("const struct api_kind *const api_kinds[] = {\n")
         body += [f"\t&api_kind_{k.name},\n" for k in self.model.kinds]
+        body.append("\tNULL,\n};\n\n")
+        served = self.model.served()
+        body += [self.kind(k) for k in served if self.suffix(k)]
+        body.append("const struct api_kind *const api_served[] = {\n")
+        body += [f"\t&api_kind_{k.name}{self.suffix(k)},\n" for k in served]
         body.append("\tNULL,\n};\n")
         return "".join([BANNER, '#include "api/gen/api_types.h"\n\n', *self.head, "\n", *body])
 

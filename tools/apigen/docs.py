@@ -35,7 +35,7 @@ def limits(f):
     return "; ".join(out)
 
 
-def field_row(f, in_status):
+def field_row(f, in_status, refused):
     doc = f.doc
     extra = limits(f)
     if extra:
@@ -45,7 +45,7 @@ def field_row(f, in_status):
     elif f.why:
         doc += f" Refused: {f.why}."
     need = "" if f.optional else " *"
-    support = "" if in_status else MARK[f.support]
+    support = "" if in_status else MARK["rejected" if refused else f.support]
     return f"| `{f.name}`{need} | {cell(type_text(f))} | {support} | {cell(doc)} |\n"
 
 
@@ -68,12 +68,13 @@ def reachable(model, roots):
     return seen
 
 
-def table(t, in_status):
+def table(t, in_status, refused=False):
     if not t.fields:
         return "No fields: its presence is all it says.\n\n"
     out = "| field | type | support | meaning |\n|---|---|---|---|\n"
     for f in t.fields:
-        out += field_row(f, in_status)
+        bare = in_status or (refused and f.name in ("metadata", "status"))
+        out += field_row(f, bare, refused)
     return out + "\n"
 
 
@@ -83,12 +84,39 @@ def page(model, path, kinds):
     out += "and their path; fields below a status are Ferry's to write.\n\n"
     for k in kinds:
         out += f"## {k.name}\n\n{k.doc}\n\n"
+        if k.refused:
+            out += f"**Refused**: {k.refused}.  It can be read and watched; to create one is answered "
+            out += "with 422 and this reason.\n\n"
         scope = "namespaced" if k.namespaced else "cluster-wide"
         names = ", ".join(f"`{n}`" for n in [k.plural] + k.short)
         out += f"{scope}; {names}"
-        out += "; subresource `status`\n\n" if k.status_sub else "\n\n"
-        out += table(k.type, False)
-    for name, in_status in reachable(model, [k.type for k in kinds]).items():
+        subs = [s for s, on in (("`status`", k.status_sub), ("`scale`", k.scale_sub)) if on]
+        out += f"; subresource{'s' if len(subs) > 1 else ''} " + " and ".join(subs) if subs else ""
+        out += versions(k) + "\n\n" + table(k.type, False, bool(k.refused))
+    seen = reachable(model, [k.type for k in kinds])
+    out += types(model, seen)
+    bodies = [t for n, t in sorted(model.types.items())
+              if n not in seen and not t.kind and not t.mixin
+              and (t.group, t.version) == (kinds[0].group, kinds[0].version)]
+    if bodies:
+        out += "## Types of requests, answers and annotations\n\n"
+        roots = {t.name: False for t in bodies}
+        roots.update({n: s for n, s in reachable(model, bodies).items() if n not in seen})
+        out += types(model, roots)
+    return out
+
+
+def versions(k):
+    """Further versions, and which of them all go away."""
+    out = "; also under " + " and ".join(f"`{v}`" for v in k.served) if k.served else ""
+    if k.deprecated:
+        out += "; deprecated under " + " and ".join(f"`{v}`" for v in k.deprecated)
+    return out
+
+
+def types(model, names):
+    out = ""
+    for name, in_status in names.items():
         if name in model.enums:
             e = model.enums[name]
             out += f"### {name}\n\n{e.doc} " + ", ".join(f"`{v or '(empty)'}`" for v in e.values) + "\n\n"
@@ -136,17 +164,27 @@ def index(model):
     out += "Every field of every kind has a support level.  *works*: it does what it says.  *refused*: an "
     out += "object that sets it is answered with 422, the field's path and \"not supported by Ferry yet\", or the reason.  "
     out += "*no effect*: accepted with a warning that says why it changes nothing here.  No field is "
-    out += "accepted and then ignored.\n\n"
+    out += "accepted and then ignored.  Kinds that are refused as a whole have a list of their own "
+    out += "below.\n\n"
     out += "| kind | group and version | works | refused | no effect |\n|---|---|---|---|---|\n"
-    for path, kinds in sorted(groups(model).items()):
+    for path, kinds in sorted(groups(model.kinds).items()):
         for k in kinds:
+            if k.refused:
+                continue
             n = count(model, k)
             out += f"| [{k.name}]({page_name(path)}#{k.name.lower()}) | {k.api_version} | {n['works']} "
             out += f"| {n['rejected']} | {n['noop']} |\n"
-    out += "\nFields below a refused one are not counted.\n\n## Refused fields\n\n"
-    for path, kinds in sorted(groups(model).items()):
+    out += "\nFields below a refused one are not counted.\n\n## Refused kinds\n\n"
+    out += "They are served, so that clients find and list them; to create one is answered with 422 and "
+    out += "the reason.\n\n| kind | group and version | why |\n|---|---|---|\n"
+    for path, kinds in sorted(groups(model.kinds).items()):
         for k in kinds:
-            rows = refused(model, k)
+            if k.refused:
+                out += f"| [{k.name}]({page_name(path)}#{k.name.lower()}) | {k.api_version} | {k.refused} |\n"
+    out += "\n## Refused fields\n\n"
+    for path, kinds in sorted(groups(model.kinds).items()):
+        for k in kinds:
+            rows = [] if k.refused else refused(model, k)
             if not rows:
                 continue
             out += f"### {k.name}\n\n"
@@ -162,5 +200,5 @@ def page_name(path):
 
 def emit(model):
     yield "README.md", index(model)
-    for path, kinds in sorted(groups(model).items()):
+    for path, kinds in sorted(groups(model.kinds).items()):
         yield page_name(path), page(model, path, kinds)

@@ -1,5 +1,6 @@
 """OpenAPI v2 (JSON and gnostic protobuf) and v3 documents, and the C file that embeds them."""
 
+import hashlib
 import json
 
 import gnostic
@@ -50,6 +51,10 @@ def describe(f):
     elif f.support == "noop":
         doc += f" No effect here: {f.why}."
     return doc
+
+
+def describe_kind(k):
+    return f"{k.doc} Refused: {k.refused}." if k.refused else k.doc
 
 
 class Schemas:
@@ -129,7 +134,8 @@ class Schemas:
     def add(self, t):
         if t.openapi in self.out:
             return
-        out = self.out[t.openapi] = {"description": t.doc, "type": "object"}
+        out = self.out[t.openapi] = {"description": describe_kind(t.kind) if t.kind else t.doc,
+                                     "type": "object"}
         props = {}
         if t.kind:
             props["apiVersion"] = {"description": "Group and version.", "type": "string"}
@@ -142,7 +148,7 @@ class Schemas:
         if required:
             out["required"] = required
         if t.kind:
-            out["x-kubernetes-group-version-kind"] = [gvk(t.kind)]
+            out["x-kubernetes-group-version-kind"] = gvks(t.kind)
 
     def add_list(self, k):
         self.add_meta()
@@ -155,7 +161,7 @@ class Schemas:
                 "items": {"description": "The objects.", "type": "array",
                           "items": self.ref(k.type.openapi)},
             },
-            "x-kubernetes-group-version-kind": [{**gvk(k), "kind": k.name + "List"}],
+            "x-kubernetes-group-version-kind": [{**g, "kind": k.name + "List"} for g in gvks(k)],
         }
 
     def add_meta(self):
@@ -191,6 +197,12 @@ def gvk(k):
     return {"group": k.group, "kind": k.name, "version": k.version}
 
 
+def gvks(k):
+    """Of every version that it is served under; its own first."""
+    own = k.type.kind
+    return [gvk(own.under(v)) for v in [own.version] + own.served]
+
+
 class Paths:
     def __init__(self, schemas):
         self.s = schemas
@@ -209,9 +221,9 @@ class Paths:
     def query(self, names):
         return [self.param(n, "query", *QUERY[n]) for n in sorted(names)]
 
-    def op(self, k, action, answer, names, body=None, code="200", consumes=None):
+    def op(self, k, action, answer, names, body=None, code="200", consumes=None, of=None):
         out = {"description": f"{action} {k.name}", "operationId": self.op_id(k, action),
-               "x-kubernetes-action": action, "x-kubernetes-group-version-kind": gvk(k)}
+               "x-kubernetes-action": action, "x-kubernetes-group-version-kind": of or gvk(k)}
         params = self.query(names)
         schema = self.s.ref(answer)
         if self.s.v3:
@@ -236,9 +248,18 @@ class Paths:
         self.n = getattr(self, "n", 0) + 1
         return f"{action}{words.capitalize()}{k.version.capitalize()}{k.name}{self.n}"
 
-    def patch_op(self, k, name):
+    def patch_op(self, k, name, of=None):
         kinds = PATCHES + ([STRATEGIC] if k.strategic else [])
-        return self.op(k, "patch", name, WRITE_QUERY + ["force"], META + ".Patch", consumes=kinds)
+        return self.op(k, "patch", name, WRITE_QUERY + ["force"], META + ".Patch", consumes=kinds,
+                       of=of)
+
+    def add_sub(self, k, path, name, of=None):
+        """A subresource that is read and written like an object."""
+        self.out[path] = {
+            "get": self.op(k, "get", name, [], of=of),
+            "put": self.op(k, "put", name, WRITE_QUERY, name, of=of),
+            "patch": self.patch_op(k, name, of),
+            "parameters": self.place(k.namespaced, True)}
 
     def add(self, k):
         name = k.type.openapi
@@ -250,10 +271,16 @@ class Paths:
                 "parameters": self.place(True, True)}
             return
         if k.namespaced:
-            self.out[f"{base}/{k.plural}"] = {
-                "get": self.op(k, "list", name + "List", LIST_QUERY),
-                "parameters": self.place(False, False)}
+            if not k.create_only:
+                self.out[f"{base}/{k.plural}"] = {
+                    "get": self.op(k, "list", name + "List", LIST_QUERY),
+                    "parameters": self.place(False, False)}
             base += "/namespaces/{namespace}"
+        if k.create_only:
+            self.out[f"{base}/{k.plural}"] = {
+                "post": self.op(k, "post", name, WRITE_QUERY, name, "201"),
+                "parameters": self.place(k.namespaced, False)}
+            return
         self.out[f"{base}/{k.plural}"] = {
             "get": self.op(k, "list", name + "List", LIST_QUERY),
             "post": self.op(k, "post", name, WRITE_QUERY, name, "201"),
@@ -268,11 +295,11 @@ class Paths:
             "delete": self.op(k, "delete", META + ".Status", DELETE_QUERY, delete),
             "parameters": self.place(k.namespaced, True)}
         if k.status_sub:
-            self.out[f"{item}/status"] = {
-                "get": self.op(k, "get", name, []),
-                "put": self.op(k, "put", name, WRITE_QUERY, name),
-                "patch": self.patch_op(k, name),
-                "parameters": self.place(k.namespaced, True)}
+            self.add_sub(k, f"{item}/status", name)
+        if k.scale_sub:
+            self.s.add(self.s.model.types["Scale"])
+            self.add_sub(k, f"{item}/scale", self.s.model.types["Scale"].openapi,
+                         {"group": "autoscaling", "kind": "Scale", "version": "v1"})
 
     def place(self, namespaced, named):
         out = []
@@ -302,9 +329,9 @@ def text(doc):
     return json.dumps(doc, separators=(",", ":"), sort_keys=False)
 
 
-def groups(model):
+def groups(kinds):
     out = {}
-    for k in model.kinds:
+    for k in kinds:
         path = f"apis/{k.group}/{k.version}" if k.group else f"api/{k.version}"
         out.setdefault(path, []).append(k)
     return out
@@ -317,11 +344,12 @@ def emit(model):
     yield "openapi_v2.pb", gnostic.encode(v2)
     blobs = [("api_openapi_v2_json", "openapi_v2.json"), ("api_openapi_v2_pb", "openapi_v2.pb")]
     rows = []
-    for path, kinds in sorted(groups(model).items()):
+    for path, kinds in sorted(groups(model.served()).items()):
         name = "openapi_v3_" + "".join(c if c.isalnum() else "_" for c in path) + ".json"
-        yield name, text(document(model, kinds, True))
+        body = text(document(model, kinds, True))
+        yield name, body
         blobs.append(("blob_" + name[:-5], name))
-        rows.append((path, "blob_" + name[:-5]))
+        rows.append((path, "blob_" + name[:-5], hashlib.sha256(body.encode()).hexdigest()[:16]))
     yield "openapi_data.c", emit_c(blobs, rows)
     yield "openapi_data.h", HEADER
 
@@ -342,6 +370,7 @@ struct api_blob {
 struct api_openapi_v3 {
 	const char *path; /* "api/v1", "apis/kubevirt.io/v1" */
 	struct api_blob json;
+	unsigned long long hash; /* of json: changes when it does */
 };
 
 /* OpenAPI v2 as JSON and as application/com.github.proto-openapi.spec.v2@v1.0+protobuf. */
@@ -370,8 +399,8 @@ def emit_c(blobs, rows):
     out.append("\nconst struct api_openapi_v3 *api_openapi_v3(void)\n{\n"
                f"\tstatic struct api_openapi_v3 rows[{len(rows) + 1}];\n\n"
                "\tif (!rows[0].path) {\n")
-    for i, (path, name) in enumerate(rows):
+    for i, (path, name, digest) in enumerate(rows):
         out.append(f'\t\trows[{i}] = (struct api_openapi_v3){{"{path}", '
-                   f"{{{name}_p, (size_t)({name}_e - {name}_p)}}}};\n")
+                   f"{{{name}_p, (size_t)({name}_e - {name}_p)}}, 0x{digest}}};\n")
     out.append("\t}\n\treturn rows;\n}\n")
     return "".join(out)

@@ -5,7 +5,7 @@ The notation is explained in docs/internals/api.md.
 """
 
 import re
-from dataclasses import dataclass, field as dc_field
+from dataclasses import dataclass, field as dc_field, replace
 
 import yaml
 
@@ -56,6 +56,7 @@ C_RESERVED = {
     "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union",
     "unsigned", "void", "volatile", "while", "asm", "typeof", "linux", "unix", "bool",
 }
+VERSION_RE = re.compile(r"^v([0-9]+)(?:(alpha|beta)([0-9]+))?$")
 NAME_RE = re.compile(r"^[A-Z][A-Za-z0-9]*$")
 FIELD_RE = re.compile(r"^[A-Za-z_$][A-Za-z0-9_.$-]*$")
 TOKEN_RE = re.compile(r"""\s*([A-Za-z]+)(?:=("(?:[^"\\]|\\.)*"|\([^)]*\)|[^\s()"]+))?""")
@@ -172,10 +173,25 @@ class Kind:
     defaults: bool
     columns: list
     type: Type = None
+    refused: str = None         # why no object of it can be made
+    served: list = dc_field(default_factory=list)      # further versions, newest first
+    deprecated: list = dc_field(default_factory=list)  # versions that warn
+    create_only: bool = False   # the body of a request: nothing of it is stored
 
     @property
     def api_version(self):
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    def under(self, version):
+        """The same kind under another of its versions."""
+        return self if version == self.version else replace(self, version=version)
+
+
+def version_order(version):
+    """Kubernetes' order: v2, v1, v1beta1, v1alpha2."""
+    m = VERSION_RE.match(version)
+    stage = {None: 0, "beta": 1, "alpha": 2}[m.group(2)]
+    return (stage, -int(m.group(1)), -int(m.group(3) or 0))
 
 
 class Model:
@@ -183,6 +199,12 @@ class Model:
         self.types = {}
         self.enums = {}
         self.kinds = []
+
+    def served(self):
+        """Every kind under every version it is served under, as discovery tells them: by group, the
+        newest version first, then by name."""
+        out = [k.under(v) for k in self.kinds for v in [k.version] + k.served]
+        return sorted(out, key=lambda k: (k.group, version_order(k.version), k.name))
 
     def sorted_types(self):
         """Types that have a C struct, each after those it holds by value."""
@@ -282,21 +304,30 @@ class Reader:
             self.fault(f"{label}:1", "empty file")
             return
         top = self.take(node, label, "file", {"group": str, "version": str, "openapi": str,
-                                              "enums": None, "types": None, "kinds": None})
+                                              "support": str, "enums": None, "types": None,
+                                              "kinds": None})
         for key in ("group", "version", "openapi"):
             if key not in top:
                 self.fault(f"{label}:1", f"file: needs '{key}'")
         group, version = top.get("group", ""), top.get("version", "")
         prefix = top.get("openapi", "")
+        support = self.level(top.get("support", "works"), f"{label}:1", "file")
         if "enums" in top:
             for name, v, where in self.pairs(top["enums"], label):
                 self.read_enum(name, v, where, label)
         if "types" in top:
             for name, v, where in self.pairs(top["types"], label):
-                self.read_type(name, v, where, label, group, version, prefix)
+                self.read_type(name, v, where, label, group, version, prefix, support)
         if "kinds" in top:
             for name, v, where in self.pairs(top["kinds"], label):
                 self.read_kind(name, v, where, label, group, version, prefix)
+
+    def level(self, text, where, what):
+        """The support level that fields have when they name none."""
+        if text in SUPPORT and text != "noop":
+            return text
+        self.fault(where, f"{what}: support must be works or rejected")
+        return "works"
 
     def claim(self, name, where, what):
         if not NAME_RE.match(name):
@@ -319,16 +350,13 @@ class Reader:
         self.model.enums[name] = Enum(name, self.need_doc(got, where, what), values,
                                       got.get("soft", False), where)
 
-    def read_type(self, name, node, where, label, group, version, prefix):
+    def read_type(self, name, node, where, label, group, version, prefix, support):
         what = f"type '{name}'"
         if not self.claim(name, where, "type"):
             return
         got = self.take(node, label, what, {"doc": str, "fields": None, "mixin": bool,
                                             "include": list, "openapi": str, "support": str})
-        support = got.get("support", "works")
-        if support not in SUPPORT or support == "noop":
-            self.fault(where, f"{what}: support must be works or rejected")
-            support = "works"
+        support = self.level(got.get("support", support), where, what)
         t = Type(name, self.need_doc(got, where, what), where, group, version,
                  f"{prefix}.{got.get('openapi', name)}", got.get("mixin", False),
                  got.get("include", []), [], support)
@@ -440,7 +468,8 @@ class Reader:
         got = self.take(node, label, what, {
             "doc": str, "plural": str, "short": list, "categories": list, "scope": str,
             "subresources": list, "generation": bool, "name": str, "strategicPatch": bool,
-            "defaults": bool, "spec": str, "status": str, "fields": None, "columns": list})
+            "defaults": bool, "spec": str, "status": str, "fields": None, "columns": list,
+            "refused": str, "served": list, "deprecated": list, "createOnly": bool})
         doc = self.need_doc(got, where, what)
         scope = got.get("scope", "Namespaced")
         if scope not in ("Namespaced", "Cluster"):
@@ -457,7 +486,9 @@ class Reader:
                  got.get("short", []), got.get("categories", []), scope == "Namespaced",
                  "status" in subs, "scale" in subs, got.get("generation", True),
                  got.get("name", "dns-subdomain"), got.get("strategicPatch", False),
-                 got.get("defaults", False), [])
+                 got.get("defaults", False), [], None, got.get("refused"), got.get("served", []),
+                 got.get("deprecated", []), got.get("createOnly", False))
+        self.check_versions(k, what)
         for text in got.get("columns", []):
             self.read_column(k, text, what)
         t = Type(name, doc, where, group, version, f"{prefix}.{name}", False, [], [], "works", k)
@@ -472,6 +503,17 @@ class Reader:
         k.type = t
         self.model.types[name] = t
         self.model.kinds.append(k)
+
+    def check_versions(self, k, what):
+        known = [k.version] + k.served
+        for v in known:
+            if not VERSION_RE.match(v):
+                self.fault(k.where, f"{what}: version '{v}' must be like v1, v1beta1 or v1alpha1")
+        for v in sorted({v for v in known if known.count(v) > 1}):
+            self.fault(k.where, f"{what}: version '{v}' appears twice")
+        for v in k.deprecated:
+            if v not in known:
+                self.fault(k.where, f"{what}: deprecated version '{v}' is not served")
 
     def read_column(self, k, text, what):
         parts = [p.strip() for p in text.split("|")]
@@ -509,10 +551,13 @@ class Reader:
                 self.check_keys(t, f)
         keys = {}
         for k in m.kinds:
-            key = (k.group, k.version, k.plural)
-            if key in keys:
-                self.fault(k.where, f"kind '{k.name}': plural '{k.plural}' is taken by {keys[key]}")
-            keys[key] = k.name
+            if k.scale_sub and "Scale" not in m.types:
+                self.fault(k.where, f"kind '{k.name}': subresource 'scale' needs the type Scale")
+            for version in [k.version] + k.served:
+                key = (k.group, version, k.plural)
+                if keys.setdefault(key, k.name) != k.name:
+                    self.fault(k.where,
+                               f"kind '{k.name}': plural '{k.plural}' is taken by {keys[key]}")
         if self.faults:
             raise SchemaErrors(list(dict.fromkeys(self.faults)))
         m.kinds.sort(key=lambda k: (k.group, k.version, k.name))

@@ -73,6 +73,8 @@ static void forgive_old_faults(struct change *ch, unsigned flags)
 	if (!ch->old || fe_is_ok(&ch->fe) || ch->fe.n_lost)
 		return;
 	api_check(ch->res->kind, ch->old, flags, &old);
+	if (old.rc) /* some of its faults are not known: what is new cannot be told */
+		ch->fe.rc = old.rc;
 	for (size_t i = 0; i < ch->fe.n; i++) {
 		if (!had_finding(&old, &ch->fe.items[i]))
 			ch->fe.items[n++] = ch->fe.items[i];

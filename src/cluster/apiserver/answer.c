@@ -169,17 +169,19 @@ void call_answer_json(struct apisrv_call *c, int status, struct json *body)
 
 void call_answer_object(struct apisrv_call *c, int status, const struct json *obj)
 {
-	if (c->out.as == OUT_TABLE && c->res)
+	if (call_is_scale(c))
+		call_answer_json(c, status, scale_of(obj));
+	else if (c->out.as == OUT_TABLE && c->res)
 		call_answer_json(c, status, render_table_one(c, obj));
 	else if (c->out.as == OUT_PARTIAL && c->res)
 		call_answer_json(c, status, render_partial(obj, c->out.meta_version));
 	else
-		call_answer_json(c, status, js_ref(obj));
+		call_answer_json(c, status, version_as_asked(c, obj));
 }
 
 void call_answer_stored(struct apisrv_call *c, int status, struct obj *o)
 {
-	if (c->out.as == OUT_OBJECT && !c->out.pretty) {
+	if (c->out.as == OUT_OBJECT && !c->out.pretty && !c->alias && !call_is_scale(c)) {
 		size_t n;
 		const char *text = obj_text(o, &n);
 
@@ -404,7 +406,7 @@ static struct json *render_row(const struct apisrv_call *c, const struct json *o
 	struct json *ref = NULL;
 
 	if (c->out.include == INCLUDE_OBJECT)
-		ref = js_ref(obj);
+		ref = version_as_asked(c, obj);
 	else if (c->out.include == INCLUDE_METADATA)
 		ref = render_partial(obj, c->out.meta_version);
 	if (c->out.include != INCLUDE_NONE && js_set(row, "object", ref))

@@ -14,7 +14,7 @@
 #include "cluster/apiserver/quota.h"
 #include "ev/ev.h"
 
-enum { TTL_INTERVAL = 60, BOOKMARK_INTERVAL = 60 };
+enum { TTL_INTERVAL = 60, BOOKMARK_INTERVAL = 60, MAX_PATH_KEY = 256 };
 
 static const char *const verb_names[VERB__MAX] = {
 	[VERB_GET] = "get",	  [VERB_LIST] = "list",
@@ -63,17 +63,14 @@ struct resource *apisrv_resource(struct apisrv *s, const char *table)
 	return map_get(&s->by_table, table);
 }
 
-struct resource *apisrv_resource_at(struct apisrv *s, const char *group, const char *version,
-				    const char *plural)
+const struct served *apisrv_served_at(struct apisrv *s, const char *group, const char *version,
+				      const char *plural)
 {
-	for (size_t i = 0; i < s->n_resources; i++) {
-		const struct api_kind *k = s->resources[i].kind;
+	char path[MAX_PATH_KEY];
 
-		if (strcmp(k->plural, plural) == 0 && strcmp(k->group, group) == 0 &&
-		    strcmp(k->version, version) == 0)
-			return &s->resources[i];
-	}
-	return NULL;
+	/* What is cut is longer than any key of the map. */
+	snprintf(path, sizeof(path), "%s/%s/%s", group, version, plural);
+	return map_get(&s->by_path, path);
 }
 
 char *object_key(const struct resource *res, const char *ns, const char *name)
@@ -307,9 +304,12 @@ static void route_resource(struct apisrv_call *c, const char **seg, size_t n)
 		c->sub = seg[2];
 		join_tail(seg + 2, n - 2);
 	}
-	c->res = apisrv_resource_at(c->srv, c->group, c->version, c->plural);
-	if (c->res && !c->res->kind->is_namespaced && *c->ns)
-		c->res = NULL;
+	const struct served *at = apisrv_served_at(c->srv, c->group, c->version, c->plural);
+
+	if (!at || (!at->kind->is_namespaced && *c->ns))
+		return;
+	c->res = at->res;
+	c->alias = at->kind->alias_of ? at->kind : NULL;
 }
 
 static bool set_verb(struct apisrv_call *c)
@@ -396,6 +396,8 @@ static void dispatch_sub(struct apisrv_call *c)
 			serve_patch(c);
 		else
 			fail_method(c);
+	} else if (call_is_scale(c)) {
+		serve_scale(c);
 	} else if (pod && strcmp(c->sub, "binding") == 0 && c->verb == VERB_CREATE) {
 		serve_binding(c);
 	} else if (pod && strcmp(c->sub, "eviction") == 0 && c->verb == VERB_CREATE) {
@@ -424,6 +426,8 @@ static void dispatch(struct apisrv_call *c)
 
 	if (*c->sub)
 		dispatch_sub(c);
+	else if (c->res->kind->is_create_only && c->verb != VERB_CREATE)
+		fail_method(c);
 	else if ((needs_name && !*c->name) || (c->verb == VERB_CREATE && *c->name))
 		fail_method(c);
 	else if (c->res->kind->is_namespaced && !*c->ns && c->verb != VERB_LIST &&
@@ -455,6 +459,8 @@ static void serve_resource(struct apisrv_call *c, const char **seg, size_t n, co
 	}
 	if (!authorize(c))
 		return;
+	if (c->res)
+		version_warn(c, c->alias ? c->alias : c->res->kind);
 	if (c->subres)
 		serve_subres(c);
 	else if (parse_accept(c, accept) && parse_body(c))
@@ -589,6 +595,37 @@ static bool is_stored(const struct api_kind *k)
 	return !str_is_empty(k->plural) && strcmp(k->plural, "bindings") != 0;
 }
 
+static enum rc add_served(struct apisrv *s, const struct api_kind *k)
+{
+	const struct api_kind *own = k->alias_of ? k->alias_of : k;
+	struct served *at = &s->served[s->n_served];
+	char path[MAX_PATH_KEY];
+	int n = snprintf(path, sizeof(path), "%s/%s/%s", k->group, k->version, k->plural);
+
+	assert(n > 0 && (size_t)n < sizeof(path) - 1);
+	at->kind = k;
+	for (size_t i = 0; i < s->n_resources; i++)
+		if (s->resources[i].kind == own)
+			at->res = &s->resources[i];
+	s->n_served++;
+	return map_set(&s->by_path, path, at);
+}
+
+static enum rc make_served(struct apisrv *s)
+{
+	size_t n = 0;
+
+	while (api_served[n])
+		n++;
+	s->served = mem_calloc(n + 1, sizeof(*s->served));
+	if (!s->served)
+		return RC_NOMEM;
+	for (size_t i = 0; i < n; i++)
+		if (is_stored(api_served[i]) && add_served(s, api_served[i]))
+			return RC_NOMEM;
+	return RC_OK;
+}
+
 static enum rc make_resources(struct apisrv *s)
 {
 	size_t n = 0;
@@ -601,7 +638,7 @@ static enum rc make_resources(struct apisrv *s)
 	for (size_t i = 0; i < n; i++)
 		if (is_stored(api_kinds[i]) && add_resource(s, api_kinds[i]))
 			return RC_NOMEM;
-	return RC_OK;
+	return make_served(s);
 }
 
 static enum rc parse_ranges(struct apisrv *s, const struct apisrv_config *config, struct err *err)
@@ -678,6 +715,7 @@ enum rc apisrv_new(struct apisrv **out, struct loop *loop, const struct apisrv_c
 	if (config->hooks)
 		s->hooks = *config->hooks;
 	map_init(&s->by_table, NULL);
+	map_init(&s->by_path, NULL);
 	map_init(&s->openapi_cache, NULL);
 	list_init(&s->calls);
 	list_init(&s->inner);
@@ -755,9 +793,11 @@ struct apisrv *apisrv_free(struct apisrv *s)
 	ev_src_free(s->aggregate_defer);
 	rbac_free(s->rbac);
 	map_fini(&s->by_table);
+	map_fini(&s->by_path);
 	map_fini(&s->openapi_cache);
 	for (size_t i = 0; i < s->n_resources; i++)
 		mem_free(s->resources[i].table);
+	mem_free(s->served);
 	mem_free(s->resources);
 	return mem_free(s);
 }

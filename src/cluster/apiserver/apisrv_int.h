@@ -69,6 +69,12 @@ struct resource {
 	struct list watchers;
 };
 
+/* A resource under one of its versions. */
+struct served {
+	const struct api_kind *kind; /* alias_of is set for a further version */
+	struct resource *res;
+};
+
 enum out_as { OUT_OBJECT, OUT_TABLE, OUT_PARTIAL };
 enum out_include { INCLUDE_METADATA, INCLUDE_NONE, INCLUDE_OBJECT };
 
@@ -86,6 +92,9 @@ struct apisrv {
 	struct resource *resources;
 	size_t n_resources;
 	struct map by_table;
+	struct served *served; /* in the order of api_served */
+	size_t n_served;
+	struct map by_path; /* struct served, by "group/version/plural" */
 	struct list calls;
 	struct list inner; /* requests to ourselves that no call owns */
 	struct quotas *quotas;
@@ -130,6 +139,8 @@ struct apisrv_call {
 
 	enum verb verb;
 	const struct resource *res; /* NULL: not a stored resource */
+	/* The version of res that the address names, when that is not its own; NULL: it is. */
+	const struct api_kind *alias;
 	/* Parts of uri.path; "" when absent. */
 	const char *group, *version, *ns, *plural, *name, *sub;
 
@@ -159,8 +170,9 @@ void call_leave(struct apisrv_call *c); /* may free it */
 const char *call_param(const struct apisrv_call *c, const char *name);
 bool call_param_bool(const struct apisrv_call *c, const char *name);
 struct resource *apisrv_resource(struct apisrv *s, const char *table); /* NULL: none */
-struct resource *apisrv_resource_at(struct apisrv *s, const char *group, const char *version,
-				    const char *plural);
+/* NULL: no such resource, or not under this version. */
+const struct served *apisrv_served_at(struct apisrv *s, const char *group, const char *version,
+				      const char *plural);
 bool call_is_dry_run(const struct apisrv_call *c);
 /* Key of an object; owned by the caller; NULL when out of memory. */
 char *object_key(const struct resource *res, const char *ns, const char *name);
@@ -261,6 +273,9 @@ bool call_check_dry_run(struct apisrv_call *c);
 bool change_decode(struct change *ch);
 void change_create(struct change *ch); /* ch->obj is decoded */
 void change_update(struct change *ch); /* ch->obj, ch->old, ch->cur are there */
+/* The call's JSON or merge patch (or strategic one, for kinds that have it) of base; a new object;
+ * NULL: answered. */
+struct json *change_patched(struct apisrv_call *c, const struct json *base);
 /* Finds the object (newest version) for a change; false: answered 404. */
 bool change_load(struct change *ch);
 bool change_admit(struct change *ch); /* false: answered */
@@ -283,6 +298,25 @@ MUST_CHECK enum rc apply_track_update(struct change *ch);
 /* Who writes: fieldManager, or the name of the client's program. */
 const char *call_manager(const struct apisrv_call *c);
 void serve_delete_with(struct apisrv_call *c, const struct json *options, struct json *reply);
+
+/* ---- version.c, scale.c ----------------------------------------------------------------------- */
+
+/* Stored is one version of a kind; what clients send and see under a further version (call->alias)
+ * differs in apiVersion alone. */
+const char *call_api_version(const struct apisrv_call *c);
+/* A stored object under the version of the call; a new reference; NULL when out of memory. */
+struct json *version_as_asked(const struct apisrv_call *c, const struct json *obj);
+/* The same for its text, appended. */
+void version_add_text(const struct apisrv_call *c, const char *text, size_t n, struct sbuf *out);
+/* The header Warning for a version that goes away. */
+void version_warn(struct apisrv_call *c, const struct api_kind *asked);
+
+/* The call is about subresource "scale". */
+bool call_is_scale(const struct apisrv_call *c);
+/* GET, PUT and PATCH of subresource "scale": autoscaling/v1 Scale. */
+void serve_scale(struct apisrv_call *c);
+/* The Scale of an object; NULL when out of memory. */
+struct json *scale_of(const struct json *obj);
 
 /* ---- authz.c, discovery.c, hookcall.c --------------------------------------------------------- */
 

@@ -15,7 +15,7 @@
 
 /* ---- groups ------------------------------------------------------------------------------------------ */
 
-/* Every group and version once, in the order of api_kinds; hooks' groups follow. */
+/* Every group and version once, in the order of api_served; hooks' groups follow. */
 typedef bool (*version_fn)(void *arg, const char *group, const char *version);
 
 /* Groups that clients look for although nothing of theirs is stored here.  Without "policy" kubectl 1.20
@@ -36,15 +36,12 @@ static const struct virtual_resource virtuals[] = {
 	{"policy", "v1", NULL, NULL},
 };
 
+/* What belongs together stands together. */
 static bool seen_before(const struct apisrv *s, size_t i)
 {
-	const struct api_kind *k = s->resources[i].kind;
+	const struct api_kind *k = s->served[i].kind, *last = i ? s->served[i - 1].kind : NULL;
 
-	for (size_t j = 0; j < i; j++)
-		if (strcmp(s->resources[j].kind->group, k->group) == 0 &&
-		    strcmp(s->resources[j].kind->version, k->version) == 0)
-			return true;
-	return false;
+	return last && strcmp(last->group, k->group) == 0 && strcmp(last->version, k->version) == 0;
 }
 
 static bool serves_subresources(const struct apisrv *s)
@@ -57,8 +54,8 @@ static bool serves_subresources(const struct apisrv *s)
 
 static void each_version(const struct apisrv *s, version_fn fn, void *arg)
 {
-	for (size_t i = 0; i < s->n_resources; i++) {
-		const struct api_kind *k = s->resources[i].kind;
+	for (size_t i = 0; i < s->n_served; i++) {
+		const struct api_kind *k = s->served[i].kind;
 
 		if (!seen_before(s, i) && !fn(arg, k->group, k->version))
 			return;
@@ -75,7 +72,8 @@ static void each_version(const struct apisrv *s, version_fn fn, void *arg)
 
 static struct json *verbs_of(const struct api_kind *k)
 {
-	(void)k;
+	if (k->is_create_only)
+		return js_pack("[s]", "create");
 	return js_pack("[s, s, s, s, s, s, s, s]", "create", "delete", "deletecollection", "get",
 		       "list", "patch", "update", "watch");
 }
@@ -133,6 +131,8 @@ static enum rc list_kind(struct json *list, const struct api_kind *k)
 	rc = js_append(list, r);
 	if (!rc && k->subresources & API_SUB_STATUS)
 		rc = list_sub(list, k, "status", k->kind, NULL, NULL, "get,patch,update");
+	if (!rc && k->subresources & API_SUB_SCALE)
+		rc = list_sub(list, k, "scale", "Scale", "autoscaling", "v1", "get,patch,update");
 	if (!rc && !*k->group && strcmp(k->plural, "pods") == 0) {
 		rc = list_sub(list, k, "binding", "Binding", NULL, NULL, "create");
 		if (!rc)
@@ -194,8 +194,8 @@ static struct json *resource_list(const struct apisrv *s, const char *group, con
 
 	if (!list || (found && list_hooks(s, list)) || list_virtuals(list, group, version, &found))
 		return NULL;
-	for (size_t i = 0; i < s->n_resources; i++) {
-		const struct api_kind *k = s->resources[i].kind;
+	for (size_t i = 0; i < s->n_served; i++) {
+		const struct api_kind *k = s->served[i].kind;
 
 		if (strcmp(k->group, group) != 0 || strcmp(k->version, version) != 0)
 			continue;
@@ -267,6 +267,11 @@ static struct json *agg_subresources(const struct api_kind *k)
 					     "status", "responseKind", "group", k->group, "version",
 					     k->version, "kind", k->kind, "verbs", "get", "patch",
 					     "update"));
+	if (!rc && k->subresources & API_SUB_SCALE)
+		rc = js_append(subs,
+			       js_pack("{s:s, s:{s:s, s:s, s:s}, s:[s, s, s]}", "subresource",
+				       "scale", "responseKind", "group", "autoscaling", "version",
+				       "v1", "kind", "Scale", "verbs", "get", "patch", "update"));
 	if (!rc && !*k->group && strcmp(k->plural, "pods") == 0) {
 		rc = js_append(subs, js_pack("{s:s, s:{s:s, s:s, s:s}, s:[s]}", "subresource",
 					     "binding", "responseKind", "group", "", "version",
@@ -303,8 +308,8 @@ static struct json *agg_version(const struct apisrv *s, const char *group, const
 {
 	CLEANUP(js_unrefp) struct json *list = js_new_array();
 
-	for (size_t i = 0; list && i < s->n_resources; i++) {
-		const struct api_kind *k = s->resources[i].kind;
+	for (size_t i = 0; list && i < s->n_served; i++) {
+		const struct api_kind *k = s->served[i].kind;
 
 		if (strcmp(k->group, group) == 0 && strcmp(k->version, version) == 0 &&
 		    js_append(list, agg_resource(k)))

@@ -37,7 +37,7 @@ static void serve_v3_index(struct apisrv_call *c)
 		char url[256];
 
 		snprintf(url, sizeof(url), "/openapi/v3/%s?hash=%016llX", row->path,
-			 (unsigned long long)str_hash(row->json.p, row->json.n));
+			 (unsigned long long)row->hash);
 		if (js_set(paths, row->path, js_pack("{s:s}", "serverRelativeURL", url))) {
 			call_nomem(c);
 			return;

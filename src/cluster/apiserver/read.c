@@ -294,16 +294,49 @@ static struct json *list_meta(const struct listing *l, const struct obj_list *fo
 	return STEAL(meta);
 }
 
+static void answer_too_large(struct apisrv_call *c)
+{
+	call_fail(c, 413, "RequestEntityTooLarge", NULL,
+		  "the list is larger than %u bytes: use limit", LIMIT_RESPONSE_BYTES);
+}
+
+/* Under another version than the stored one. */
+static void answer_alias_items(struct apisrv_call *c, const struct json *meta,
+			       const struct obj_list *found)
+{
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(LIMIT_RESPONSE_BYTES);
+
+	sbuf_addf(&b, "{\"kind\":\"%s\",\"apiVersion\":\"%s\",\"metadata\":", c->alias->list_kind,
+		  c->alias->api_version);
+	js_print(meta, &b, false);
+	sbuf_adds(&b, ",\"items\":[");
+	for (size_t i = 0; i < found->n; i++) {
+		size_t n;
+		const char *text = obj_text(found->items[i], &n);
+
+		if (i)
+			sbuf_addc(&b, ',');
+		version_add_text(c, text, n, &b);
+	}
+	sbuf_adds(&b, "]}\n");
+	if (sbuf_rc(&b) == RC_NOMEM)
+		call_nomem(c);
+	else if (sbuf_rc(&b))
+		answer_too_large(c);
+	else
+		call_answer(c, 200, "application/json", b.p, b.n);
+}
+
 /* The stored texts are joined: nothing is parsed, and nothing is copied twice. */
 static void answer_items(struct apisrv_call *c, struct json *meta, const struct obj_list *found)
 {
 	CLEANUP(mem_freep) char *meta_text = js_to_text(meta);
 	CLEANUP(mem_freep)
-	char *head = !meta_text ? NULL
-				: mem_printf("{\"kind\":\"%s\",\"apiVersion\":\"%s\","
-					     "\"metadata\":%s,\"items\":[",
-					     c->res->kind->list_kind, c->res->kind->api_version,
-					     meta_text);
+	char *head = !meta_text
+			     ? NULL
+			     : mem_printf("{\"kind\":\"%s\",\"apiVersion\":\"%s\","
+					  "\"metadata\":%s,\"items\":[",
+					  c->res->kind->list_kind, call_api_version(c), meta_text);
 	static const char tail[] = "]}\n";
 	size_t total = head ? strlen(head) + sizeof(tail) : 0, n;
 
@@ -312,8 +345,7 @@ static void answer_items(struct apisrv_call *c, struct json *meta, const struct 
 		total += n + 1;
 	}
 	if (total > LIMIT_RESPONSE_BYTES) {
-		call_fail(c, 413, "RequestEntityTooLarge", NULL,
-			  "the list is larger than %u bytes: use limit", LIMIT_RESPONSE_BYTES);
+		answer_too_large(c);
 		return;
 	}
 	char *buf = head ? mem_realloc(NULL, total) : NULL, *p = buf;
@@ -408,6 +440,8 @@ static void list_answer(struct apisrv_call *c, struct listing *l)
 		call_answer_json(c, 200, render_table(c, meta, found.items, found.n));
 	else if (c->out.as == OUT_PARTIAL)
 		answer_partial_list(c, meta, &found);
+	else if (c->alias)
+		answer_alias_items(c, meta, &found);
 	else
 		answer_items(c, meta, &found);
 	/* Tables and partial lists take it. */

@@ -94,6 +94,18 @@ static void send_json(struct watcher *w, const char *type, const struct json *j)
 		w->failed = true;
 }
 
+/* Under another version than the stored one. */
+static void send_alias(struct watcher *w, const char *type, const char *text, size_t n)
+{
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(2 * LIMIT_OBJECT_BYTES);
+
+	version_add_text(w->call, text, n, &b);
+	if (sbuf_rc(&b))
+		w->failed = true;
+	else
+		send_text(w, type, b.p, b.n);
+}
+
 /* The object in the form that the client asked for. */
 static void send_object(struct watcher *w, const char *type, struct obj *o)
 {
@@ -103,7 +115,10 @@ static void send_object(struct watcher *w, const char *type, struct obj *o)
 		size_t n;
 		const char *text = obj_text(o, &n);
 
-		send_text(w, type, text, n);
+		if (c->alias)
+			send_alias(w, type, text, n);
+		else
+			send_text(w, type, text, n);
 		return;
 	}
 	CLEANUP(js_unrefp) struct json *j = obj_json(o);
@@ -129,14 +144,14 @@ static void send_left(struct watcher *w, const struct store_event *ev)
 	    js_set(js_ensure_object(copy, "metadata"), "resourceVersion", js_new_str(rv)) == RC_OK)
 		shown = c->out.as == OUT_TABLE	   ? render_table_one(c, copy)
 			: c->out.as == OUT_PARTIAL ? render_partial(copy, c->out.meta_version)
-						   : js_ref(copy);
+						   : version_as_asked(c, copy);
 	send_json(w, "DELETED", shown);
 }
 
 static void send_bookmark(struct watcher *w, bool initial_end)
 {
 	const struct api_kind *k = w->call->res->kind;
-	const char *api_version = k->api_version, *kind = k->kind;
+	const char *api_version = call_api_version(w->call), *kind = k->kind;
 	char rv[24];
 
 	if (w->call->out.as == OUT_TABLE) {

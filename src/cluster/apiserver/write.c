@@ -71,15 +71,16 @@ static bool check_type_meta(struct apisrv_call *c, const struct resource *res, s
 			kind, res->kind->kind);
 		return false;
 	}
-	if (version && strcmp(version, res->kind->api_version) != 0) {
+	if (version && strcmp(version, call_api_version(c)) != 0) {
 		call_bad_request(
 			c,
 			"the API version in the data (%s) does not match the expected API version (%s)",
-			version, res->kind->api_version);
+			version, call_api_version(c));
 		return false;
 	}
 	if ((!kind && js_set(obj, "kind", js_new_str(res->kind->kind))) ||
-	    (!version && js_set(obj, "apiVersion", js_new_str(res->kind->api_version)))) {
+	    ((!version || c->alias) &&
+	     js_set(obj, "apiVersion", js_new_str(res->kind->api_version)))) {
 		call_nomem(c);
 		return false;
 	}
@@ -292,12 +293,24 @@ static bool set_system_create(struct change *ch, struct json *meta)
 	return rc == RC_OK;
 }
 
+/* A kind without a controller: an object of it would be taken, and then nothing would come of it. */
+static bool kind_can_be_made(struct change *ch)
+{
+	const char *why = ch->res->kind->refused;
+
+	if (!why)
+		return true;
+	fe_add(&ch->fe, FE_FORBIDDEN, "kind", "not supported by Ferry yet: %s", why);
+	call_invalid(ch->c, ch->res, ch->name, &ch->fe, NULL);
+	return false;
+}
+
 void change_create(struct change *ch)
 {
 	struct apisrv_call *c = ch->c;
 	struct json *meta = js_get(ch->obj, "metadata");
 
-	if (!resolve_name(ch, meta) || !set_system_create(ch, meta))
+	if (!resolve_name(ch, meta) || !kind_can_be_made(ch) || !set_system_create(ch, meta))
 		return;
 	/* Admission may rebuild the object, and the store takes it: the name must outlive both. */
 	CLEANUP(mem_freep) char *name = mem_strdup(ch->name);
@@ -538,33 +551,61 @@ static enum patch_kind patch_kind_of(const struct apisrv_call *c)
 	return PATCH_UNKNOWN;
 }
 
-static bool apply_patch(struct change *ch, enum patch_kind kind)
+static void fail_patch_kind(struct apisrv_call *c)
 {
-	struct apisrv_call *c = ch->c;
+	call_fail(
+		c, 415, "UnsupportedMediaType", NULL,
+		"the body of the request was in an unknown format - accepted media types include: "
+		"application/json-patch+json, application/merge-patch+json%s%s",
+		c->res->kind->has_strategic_patch ? ", application/strategic-merge-patch+json" : "",
+		call_is_scale(c) ? "" : ", application/apply-patch+yaml");
+}
+
+struct json *change_patched(struct apisrv_call *c, const struct json *base)
+{
+	enum patch_kind kind = patch_kind_of(c);
 	struct err err = {0};
 	CLEANUP(js_unrefp) struct json *patched = NULL;
 	enum rc rc;
 
+	if (kind == PATCH_UNKNOWN) {
+		fail_patch_kind(c);
+		return NULL;
+	}
 	if (!c->json) {
 		call_bad_request(c, "the patch is empty");
-		return false;
+		return NULL;
 	}
 	if (kind == PATCH_JSON)
-		rc = api_patch_json(ch->old, c->json, &patched, &err);
+		rc = api_patch_json(base, c->json, &patched, &err);
 	else if (kind == PATCH_MERGE)
-		rc = api_patch_merge(ch->old, c->json, &patched, &err);
+		rc = api_patch_merge(base, c->json, &patched, &err);
 	else
-		rc = api_patch_strategic(c->res->kind->type, ch->old, c->json, &patched, &err);
+		rc = api_patch_strategic(c->res->kind->type, base, c->json, &patched, &err);
 	if (rc) {
 		call_fail_rc(c, rc, &err);
-		return false;
+		return NULL;
 	}
 	/* It may share parts with the stored version, which nobody may change. */
-	ch->obj = js_copy(patched);
-	if (!ch->obj) {
+	struct json *copy = js_copy(patched);
+
+	if (!copy)
+		call_nomem(c);
+	return copy;
+}
+
+static bool apply_patch(struct change *ch)
+{
+	struct apisrv_call *c = ch->c;
+	CLEANUP(js_unrefp) struct json *base = version_as_asked(c, ch->old);
+
+	if (!base) {
 		call_nomem(c);
 		return false;
 	}
+	ch->obj = change_patched(c, base);
+	if (!ch->obj)
+		return false;
 	if (!js_is_object(ch->obj) || !js_ensure_object(ch->obj, "metadata")) {
 		call_bad_request(c, "the patched object is not an object with metadata");
 		return false;
@@ -578,24 +619,13 @@ void serve_patch(struct apisrv_call *c)
 {
 	CLEANUP(change_fini)
 	struct change ch = change_of_update(c);
-	enum patch_kind kind = patch_kind_of(c);
 
 	if (str_eq(c->content_type, "application/apply-patch+yaml")) {
 		if (call_check_dry_run(c))
 			serve_apply(c);
-		return;
-	}
-	if (kind == PATCH_UNKNOWN) {
-		call_fail(
-			c, 415, "UnsupportedMediaType", NULL,
-			"the body of the request was in an unknown format - accepted media types include: "
-			"application/json-patch+json, application/merge-patch+json%s, "
-			"application/apply-patch+yaml",
-			c->res->kind->has_strategic_patch
-				? ", application/strategic-merge-patch+json"
-				: "");
-		return;
-	}
-	if (call_check_dry_run(c) && change_load(&ch) && apply_patch(&ch, kind))
+	} else if (patch_kind_of(c) == PATCH_UNKNOWN) {
+		fail_patch_kind(c);
+	} else if (call_check_dry_run(c) && change_load(&ch) && apply_patch(&ch)) {
 		change_update(&ch);
+	}
 }

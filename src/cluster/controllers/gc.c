@@ -39,6 +39,8 @@ static const struct kobj *find_owner(const struct view *v, const OwnerReference 
 {
 	const struct api_kind *kind = api_kind_of(ref->apiVersion, ref->kind);
 
+	if (kind && kind->alias_of)
+		kind = kind->alias_of;
 	*known = kind && kcache_has_kind(v->cache, kind);
 	return *known ? kcache_get(v->cache, kind, kind->is_namespaced ? ns : NULL, ref->name)
 		      : NULL;

@@ -4,7 +4,8 @@
   run.py [--update]      --update writes what it got as the new expectation
 
 bad/NAME.yaml must fail with exactly bad/NAME.err; good/schema gives exactly good/expect; what is
-committed under docs/api and deploy/kubernetes/crds must be what api/schema gives.
+committed under docs/api and deploy/kubernetes/crds must be what api/schema gives; api/schema has the kinds
+and the fields of wire.txt, and no others in those types.
 """
 
 import filecmp
@@ -19,6 +20,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 APIGEN = os.path.join(TOP, "tools", "apigen", "apigen.py")
 sys.path.insert(0, os.path.dirname(APIGEN))
+import schema  # noqa: E402
+
 failures = []
 
 
@@ -104,6 +107,53 @@ def committed_case():
                "--crds deploy/kubernetes/crds --docs docs/api")
 
 
+# What Ferry adds to KubeVirt's types, and what every object has.
+BESIDE_WIRE = {"ferry", "apiVersion", "kind", "metadata"}
+
+
+def check_kind(model, words):
+    group, versions, scope, name, plural, *short = words
+    k = next((k for k in model.kinds if (k.group, k.name) == (group, name)), None)
+    if not k:
+        return f"kind {group} {name}: missing"
+    have = (",".join([k.version] + k.served), "Namespaced" if k.namespaced else "Cluster", k.plural,
+            ",".join(k.short))
+    want = (versions, scope, plural, short[0] if short else "")
+    return None if have == want else f"kind {group} {name}: is {have}, should be {want}"
+
+
+def check_type(types, words):
+    group, name, *fields = words
+    t = types.get((group, name))
+    if not t:
+        return f"type {group} {name}: missing"
+    have = {f.name for f in t.fields}
+    lost = [f for f in fields if f not in have]
+    more = sorted(have - set(fields) - BESIDE_WIRE)
+    if lost or more:
+        return f"type {group} {name}: lacks {lost}, has besides {more}"
+    return None
+
+
+def wire_case():
+    """Every kind and field that clients of KubeVirt and CDI may send or look for."""
+    folder = os.path.join(TOP, "api", "schema")
+    names = sorted(n for n in os.listdir(folder) if n.endswith(".yaml"))
+    model = schema.load([(os.path.join(folder, n), n) for n in names])
+    types = {(t.group, t.openapi.rsplit(".", 1)[1]): t for t in model.types.values()}
+    faults = []
+    with open(os.path.join(HERE, "wire.txt"), encoding="utf-8") as f:
+        for line in f:
+            what, *words = line.split()
+            if what == "kind":
+                faults.append(check_kind(model, words))
+            elif what == "type":
+                faults.append(check_type(types, words))
+    seen = len(faults)
+    faults = [x for x in faults if x]
+    report("kinds_and_fields_are_those_of_the_wire", seen > 400 and not faults, "\n".join(faults))
+
+
 def read_varint(data, at):
     n = shift = 0
     while True:
@@ -185,6 +235,7 @@ def main():
             bad_case(os.path.join(folder, name), update)
     good_case(update)
     committed_case()
+    wire_case()
     protobuf_case()
     references_case()
     return 1 if failures else 0

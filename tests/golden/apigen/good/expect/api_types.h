@@ -13,15 +13,55 @@
 #define Mode_Fast "Fast"
 #define Mode_Slow_er "Slow-er"
 
+typedef struct ObjectMeta ObjectMeta;
+typedef struct AskStatus AskStatus;
+typedef struct Ask Ask;
+typedef struct PotSpec PotSpec;
+typedef struct Cup Cup;
 typedef struct DeleteOptions DeleteOptions;
 typedef struct Empty Empty;
-typedef struct ObjectMeta ObjectMeta;
 typedef struct Gadget Gadget;
 typedef struct Inner Inner;
 typedef struct Item Item;
+typedef struct Note Note;
+typedef struct Pot Pot;
+typedef struct Scale Scale;
 typedef struct ThingSpec ThingSpec;
 typedef struct ThingStatus ThingStatus;
 typedef struct Thing Thing;
+
+/* Metadata. (io.meta.v1.ObjectMeta) */
+struct ObjectMeta {
+	char *name;
+	struct api_map labels;
+	size_t n_finalizers;
+	char **finalizers;
+};
+
+/* The answer. (dev.y.v1beta1.AskStatus) */
+struct AskStatus {
+	char *text;
+};
+
+/* A question. (dev.y.v1beta1.Ask) */
+struct Ask {
+	ObjectMeta metadata;
+	AskStatus status;
+};
+
+/* The wish. (dev.y.v1beta1.PotSpec) */
+struct PotSpec {
+	bool has_replicas;
+	int64_t replicas;
+	bool has_lid;
+	bool lid;
+};
+
+/* A cup. (dev.y.v1beta1.Cup) */
+struct Cup {
+	ObjectMeta metadata;
+	PotSpec spec;
+};
 
 /* Body of a delete. (io.meta.v1.DeleteOptions) */
 struct DeleteOptions {
@@ -32,14 +72,6 @@ struct DeleteOptions {
 /* Its presence says it. (dev.x.v1.Empty) */
 struct Empty {
 	char empty_; /* its presence is all it says */
-};
-
-/* Metadata. (io.meta.v1.ObjectMeta) */
-struct ObjectMeta {
-	char *name;
-	struct api_map labels;
-	size_t n_finalizers;
-	char **finalizers;
 };
 
 /* A core kind, cluster-wide, without spec. (dev.x.v1.Gadget) */
@@ -65,6 +97,23 @@ struct Item {
 	int64_t default_;
 	char *file;
 	Empty *none;
+};
+
+/* The body of a request. (dev.y.v1beta1.Note) */
+struct Note {
+	char *text;
+};
+
+/* A pot. (dev.y.v1beta1.Pot) */
+struct Pot {
+	ObjectMeta metadata;
+	PotSpec spec;
+};
+
+/* How many. (dev.y.v1beta1.TheScale) */
+struct Scale {
+	bool has_replicas;
+	int64_t replicas;
 };
 
 /* The wish. (dev.x.v1.ThingSpec) */
@@ -103,6 +152,146 @@ struct Thing {
 	ThingSpec spec;
 	ThingStatus status;
 };
+
+extern const struct api_type api_type_ObjectMeta;
+static inline UNUSED ObjectMeta *ObjectMeta_new(void)
+{
+	return (ObjectMeta *)api_new(&api_type_ObjectMeta);
+}
+static inline UNUSED ObjectMeta *ObjectMeta_free(ObjectMeta *v)
+{
+	return (ObjectMeta *)api_free(&api_type_ObjectMeta, v);
+}
+DEFINE_CLEANUP(ObjectMeta *, ObjectMeta_free);
+static inline UNUSED ObjectMeta *ObjectMeta_clone(const ObjectMeta *v)
+{
+	return (ObjectMeta *)api_clone(&api_type_ObjectMeta, v);
+}
+static inline UNUSED bool ObjectMeta_equal(const ObjectMeta *a, const ObjectMeta *b)
+{
+	return api_equal(&api_type_ObjectMeta, a, b);
+}
+MUST_CHECK static inline UNUSED enum rc ObjectMeta_decode(const struct json *j, ObjectMeta **out,
+						   struct err *err)
+{
+	return api_decode(&api_type_ObjectMeta, j, (void **)out, err);
+}
+static inline UNUSED struct json *ObjectMeta_encode(const ObjectMeta *v)
+{
+	return api_encode(&api_type_ObjectMeta, v);
+}
+
+extern const struct api_type api_type_AskStatus;
+static inline UNUSED AskStatus *AskStatus_new(void)
+{
+	return (AskStatus *)api_new(&api_type_AskStatus);
+}
+static inline UNUSED AskStatus *AskStatus_free(AskStatus *v)
+{
+	return (AskStatus *)api_free(&api_type_AskStatus, v);
+}
+DEFINE_CLEANUP(AskStatus *, AskStatus_free);
+static inline UNUSED AskStatus *AskStatus_clone(const AskStatus *v)
+{
+	return (AskStatus *)api_clone(&api_type_AskStatus, v);
+}
+static inline UNUSED bool AskStatus_equal(const AskStatus *a, const AskStatus *b)
+{
+	return api_equal(&api_type_AskStatus, a, b);
+}
+MUST_CHECK static inline UNUSED enum rc AskStatus_decode(const struct json *j, AskStatus **out,
+						   struct err *err)
+{
+	return api_decode(&api_type_AskStatus, j, (void **)out, err);
+}
+static inline UNUSED struct json *AskStatus_encode(const AskStatus *v)
+{
+	return api_encode(&api_type_AskStatus, v);
+}
+
+extern const struct api_type api_type_Ask;
+static inline UNUSED Ask *Ask_new(void)
+{
+	return (Ask *)api_new(&api_type_Ask);
+}
+static inline UNUSED Ask *Ask_free(Ask *v)
+{
+	return (Ask *)api_free(&api_type_Ask, v);
+}
+DEFINE_CLEANUP(Ask *, Ask_free);
+static inline UNUSED Ask *Ask_clone(const Ask *v)
+{
+	return (Ask *)api_clone(&api_type_Ask, v);
+}
+static inline UNUSED bool Ask_equal(const Ask *a, const Ask *b)
+{
+	return api_equal(&api_type_Ask, a, b);
+}
+MUST_CHECK static inline UNUSED enum rc Ask_decode(const struct json *j, Ask **out,
+						   struct err *err)
+{
+	return api_decode(&api_type_Ask, j, (void **)out, err);
+}
+static inline UNUSED struct json *Ask_encode(const Ask *v)
+{
+	return api_encode(&api_type_Ask, v);
+}
+
+extern const struct api_type api_type_PotSpec;
+static inline UNUSED PotSpec *PotSpec_new(void)
+{
+	return (PotSpec *)api_new(&api_type_PotSpec);
+}
+static inline UNUSED PotSpec *PotSpec_free(PotSpec *v)
+{
+	return (PotSpec *)api_free(&api_type_PotSpec, v);
+}
+DEFINE_CLEANUP(PotSpec *, PotSpec_free);
+static inline UNUSED PotSpec *PotSpec_clone(const PotSpec *v)
+{
+	return (PotSpec *)api_clone(&api_type_PotSpec, v);
+}
+static inline UNUSED bool PotSpec_equal(const PotSpec *a, const PotSpec *b)
+{
+	return api_equal(&api_type_PotSpec, a, b);
+}
+MUST_CHECK static inline UNUSED enum rc PotSpec_decode(const struct json *j, PotSpec **out,
+						   struct err *err)
+{
+	return api_decode(&api_type_PotSpec, j, (void **)out, err);
+}
+static inline UNUSED struct json *PotSpec_encode(const PotSpec *v)
+{
+	return api_encode(&api_type_PotSpec, v);
+}
+
+extern const struct api_type api_type_Cup;
+static inline UNUSED Cup *Cup_new(void)
+{
+	return (Cup *)api_new(&api_type_Cup);
+}
+static inline UNUSED Cup *Cup_free(Cup *v)
+{
+	return (Cup *)api_free(&api_type_Cup, v);
+}
+DEFINE_CLEANUP(Cup *, Cup_free);
+static inline UNUSED Cup *Cup_clone(const Cup *v)
+{
+	return (Cup *)api_clone(&api_type_Cup, v);
+}
+static inline UNUSED bool Cup_equal(const Cup *a, const Cup *b)
+{
+	return api_equal(&api_type_Cup, a, b);
+}
+MUST_CHECK static inline UNUSED enum rc Cup_decode(const struct json *j, Cup **out,
+						   struct err *err)
+{
+	return api_decode(&api_type_Cup, j, (void **)out, err);
+}
+static inline UNUSED struct json *Cup_encode(const Cup *v)
+{
+	return api_encode(&api_type_Cup, v);
+}
 
 extern const struct api_type api_type_DeleteOptions;
 static inline UNUSED DeleteOptions *DeleteOptions_new(void)
@@ -158,34 +347,6 @@ MUST_CHECK static inline UNUSED enum rc Empty_decode(const struct json *j, Empty
 static inline UNUSED struct json *Empty_encode(const Empty *v)
 {
 	return api_encode(&api_type_Empty, v);
-}
-
-extern const struct api_type api_type_ObjectMeta;
-static inline UNUSED ObjectMeta *ObjectMeta_new(void)
-{
-	return (ObjectMeta *)api_new(&api_type_ObjectMeta);
-}
-static inline UNUSED ObjectMeta *ObjectMeta_free(ObjectMeta *v)
-{
-	return (ObjectMeta *)api_free(&api_type_ObjectMeta, v);
-}
-DEFINE_CLEANUP(ObjectMeta *, ObjectMeta_free);
-static inline UNUSED ObjectMeta *ObjectMeta_clone(const ObjectMeta *v)
-{
-	return (ObjectMeta *)api_clone(&api_type_ObjectMeta, v);
-}
-static inline UNUSED bool ObjectMeta_equal(const ObjectMeta *a, const ObjectMeta *b)
-{
-	return api_equal(&api_type_ObjectMeta, a, b);
-}
-MUST_CHECK static inline UNUSED enum rc ObjectMeta_decode(const struct json *j, ObjectMeta **out,
-						   struct err *err)
-{
-	return api_decode(&api_type_ObjectMeta, j, (void **)out, err);
-}
-static inline UNUSED struct json *ObjectMeta_encode(const ObjectMeta *v)
-{
-	return api_encode(&api_type_ObjectMeta, v);
 }
 
 extern const struct api_type api_type_Gadget;
@@ -270,6 +431,90 @@ MUST_CHECK static inline UNUSED enum rc Item_decode(const struct json *j, Item *
 static inline UNUSED struct json *Item_encode(const Item *v)
 {
 	return api_encode(&api_type_Item, v);
+}
+
+extern const struct api_type api_type_Note;
+static inline UNUSED Note *Note_new(void)
+{
+	return (Note *)api_new(&api_type_Note);
+}
+static inline UNUSED Note *Note_free(Note *v)
+{
+	return (Note *)api_free(&api_type_Note, v);
+}
+DEFINE_CLEANUP(Note *, Note_free);
+static inline UNUSED Note *Note_clone(const Note *v)
+{
+	return (Note *)api_clone(&api_type_Note, v);
+}
+static inline UNUSED bool Note_equal(const Note *a, const Note *b)
+{
+	return api_equal(&api_type_Note, a, b);
+}
+MUST_CHECK static inline UNUSED enum rc Note_decode(const struct json *j, Note **out,
+						   struct err *err)
+{
+	return api_decode(&api_type_Note, j, (void **)out, err);
+}
+static inline UNUSED struct json *Note_encode(const Note *v)
+{
+	return api_encode(&api_type_Note, v);
+}
+
+extern const struct api_type api_type_Pot;
+static inline UNUSED Pot *Pot_new(void)
+{
+	return (Pot *)api_new(&api_type_Pot);
+}
+static inline UNUSED Pot *Pot_free(Pot *v)
+{
+	return (Pot *)api_free(&api_type_Pot, v);
+}
+DEFINE_CLEANUP(Pot *, Pot_free);
+static inline UNUSED Pot *Pot_clone(const Pot *v)
+{
+	return (Pot *)api_clone(&api_type_Pot, v);
+}
+static inline UNUSED bool Pot_equal(const Pot *a, const Pot *b)
+{
+	return api_equal(&api_type_Pot, a, b);
+}
+MUST_CHECK static inline UNUSED enum rc Pot_decode(const struct json *j, Pot **out,
+						   struct err *err)
+{
+	return api_decode(&api_type_Pot, j, (void **)out, err);
+}
+static inline UNUSED struct json *Pot_encode(const Pot *v)
+{
+	return api_encode(&api_type_Pot, v);
+}
+
+extern const struct api_type api_type_Scale;
+static inline UNUSED Scale *Scale_new(void)
+{
+	return (Scale *)api_new(&api_type_Scale);
+}
+static inline UNUSED Scale *Scale_free(Scale *v)
+{
+	return (Scale *)api_free(&api_type_Scale, v);
+}
+DEFINE_CLEANUP(Scale *, Scale_free);
+static inline UNUSED Scale *Scale_clone(const Scale *v)
+{
+	return (Scale *)api_clone(&api_type_Scale, v);
+}
+static inline UNUSED bool Scale_equal(const Scale *a, const Scale *b)
+{
+	return api_equal(&api_type_Scale, a, b);
+}
+MUST_CHECK static inline UNUSED enum rc Scale_decode(const struct json *j, Scale **out,
+						   struct err *err)
+{
+	return api_decode(&api_type_Scale, j, (void **)out, err);
+}
+static inline UNUSED struct json *Scale_encode(const Scale *v)
+{
+	return api_encode(&api_type_Scale, v);
 }
 
 extern const struct api_type api_type_ThingSpec;
@@ -358,5 +603,8 @@ static inline UNUSED struct json *Thing_encode(const Thing *v)
 
 extern const struct api_kind api_kind_Gadget;
 extern const struct api_kind api_kind_Thing;
+extern const struct api_kind api_kind_Ask;
+extern const struct api_kind api_kind_Cup;
+extern const struct api_kind api_kind_Pot;
 
 #endif

@@ -14,6 +14,7 @@ struct api_blob {
 struct api_openapi_v3 {
 	const char *path; /* "api/v1", "apis/kubevirt.io/v1" */
 	struct api_blob json;
+	unsigned long long hash; /* of json: changes when it does */
 };
 
 /* OpenAPI v2 as JSON and as application/com.github.proto-openapi.spec.v2@v1.0+protobuf. */
