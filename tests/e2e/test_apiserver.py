@@ -259,3 +259,36 @@ def test_kubectl_does_its_daily_work(server):
     assert "deleted" in k("delete", "vm", "vm", "--wait=false")
     assert "patched" in k("patch", "vm", "vm", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
     assert "NotFound" in k("get", "vm", "vm", ok=False)
+
+
+SNAPSHOT = """
+apiVersion: snapshot.kubevirt.io/v1beta1
+kind: VirtualMachineSnapshot
+metadata: {name: s}
+spec: {source: {apiGroup: kubevirt.io, kind: VirtualMachine, name: vm}}
+"""
+NO_SNAPSHOTS = "kind: not supported by Ferry yet: there is no controller that takes snapshots"
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+def test_kubectl_finds_every_kind_and_is_told_what_is_refused(server):
+    k = server.kubectl
+    names = k("api-resources", "-o", "name").split()
+    for name in ("virtualmachinesnapshots.snapshot.kubevirt.io", "datavolumes.cdi.kubevirt.io",
+                 "virtualmachineinstancereplicasets.kubevirt.io", "plugins.plugin.kubevirt.io"):
+        assert name in names
+    assert not k("get", "vmsnapshots,vmirs,vmpool,vmexport,vmclone,dv,vmf,vmpref", "-o", "name")
+    assert "scaleInStrategy" in k("explain", "vmpool", "--recursive")
+    assert "volumeRestorePolicy" in k("explain", "vmrestore.spec")
+    assert "imageio" in k("explain", "vm.spec.dataVolumeTemplates.spec.source")
+    for how in (("create",), ("create", "--dry-run=server"), ("apply",), ("apply", "--server-side")):
+        assert NO_SNAPSHOTS in k(*how, "-f", "-", stdin=SNAPSHOT, ok=False)
+    assert "not found" in k("scale", "vmpool/p", "--replicas=2", ok=False)
+    old = VM.replace("kubevirt.io/v1\n", "kubevirt.io/v1alpha3\n").replace("name: vm", "name: old")
+    assert "v1alpha3" in old
+    assert "created" in k("apply", "-f", "-", stdin=old)
+    assert "unchanged" in k("apply", "-f", "-", stdin=old)
+    assert k("get", "vm", "old", "-o", "jsonpath={.apiVersion}") == "kubevirt.io/v1"
+    assert k("get", "virtualmachines.v1alpha3.kubevirt.io", "old", "-o", "jsonpath={.apiVersion}") == "kubevirt.io/v1alpha3"
+    assert "deleted" in k("delete", "vm", "old", "--wait=false")
+    assert "patched" in k("patch", "vm", "old", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
