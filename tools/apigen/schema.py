@@ -489,7 +489,9 @@ class Reader:
                  got.get("defaults", False), [], None, got.get("refused"), got.get("served", []),
                  got.get("deprecated", []), got.get("createOnly", False))
         self.check_versions(k, what)
-        for text in got.get("columns", []):
+        # As Kubernetes shows custom resources that name no column.
+        age = [] if k.strategic else ["Age | date | .metadata.creationTimestamp | Time since its creation."]
+        for text in got.get("columns", age):
             self.read_column(k, text, what)
         t = Type(name, doc, where, group, version, f"{prefix}.{name}", False, [], [], "works", k)
         t.fields.append(Field("metadata", "Standard object metadata.", where, "ObjectMeta", True,

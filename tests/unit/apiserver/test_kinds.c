@@ -184,6 +184,12 @@ static void what_is_there_can_be_read_watched_and_deleted(void **state)
 	assert_int_equal(js_int(js_item(cells, 2), 0), 2);
 	assert_int_equal(js_int(js_item(cells, 3), 0), 1);
 	fx_answer_fini(&a);
+	/* A kind that names no columns has its age, as custom resources of Kubernetes. */
+	fx_call(&f, &a, &fx_admin, "GET", "/apis/cdi.kubevirt.io/v1beta1/storageprofiles", NULL,
+		TABLE, NULL);
+	assert_int_equal(js_len(js_get(a.json, "columnDefinitions")), 2);
+	assert_path(js_item(js_get(a.json, "columnDefinitions"), 1), "Age", "name");
+	fx_answer_fini(&a);
 	/* What it was made with does not hold up a change of the rest. */
 	drop(fx_patch(&f, 200, "merge-patch", POOLS "/p",
 		      "{\"metadata\":{\"labels\":{\"l\":\"m\"}}}"));

@@ -253,12 +253,16 @@ const struct api_kind api_kind_Thing = {
 	.is_create_only = false,
 };
 
+static const struct api_column columns_Ask[] = {
+	{.name = "Age", .type = "date", .format = "", .path = ".metadata.creationTimestamp", .fn = NULL, .doc = "Time since its creation.", .priority = 0},
+};
 const struct api_kind api_kind_Ask = {
 	.group = "y.dev", .version = "v1beta1", .kind = "Ask",
 	.api_version = "y.dev/v1beta1", .plural = "asks",
 	.singular = "ask", .list_kind = "AskList",
 	.short_names = words_4, .categories = words_4,
-	.type = &api_type_Ask, .doc = "A question.",
+	.type = &api_type_Ask, .columns = columns_Ask, .n_columns = 1,
+	.doc = "A question.",
 	.subresources = 0, .name_format = API_FMT_DNS_SUBDOMAIN,
 	.is_namespaced = true, .keeps_generation = true,
 	.has_strategic_patch = false, .has_defaults = false,
@@ -266,12 +270,16 @@ const struct api_kind api_kind_Ask = {
 	.is_create_only = true,
 };
 
+static const struct api_column columns_Cup[] = {
+	{.name = "Age", .type = "date", .format = "", .path = ".metadata.creationTimestamp", .fn = NULL, .doc = "Time since its creation.", .priority = 0},
+};
 const struct api_kind api_kind_Cup = {
 	.group = "y.dev", .version = "v1beta1", .kind = "Cup",
 	.api_version = "y.dev/v1beta1", .plural = "cups",
 	.singular = "cup", .list_kind = "CupList",
 	.short_names = words_4, .categories = words_4,
-	.type = &api_type_Cup, .doc = "A cup.",
+	.type = &api_type_Cup, .columns = columns_Cup, .n_columns = 1,
+	.doc = "A cup.",
 	.subresources = API_SUB_SCALE, .name_format = API_FMT_DNS_SUBDOMAIN,
 	.is_namespaced = true, .keeps_generation = true,
 	.has_strategic_patch = false, .has_defaults = false,
@@ -279,12 +287,16 @@ const struct api_kind api_kind_Cup = {
 	.is_create_only = false,
 };
 
+static const struct api_column columns_Pot[] = {
+	{.name = "Age", .type = "date", .format = "", .path = ".metadata.creationTimestamp", .fn = NULL, .doc = "Time since its creation.", .priority = 0},
+};
 const struct api_kind api_kind_Pot = {
 	.group = "y.dev", .version = "v1beta1", .kind = "Pot",
 	.api_version = "y.dev/v1beta1", .plural = "pots",
 	.singular = "pot", .list_kind = "PotList",
 	.short_names = words_4, .categories = words_4,
-	.type = &api_type_Pot, .doc = "A pot.",
+	.type = &api_type_Pot, .columns = columns_Pot, .n_columns = 1,
+	.doc = "A pot.",
 	.subresources = API_SUB_STATUS | API_SUB_SCALE, .name_format = API_FMT_DNS_SUBDOMAIN,
 	.is_namespaced = true, .keeps_generation = true,
 	.has_strategic_patch = false, .has_defaults = false,
@@ -307,7 +319,8 @@ static const struct api_kind api_kind_Pot_v1 = {
 	.api_version = "y.dev/v1", .plural = "pots",
 	.singular = "pot", .list_kind = "PotList",
 	.short_names = words_4, .categories = words_4,
-	.type = &api_type_Pot, .doc = "A pot.",
+	.type = &api_type_Pot, .columns = columns_Pot, .n_columns = 1,
+	.doc = "A pot.",
 	.subresources = API_SUB_STATUS | API_SUB_SCALE, .name_format = API_FMT_DNS_SUBDOMAIN,
 	.is_namespaced = true, .keeps_generation = true,
 	.has_strategic_patch = false, .has_defaults = false,
@@ -321,7 +334,8 @@ static const struct api_kind api_kind_Pot_v1alpha1 = {
 	.api_version = "y.dev/v1alpha1", .plural = "pots",
 	.singular = "pot", .list_kind = "PotList",
 	.short_names = words_4, .categories = words_4,
-	.type = &api_type_Pot, .doc = "A pot.",
+	.type = &api_type_Pot, .columns = columns_Pot, .n_columns = 1,
+	.doc = "A pot.",
 	.subresources = API_SUB_STATUS | API_SUB_SCALE, .name_format = API_FMT_DNS_SUBDOMAIN,
 	.is_namespaced = true, .keeps_generation = true,
 	.has_strategic_patch = false, .has_defaults = false,
