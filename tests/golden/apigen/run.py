@@ -135,8 +135,15 @@ def check_type(types, words):
     return None
 
 
+def check_enum(model, words):
+    name, *values = words
+    have = model.enums[name].values if name in model.enums else []
+    want = ["" if v == "-" else v for v in values]
+    return None if have == want else f"enum {name}: is {have}, should be {want}"
+
+
 def wire_case():
-    """Every kind and field that clients of KubeVirt and CDI may send or look for."""
+    """Every kind, field and enumerated value that clients of KubeVirt and CDI may send or look for."""
     folder = os.path.join(TOP, "api", "schema")
     names = sorted(n for n in os.listdir(folder) if n.endswith(".yaml"))
     model = schema.load([(os.path.join(folder, n), n) for n in names])
@@ -149,6 +156,8 @@ def wire_case():
                 faults.append(check_kind(model, words))
             elif what == "type":
                 faults.append(check_type(types, words))
+            elif what == "enum":
+                faults.append(check_enum(model, words))
     seen = len(faults)
     faults = [x for x in faults if x]
     report("kinds_and_fields_are_those_of_the_wire", seen > 400 and not faults, "\n".join(faults))
