@@ -84,9 +84,10 @@ def page(model, path, kinds):
     out += "and their path; fields below a status are Ferry's to write.\n\n"
     for k in kinds:
         out += f"## {k.name}\n\n{k.doc}\n\n"
+        if k.create_only:
+            out += "The body of a request: it can only be created, and is not stored.\n\n"
         if k.refused:
-            out += f"**Refused**: {k.refused}.  It can be read and watched; to create one is answered "
-            out += "with 422 and this reason.\n\n"
+            out += f"**Refused**: {k.refused}.  To create one is answered with 422 and this reason.\n\n"
         scope = "namespaced" if k.namespaced else "cluster-wide"
         names = ", ".join(f"`{n}`" for n in [k.plural] + k.short)
         out += f"{scope}; {names}"
