@@ -68,6 +68,9 @@ struct apisrv_sink {
 	void (*stream_end)(void *arg);
 	/* A hook took the connection over (http_upgrade_ws).  NULL: nothing to forget. */
 	void (*upgraded)(void *arg);
+	/* A value for a header Warning of the stream that begins next; borrowed until then.  NULL: nobody
+	 * would read it. */
+	void (*warn)(void *arg, const char *text);
 };
 
 /* NULL: already answered; else to be cancelled when the client leaves. */

@@ -19,10 +19,14 @@ struct front {
 };
 
 /* One request between the HTTP server and the core. */
+enum { MAX_STREAM_WARNINGS = 4 };
+
 struct exchange {
 	struct http_req *req;
 	struct apisrv_call *call; /* NULL while inside apisrv_handle() */
 	bool inside, over;
+	const char *warnings[MAX_STREAM_WARNINGS]; /* of the stream that begins */
+	size_t n_warnings;
 };
 
 static void exchange_end(struct exchange *x)
@@ -59,12 +63,25 @@ static void on_answer(void *arg, const struct apisrv_answer *a)
 		http_respond(req, a->status, a->content_type, a->body, a->n, extra, n);
 }
 
-static void on_stream_begin(void *arg, int status, const char *content_type, size_t backlog)
+static void on_stream_warn(void *arg, const char *text)
 {
-	static const struct http_header extra[] = {{"Cache-Control", "no-cache, private"}};
 	struct exchange *x = arg;
 
-	http_stream_begin(x->req, status, content_type, backlog, extra, ARRAY_SIZE(extra));
+	if (x->n_warnings < MAX_STREAM_WARNINGS)
+		x->warnings[x->n_warnings++] = text;
+}
+
+static void on_stream_begin(void *arg, int status, const char *content_type, size_t backlog)
+{
+	struct http_header extra[MAX_STREAM_WARNINGS + 1];
+	struct exchange *x = arg;
+	size_t n = 0;
+
+	extra[n++] = (struct http_header){"Cache-Control", "no-cache, private"};
+	for (size_t i = 0; i < x->n_warnings; i++)
+		extra[n++] = (struct http_header){"Warning", x->warnings[i]};
+	x->n_warnings = 0;
+	http_stream_begin(x->req, status, content_type, backlog, extra, n);
 }
 
 static enum rc on_stream_write(void *arg, const void *bytes, size_t n)
@@ -98,6 +115,7 @@ static const struct apisrv_sink sink = {
 	.stream_write = on_stream_write,
 	.stream_end = on_stream_end,
 	.upgraded = on_upgraded,
+	.warn = on_stream_warn,
 };
 
 static void on_cancel(struct http_req *req, void *arg)

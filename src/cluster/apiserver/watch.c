@@ -398,6 +398,8 @@ void serve_watch(struct apisrv_call *c)
 	}
 	w->filter = filter;
 	c->watch = w;
+	for (size_t i = 0; c->sink->warn && i < c->n_warnings; i++)
+		c->sink->warn(c->arg, c->warnings[i]);
 	c->sink->stream_begin(c->arg, 200, "application/json",
 			      backlog_of(c->srv, c, &w->filter, &o));
 	if (o.initial) {

@@ -254,6 +254,15 @@ static void watch_end(void *arg)
 	w->call = NULL;
 }
 
+static void watch_warn(void *arg, const char *text)
+{
+	struct fx_watch *w = arg;
+
+	assert_false(w->begun);
+	assert_true(w->n_warnings < ARRAY_SIZE(w->warnings));
+	snprintf(w->warnings[w->n_warnings++], sizeof(w->warnings[0]), "%s", text);
+}
+
 void fx_watch_start(struct fx *f, struct fx_watch *w, const char *target, const char *accept)
 {
 	static const struct apisrv_sink sink = {
@@ -261,6 +270,7 @@ void fx_watch_start(struct fx *f, struct fx_watch *w, const char *target, const 
 		.stream_begin = watch_begin,
 		.stream_write = watch_write,
 		.stream_end = watch_end,
+		.warn = watch_warn,
 	};
 	struct apisrv_request r = {
 		.method = "GET", .target = target, .accept = accept, .user = &fx_admin};

@@ -34,6 +34,8 @@ struct fx_watch {
 	bool begun, ended;
 	int status;
 	struct json *refusal; /* when it was answered instead */
+	char warnings[4][256];
+	size_t n_warnings;
 	char part[1 << 20];
 	size_t n_part;
 };

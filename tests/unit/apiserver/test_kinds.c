@@ -369,6 +369,8 @@ static void watches_are_under_the_version_asked_for(void **state)
 	drop(fx_patch(&f, 200, "merge-patch", VMS "/a",
 		      "{\"metadata\":{\"labels\":{\"l\":null}}}"));
 	fx_settle(&f);
+	assert_int_equal(w->n_warnings, 1);
+	assert_string_equal(w->warnings[0], GOING);
 	static const char *const want[] = {"ADDED", "BOOKMARK", "MODIFIED", "DELETED"};
 
 	assert_int_equal(w->n, ARRAY_SIZE(want));
