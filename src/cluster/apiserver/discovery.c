@@ -1,12 +1,12 @@
-/* Everything that is not a resource: discovery (old and aggregated), version, health, metrics, OpenAPI. */
-#include "cluster/apiserver/apisrv_int.h"
+/* Everything that is not a resource: discovery, version, health.  Its aggregated form is in discovery_agg.c,
+ * metrics in metrics.c, OpenAPI in openapi.c. */
+#include "cluster/apiserver/discovery_int.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
 
 #include "base/limits.h"
-#include "base/mem.h"
 #include "base/str.h"
 
 #ifndef FERRY_VERSION
@@ -14,9 +14,6 @@
 #endif
 
 /* ---- groups ------------------------------------------------------------------------------------------ */
-
-/* Every group and version once, in the order of api_served; hooks' groups follow. */
-typedef bool (*version_fn)(void *arg, const char *group, const char *version);
 
 /* Groups that clients look for although nothing of theirs is stored here.  Without "policy" kubectl 1.20
  * does not find the eviction of pods, and a drain deletes them. */
@@ -52,7 +49,7 @@ static bool serves_subresources(const struct apisrv *s)
 	return false;
 }
 
-static void each_version(const struct apisrv *s, version_fn fn, void *arg)
+void discovery_each_version(const struct apisrv *s, discovery_version_fn fn, void *arg)
 {
 	for (size_t i = 0; i < s->n_served; i++) {
 		const struct api_kind *k = s->served[i].kind;
@@ -186,7 +183,7 @@ static enum rc list_virtuals(struct json *list, const char *group, const char *v
 	return RC_OK;
 }
 
-static struct json *resource_list(const struct apisrv *s, const char *group, const char *version)
+struct json *discovery_resource_list(const struct apisrv *s, const char *group, const char *version)
 {
 	CLEANUP(js_unrefp) struct json *list = js_new_array();
 	char gv[160];
@@ -251,164 +248,8 @@ static struct json *group_list(const struct apisrv *s)
 	struct groups g = {.list = js_new_array()};
 
 	if (g.list)
-		each_version(s, add_version, &g);
+		discovery_each_version(s, add_version, &g);
 	return g.failed ? js_unref(g.list) : g.list;
-}
-
-/* ---- aggregated discovery ---------------------------------------------------------------------------------- */
-
-static struct json *agg_subresources(const struct api_kind *k)
-{
-	struct json *subs = js_new_array();
-	enum rc rc = subs ? RC_OK : RC_NOMEM;
-
-	if (!rc && k->subresources & API_SUB_STATUS)
-		rc = js_append(subs, js_pack("{s:s, s:{s:s, s:s, s:s}, s:[s, s, s]}", "subresource",
-					     "status", "responseKind", "group", k->group, "version",
-					     k->version, "kind", k->kind, "verbs", "get", "patch",
-					     "update"));
-	if (!rc && k->subresources & API_SUB_SCALE)
-		rc = js_append(subs,
-			       js_pack("{s:s, s:{s:s, s:s, s:s}, s:[s, s, s]}", "subresource",
-				       "scale", "responseKind", "group", "autoscaling", "version",
-				       "v1", "kind", "Scale", "verbs", "get", "patch", "update"));
-	if (!rc && !*k->group && strcmp(k->plural, "pods") == 0) {
-		rc = js_append(subs, js_pack("{s:s, s:{s:s, s:s, s:s}, s:[s]}", "subresource",
-					     "binding", "responseKind", "group", "", "version",
-					     "v1", "kind", "Binding", "verbs", "create"));
-		if (!rc)
-			rc = js_append(subs, js_pack("{s:s, s:{s:s, s:s, s:s}, s:[s]}",
-						     "subresource", "eviction", "responseKind",
-						     "group", "policy", "version", "v1", "kind",
-						     "Eviction", "verbs", "create"));
-	}
-	return rc ? js_unref(subs) : subs;
-}
-
-static struct json *agg_resource(const struct api_kind *k)
-{
-	struct json *r = js_pack("{s:s, s:{s:s, s:s, s:s}, s:s, s:s, s:o}", "resource", k->plural,
-				 "responseKind", "group", k->group, "version", k->version, "kind",
-				 k->kind, "scope", k->is_namespaced ? "Namespaced" : "Cluster",
-				 "singularResource", k->singular, "verbs", verbs_of(k));
-	struct json *subs = r ? agg_subresources(k) : NULL;
-	enum rc rc = subs ? RC_OK : RC_NOMEM;
-
-	if (!rc && js_len(subs))
-		rc = js_set(r, "subresources", js_ref(subs));
-	js_unref(subs);
-	if (!rc)
-		rc = add_if_any(r, "shortNames", k->short_names);
-	if (!rc)
-		rc = add_if_any(r, "categories", k->categories);
-	return rc ? js_unref(r) : r;
-}
-
-static struct json *agg_version(const struct apisrv *s, const char *group, const char *version)
-{
-	CLEANUP(js_unrefp) struct json *list = js_new_array();
-
-	for (size_t i = 0; list && i < s->n_served; i++) {
-		const struct api_kind *k = s->served[i].kind;
-
-		if (strcmp(k->group, group) == 0 && strcmp(k->version, version) == 0 &&
-		    js_append(list, agg_resource(k)))
-			return NULL;
-	}
-	for (size_t i = 0; list && i < ARRAY_SIZE(virtuals); i++) {
-		const struct virtual_resource *v = &virtuals[i];
-
-		if (v->name && strcmp(v->group, group) == 0 && strcmp(v->version, version) == 0 &&
-		    js_append(list, js_pack("{s:s, s:{s:s, s:s, s:s}, s:s, s:s, s:[s]}", "resource",
-					    v->name, "responseKind", "group", group, "version",
-					    version, "kind", v->kind, "scope",
-					    v->is_namespaced ? "Namespaced" : "Cluster",
-					    "singularResource", "", "verbs", "create")))
-			return NULL;
-	}
-	return js_pack("{s:s, s:O, s:s}", "version", version, "resources", list, "freshness",
-		       "Current");
-}
-
-struct agg {
-	const struct apisrv *s;
-	struct json *items;
-	bool core, failed;
-};
-
-static struct json *find_agg(struct json *items, const char *group)
-{
-	for (size_t i = 0; i < js_len(items); i++) {
-		const char *name = js_str(js_at(js_item(items, i), "metadata", "name", NULL));
-
-		if (str_eq(name ? name : "", group))
-			return js_item(items, i);
-	}
-	return NULL;
-}
-
-static bool add_agg(void *arg, const char *group, const char *version)
-{
-	struct agg *a = arg;
-
-	if (a->core != !*group)
-		return true;
-	struct json *item = find_agg(a->items, group);
-	enum rc rc;
-
-	if (item)
-		rc = js_append(js_get(item, "versions"), agg_version(a->s, group, version));
-	else
-		rc = js_append(a->items, js_pack("{s:{s:s*, s:n}, s:[o]}", "metadata", "name",
-						 *group ? group : NULL, "creationTimestamp",
-						 "versions", agg_version(a->s, group, version)));
-	a->failed = rc != RC_OK;
-	return !a->failed;
-}
-
-static void serve_aggregated(struct apisrv_call *c, bool core, const char *version)
-{
-	struct agg a = {.s = c->srv, .items = js_new_array(), .core = core};
-	CLEANUP(mem_freep) char *text = NULL;
-	char type[96], api_version[48];
-
-	if (a.items)
-		each_version(c->srv, add_agg, &a);
-	snprintf(api_version, sizeof(api_version), "apidiscovery.k8s.io/%s", version);
-	CLEANUP(js_unrefp)
-	struct json *doc = js_pack("{s:s, s:s, s:{}, s:o*}", "kind", "APIGroupDiscoveryList",
-				   "apiVersion", api_version, "metadata", "items", a.items);
-
-	if (doc && !a.failed)
-		text = js_to_text(doc);
-	if (!text) {
-		call_nomem(c);
-		return;
-	}
-	snprintf(type, sizeof(type),
-		 "application/json;g=apidiscovery.k8s.io;v=%s;as=APIGroupDiscoveryList", version);
-	call_answer(c, 200, type, text, strlen(text));
-}
-
-/* The version of aggregated discovery that the client prefers; NULL: it wants the old form. */
-static const char *wants_aggregated(const char *accept)
-{
-	struct str rest = str_of(accept);
-
-	while (accept && rest.p) {
-		struct str one = str_split(&rest, ',');
-		CLEANUP(mem_freep) char *text = mem_strndup(one.p, one.n);
-
-		if (!text)
-			return NULL;
-		if (!strstr(text, "APIGroupDiscoveryList")) {
-			if (strstr(text, "application/json") && !strstr(text, ";as="))
-				return NULL;
-			continue;
-		}
-		return strstr(text, "v=v2beta1") ? "v2beta1" : "v2";
-	}
-	return NULL;
 }
 
 /* ---- single documents ---------------------------------------------------------------------------------------- */
@@ -441,7 +282,7 @@ static void serve_health(struct apisrv_call *c)
 
 static void serve_api(struct apisrv_call *c, const char *accept)
 {
-	const char *v = wants_aggregated(accept);
+	const char *v = discovery_wants_aggregated(accept);
 
 	if (v)
 		serve_aggregated(c, true, v);
@@ -454,7 +295,7 @@ static void serve_api(struct apisrv_call *c, const char *accept)
 
 static void serve_apis(struct apisrv_call *c, const char *accept)
 {
-	const char *v = wants_aggregated(accept);
+	const char *v = discovery_wants_aggregated(accept);
 
 	if (v)
 		serve_aggregated(c, false, v);
@@ -489,7 +330,7 @@ static void serve_group(struct apisrv_call *c, const char *group)
 
 static void serve_group_version(struct apisrv_call *c, const char *group, const char *version)
 {
-	CLEANUP(js_unrefp) struct json *list = resource_list(c->srv, group, version);
+	CLEANUP(js_unrefp) struct json *list = discovery_resource_list(c->srv, group, version);
 
 	if (!list)
 		call_nomem(c);
@@ -569,64 +410,4 @@ void serve_discovery(struct apisrv_call *c, const char *accept)
 		serve_openapi(c, path + 9, accept);
 	else
 		not_a_page(c);
-}
-
-/* ---- metrics ---------------------------------------------------------------------------------------------------- */
-
-static void request_metrics(const struct apisrv *s, struct sbuf *out)
-{
-	sbuf_adds(out, "# HELP apiserver_request_total Requests by verb and class of status code.\n"
-		       "# TYPE apiserver_request_total counter\n");
-	for (int v = 0; v < VERB__MAX; v++)
-		for (int k = 1; k < 6; k++)
-			if (s->requests[v][k])
-				sbuf_addf(
-					out,
-					"apiserver_request_total{verb=\"%s\",code=\"%dxx\"} %llu\n",
-					verb_name(v), k, (unsigned long long)s->requests[v][k]);
-	sbuf_adds(out, "# HELP apiserver_request_duration_seconds_sum Time to answer, summed.\n"
-		       "# TYPE apiserver_request_duration_seconds_sum counter\n");
-	for (int v = 0; v < VERB__MAX; v++)
-		sbuf_addf(out, "apiserver_request_duration_seconds_sum{verb=\"%s\"} %.6f\n",
-			  verb_name(v), (double)s->latency_sum[v] / 1e6);
-}
-
-static void one_metric(struct sbuf *out, const char *name, const char *type, const char *help,
-		       double v)
-{
-	sbuf_addf(out, "# HELP %s %s\n# TYPE %s %s\n%s %.15g\n", name, help, name, type, name, v);
-}
-
-void apisrv_metrics(struct apisrv *s, struct sbuf *out)
-{
-	struct store_stats st;
-
-	request_metrics(s, out);
-	store_get_stats(s->store, &st);
-	sbuf_adds(out, "# HELP apiserver_storage_objects Stored objects by resource.\n"
-		       "# TYPE apiserver_storage_objects gauge\n");
-	for (size_t i = 0; i < s->n_resources; i++)
-		sbuf_addf(out, "apiserver_storage_objects{resource=\"%s\"} %zu\n",
-			  s->resources[i].table, store_count(s->store, s->resources[i].table));
-	one_metric(out, "apiserver_registered_watchers", "gauge", "Open watches.",
-		   (double)s->n_watchers);
-	one_metric(out, "apiserver_watch_events_total", "counter", "Events sent to watchers.",
-		   (double)s->watch_events);
-	one_metric(out, "apiserver_terminated_watchers_total", "counter",
-		   "Watches ended because the reader was too slow.", (double)s->watch_closed);
-	one_metric(out, "ferry_store_commits_total", "counter", "Commits.", (double)st.commits);
-	one_metric(out, "ferry_store_writes_total", "counter", "Objects written.",
-		   (double)st.writes);
-	one_metric(out, "ferry_store_write_failures_total", "counter",
-		   "Writes refused by the disk.", (double)st.failed);
-	one_metric(out, "ferry_store_commit_seconds_sum", "counter", "Time in commits, summed.",
-		   (double)st.commit_usec / 1e6);
-	one_metric(out, "ferry_store_commit_seconds_max", "gauge", "Longest commit.",
-		   (double)st.commit_max / 1e6);
-	one_metric(out, "ferry_store_checkpoints_total", "counter", "Checkpoints.",
-		   (double)st.checkpoints);
-	one_metric(out, "ferry_store_log_rows", "gauge", "Rows of the revision log.",
-		   (double)st.log_rows);
-	one_metric(out, "ferry_store_revision", "gauge", "Newest resourceVersion.",
-		   (double)store_rev(s->store));
 }

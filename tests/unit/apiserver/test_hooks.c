@@ -316,6 +316,43 @@ static void eviction_goes_to_the_hook(void **state)
 	js_unref(j);
 }
 
+static const struct json *named(const struct json *list, const char *key, const char *name)
+{
+	for (size_t i = 0; i < js_len(list); i++) {
+		const char *have = js_get_str(js_item(list, i), key);
+
+		if (have && strcmp(have, name) == 0)
+			return js_item(list, i);
+	}
+	return NULL;
+}
+
+/* kubectl takes nothing but the aggregated form when it is offered: what is missing there does not exist. */
+static void aggregated_discovery_knows_the_hooks(void **state)
+{
+	(void)state;
+	struct fx_answer a;
+
+	fx_call(&f, &a, &fx_admin, "GET", "/apis", NULL,
+		"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", NULL);
+	const struct json *group = NULL, *items = js_get(a.json, "items");
+
+	for (size_t i = 0; i < js_len(items); i++)
+		if (strcmp(js_str(js_at(js_item(items, i), "metadata", "name", NULL)),
+			   "subresources.kubevirt.io") == 0)
+			group = js_item(items, i);
+	assert_int_equal(js_len(js_get(group, "versions")), 2);
+	const struct json *v1 = js_item(js_get(group, "versions"), 0);
+	const struct json *vms = named(js_get(v1, "resources"), "resource", "virtualmachines");
+	const struct json *start = named(js_get(vms, "subresources"), "subresource", "start");
+
+	assert_path(vms, "Namespaced", "scope");
+	assert_string_equal(js_str(js_item(js_get(start, "verbs"), 0)), "update");
+	assert_path(start, "subresources.kubevirt.io", "responseKind", "group");
+	assert_non_null(named(js_get(v1, "resources"), "resource", "version"));
+	fx_answer_fini(&a);
+}
+
 int main(void)
 {
 #define T(fn_) cmocka_unit_test_setup_teardown(fn_, setup, teardown)
@@ -327,6 +364,7 @@ int main(void)
 		T(a_cancelled_start_still_writes_and_answers_nobody),
 		T(old_faults_do_not_hold_up_an_update),
 		T(eviction_goes_to_the_hook),
+		T(aggregated_discovery_knows_the_hooks),
 	};
 
 	js_use_mem();
