@@ -4,6 +4,7 @@
 #include "api/gen/api_types.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "json/json.h"
 
 /* Builds with a sanitizer keep a copy of the content and compare it when the last reference goes. */
 #if defined(__SANITIZE_ADDRESS__)
@@ -53,6 +54,11 @@ enum rc kobj_decode(struct kobj **out, const struct api_kind *kind, const struct
 
 	if (rc)
 		return rc;
+	/* The server's own book-keeping, larger than many an object; nobody here asks for it, and an update
+	 * that leaves it out keeps it. */
+	ObjectMeta *m = obj; /* the first member of every kind */
+
+	m->managedFields = js_unref(m->managedFields);
 	rc = kobj_new(out, kind, obj);
 	return rc ? err_set(err, rc, "cannot allocate a %s", kind->kind) : RC_OK;
 }

@@ -15,7 +15,7 @@ struct kobj;
 
 /* Consumes obj (a struct of that kind, from api_new/api_decode), also on failure. */
 MUST_CHECK enum rc kobj_new(struct kobj **out, const struct api_kind *kind, void *obj);
-/* Decoded leniently: fields that the schema does not know are dropped. */
+/* Decoded leniently: fields that the schema does not know are dropped, and metadata.managedFields too. */
 MUST_CHECK enum rc kobj_decode(struct kobj **out, const struct api_kind *kind, const struct json *j,
 			       struct err *err);
 struct kobj *kobj_ref(const struct kobj *o);   /* NULL in, NULL out */

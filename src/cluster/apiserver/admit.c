@@ -10,30 +10,6 @@
 #include "cluster/apiserver/quota.h"
 #include "ev/ev.h"
 
-enum validation { VALIDATE_STRICT, VALIDATE_WARN, VALIDATE_IGNORE };
-
-static bool parse_validation(struct apisrv_call *c, enum validation *out)
-{
-	const char *v = call_param(c, "fieldValidation");
-
-	*out = VALIDATE_WARN; /* as kube-apiserver when nothing is said */
-	if (str_is_empty(v) || str_eq(v, "Warn"))
-		return true;
-	if (str_eq(v, "Strict"))
-		*out = VALIDATE_STRICT;
-	else if (str_eq(v, "Ignore"))
-		*out = VALIDATE_IGNORE;
-	else {
-		call_fail(
-			c, 422, "Invalid", NULL,
-			"fieldValidation: Unsupported value: \"%s\": supported values: \"Ignore\", \"Warn\", "
-			"\"Strict\"",
-			v);
-		return false;
-	}
-	return true;
-}
-
 static void drop_finding(struct field_err *e)
 {
 	mem_free(e->field);
@@ -88,10 +64,8 @@ static void forgive_old_faults(struct change *ch, unsigned flags)
 static bool check_unknown(struct change *ch)
 {
 	struct apisrv_call *c = ch->c;
-	enum validation how;
+	enum validation how = call_validation(c);
 
-	if (!parse_validation(c, &how))
-		return false;
 	if (!fe_has(&ch->fe, FE_UNKNOWN))
 		return true;
 	if (how == VALIDATE_STRICT) {

@@ -243,6 +243,17 @@ void watch_bookmarks(struct apisrv *s);
 struct watcher *watcher_free(struct watcher *w);
 void watcher_end(struct watcher *w); /* ends the stream; the call is over */
 
+/* ---- options.c ------------------------------------------------------------------------------- */
+
+/* What happens to fields that nobody knows, and to keys that are there twice. */
+enum validation { VALIDATE_WARN, VALIDATE_STRICT, VALIDATE_IGNORE };
+enum validation call_validation(const struct apisrv_call *c);
+/* The parameters of a write: dryRun, fieldManager, fieldValidation, force.  False: answered 422 with all
+ * faults.  kind: "CreateOptions", as Kubernetes names them. */
+bool call_check_options(struct apisrv_call *c, const char *kind);
+/* What Kubernetes says of a field manager's name (metav1 validation): at most 128 bytes, printable. */
+void call_check_manager(struct field_errs *fe, const char *path, const char *name);
+
 /* ---- write.c, delete.c ------------------------------------------------------------------------ */
 
 /* One write on its way through admission. */
@@ -267,8 +278,6 @@ void serve_update(struct apisrv_call *c);
 void serve_patch(struct apisrv_call *c);
 void serve_delete(struct apisrv_call *c);
 void serve_deletecollection(struct apisrv_call *c);
-/* The parameter dryRun; false: answered, because nobody knows its value. */
-bool call_check_dry_run(struct apisrv_call *c);
 /* Takes the body as ch->obj, checked against the address; false: answered. */
 bool change_decode(struct change *ch);
 void change_create(struct change *ch); /* ch->obj is decoded */
@@ -293,8 +302,6 @@ void ttl_sweep(struct apisrv *s);
 
 void serve_binding(struct apisrv_call *c);
 void serve_apply(struct apisrv_call *c);
-/* Moves fields to the writer in the metadata.managedFields of an object that has them. */
-MUST_CHECK enum rc apply_track_update(struct change *ch);
 /* Who writes: fieldManager, or the name of the client's program. */
 const char *call_manager(const struct apisrv_call *c);
 void serve_delete_with(struct apisrv_call *c, const struct json *options, struct json *reply);

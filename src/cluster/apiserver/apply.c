@@ -1,197 +1,13 @@
-/* Server-side apply: who set which field, conflicts, and the merge.
- *
- * managedFields are kept for objects that were applied at least once: the first apply of an object that
- * others wrote before gives what is there to the manager "before-first-apply", as Kubernetes does.  From
- * then on every write moves fields between managers.  Objects that are never applied carry none: they
- * stay small, and their writes stay quick.
- */
-#include "cluster/apiserver/apisrv_int.h"
+/* Server-side apply: conflicts and the merge.  Who set which field is kept by managed.c. */
+#include "cluster/apiserver/managed.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "cluster/apiserver/fieldset.h"
 #include "ev/ev.h"
-
-enum { MAX_MANAGERS = 64 };
-
-/* One entry of metadata.managedFields. */
-struct manager {
-	struct json *entry; /* as it stands in the object; a reference */
-	struct json *set;   /* its fields, replaced when they change */
-	bool is_changed;
-};
-
-struct managers {
-	struct manager items[MAX_MANAGERS];
-	size_t n;
-};
-
-static void managers_fini(struct managers *m)
-{
-	for (size_t i = 0; i < m->n; i++) {
-		js_unref(m->items[i].entry);
-		js_unref(m->items[i].set);
-	}
-	m->n = 0;
-}
-
-static enum rc add_manager(struct managers *m, struct json *entry, struct json *set, bool changed)
-{
-	if (m->n == MAX_MANAGERS || !entry || !set) {
-		js_unref(entry);
-		js_unref(set);
-		return m->n == MAX_MANAGERS ? RC_TOO_BIG : RC_NOMEM;
-	}
-	m->items[m->n++] = (struct manager){.entry = entry, .set = set, .is_changed = changed};
-	return RC_OK;
-}
-
-static enum rc managers_load(struct managers *m, const struct json *obj)
-{
-	const struct json *list = js_at(obj, "metadata", "managedFields", NULL);
-	enum rc rc = RC_OK;
-
-	for (size_t i = 0; i < js_len(list) && !rc; i++) {
-		struct json *entry = js_item(list, i), *set = js_get(entry, "fieldsV1");
-
-		rc = add_manager(m, js_ref(entry), set ? js_ref(set) : js_new_object(), false);
-	}
-	return rc;
-}
-
-static struct json *new_entry(const char *manager, const char *operation, const char *api_version,
-			      const char *sub)
-{
-	return js_pack("{s:s, s:s, s:s, s:s, s:s*}", "manager", manager, "operation", operation,
-		       "apiVersion", api_version, "fieldsType", "FieldsV1", "subresource",
-		       str_is_empty(sub) ? NULL : sub);
-}
-
-static bool entry_is(const struct manager *m, const char *manager, const char *operation,
-		     const char *version, const char *sub)
-{
-	const char *have = js_get_str(m->entry, "subresource");
-
-	return str_eq(js_get_str(m->entry, "manager"), manager) &&
-	       str_eq(js_get_str(m->entry, "operation"), operation) &&
-	       str_eq(js_get_str(m->entry, "apiVersion"), version) && str_eq(have ? have : "", sub);
-}
-
-/* The entry of a writer, made when absent. */
-static enum rc find_manager(struct managers *m, const struct change *ch, const char *name,
-			    const char *operation, struct manager **out)
-{
-	const char *version = ch->res->kind->api_version, *sub = ch->status_only ? "status" : "";
-
-	for (size_t i = 0; i < m->n; i++) {
-		if (entry_is(&m->items[i], name, operation, version, sub)) {
-			*out = &m->items[i];
-			return RC_OK;
-		}
-	}
-	enum rc rc =
-		add_manager(m, new_entry(name, operation, version, sub), js_new_object(), true);
-
-	if (!rc)
-		*out = &m->items[m->n - 1];
-	return rc;
-}
-
-/* set is consumed. */
-static enum rc set_fields(struct manager *m, struct json *set)
-{
-	if (!set)
-		return RC_NOMEM;
-	if (!js_equal(m->set, set))
-		m->is_changed = true;
-	js_unref(m->set);
-	m->set = set;
-	return RC_OK;
-}
-
-/* The list for the object; entries without fields are gone, changed ones get the time. */
-static struct json *managers_render(const struct managers *m, usec_t now)
-{
-	CLEANUP(js_unrefp) struct json *list = js_new_array();
-	char time[32];
-
-	time_rfc3339(now, time);
-	for (size_t i = 0; list && i < m->n; i++) {
-		const struct manager *g = &m->items[i];
-		struct json *entry;
-
-		if (fieldset_is_empty(g->set))
-			continue;
-		entry = js_copy(g->entry);
-		if (!entry || (g->is_changed && (js_set(entry, "time", js_new_str(time)) ||
-						 js_set(entry, "fieldsV1", js_copy(g->set))))) {
-			js_unref(entry);
-			return NULL;
-		}
-		if (js_append(list, entry))
-			return NULL;
-	}
-	return STEAL(list);
-}
-
-/* ---- updates of objects that have managers ---------------------------------------------------------- */
-
-/* Everything that the two versions have differently, gone fields included. */
-static struct json *changed_fields(const struct change *ch)
-{
-	CLEANUP(js_unrefp) struct json *is = fieldset_of(ch->res->kind, ch->obj);
-	CLEANUP(js_unrefp) struct json *was = fieldset_of(ch->res->kind, ch->old);
-	CLEANUP(js_unrefp) struct json *all = is && was ? fieldset_union(is, was) : NULL;
-
-	return all ? fieldset_differing(ch->res->kind, ch->old, ch->obj, all) : NULL;
-}
-
-static enum rc move_fields(struct managers *m, struct manager *own, const struct json *changed,
-			   const struct json *present)
-{
-	for (size_t i = 0; i < m->n; i++) {
-		struct manager *g = &m->items[i];
-		CLEANUP(js_unrefp) struct json *left = fieldset_subtract(g->set, changed);
-		enum rc rc = left ? set_fields(g, fieldset_intersect(left, present)) : RC_NOMEM;
-
-		if (rc)
-			return rc;
-	}
-	CLEANUP(js_unrefp) struct json *gained = fieldset_intersect(changed, present);
-
-	return gained ? set_fields(own, fieldset_union(own->set, gained)) : RC_NOMEM;
-}
-
-enum rc apply_track_update(struct change *ch)
-{
-	CLEANUP(managers_fini) struct managers m = {.n = 0};
-	struct manager *own = NULL;
-
-	if (ch->managed || !js_len(js_at(ch->old, "metadata", "managedFields", NULL)))
-		return RC_OK;
-	CLEANUP(js_unrefp) struct json *changed = changed_fields(ch);
-	CLEANUP(js_unrefp) struct json *present = fieldset_of(ch->res->kind, ch->obj);
-
-	if (!changed || !present)
-		return RC_NOMEM;
-	if (fieldset_is_empty(changed))
-		return RC_OK;
-	enum rc rc = managers_load(&m, ch->old);
-
-	if (!rc)
-		rc = find_manager(&m, ch, call_manager(ch->c), "Update", &own);
-	if (!rc)
-		rc = move_fields(&m, own, changed, present);
-	if (rc == RC_TOO_BIG) /* nobody is told of more than 64 managers */
-		return RC_OK;
-	struct json *list = rc ? NULL : managers_render(&m, loop_realtime(ch->c->srv->loop));
-
-	return rc ? rc : js_set(js_get(ch->obj, "metadata"), "managedFields", list);
-}
 
 /* ---- conflicts --------------------------------------------------------------------------------------- */
 
@@ -265,7 +81,7 @@ static bool resolve_conflicts(struct change *ch, struct managers *m, const struc
 		if (!differing) {
 			ok = false;
 		} else if (force) {
-			ok = !set_fields(g, fieldset_subtract(g->set, differing));
+			ok = !manager_set_fields(g, fieldset_subtract(g->set, differing));
 		} else if (!fieldset_is_empty(differing)) {
 			print_manager(g, x.who, sizeof(x.who));
 			sbuf_addf(&x.text, "%sconflicts with %s:", x.text.n ? "\n" : "", x.who);
@@ -316,13 +132,12 @@ static struct json *merged_object(struct change *ch, struct managers *m, const s
 
 static enum rc load_managers(struct change *ch, struct managers *m)
 {
-	enum rc rc = managers_load(m, ch->old);
+	enum rc rc = managers_load(m, js_at(ch->old, "metadata", "managedFields", NULL));
 
 	if (rc || !ch->old || m->n)
 		return rc;
-	return add_manager(
-		m, new_entry("before-first-apply", "Update", ch->res->kind->api_version, ""),
-		fieldset_of(ch->res->kind, ch->old), true);
+	return managers_add(m, "before-first-apply", "Update", ch->res->kind->api_version, "",
+			    fieldset_of(ch->res->kind, ch->old));
 }
 
 /* Without what is not this address' to set. */
@@ -352,10 +167,10 @@ static bool apply_over(struct change *ch, struct json *config)
 	enum rc rc = set ? load_managers(ch, &m) : RC_NOMEM;
 
 	if (!rc)
-		rc = find_manager(&m, ch, call_param(ch->c, "fieldManager"), "Apply", &own);
-	if (rc == RC_TOO_BIG) {
-		call_fail(ch->c, 422, "Invalid", NULL, "the object has more than %d field managers",
-			  MAX_MANAGERS);
+		rc = managers_find(&m, ch, call_param(ch->c, "fieldManager"), "Apply", &own);
+	if (rc == RC_TOO_BIG || managers_count(&m, "Apply") > MANAGED_MAX_APPLIERS) {
+		call_fail(ch->c, 422, "Invalid", NULL,
+			  "more than %d field managers apply to the object", MANAGED_MAX_APPLIERS);
 		return false;
 	}
 	if (rc) {
@@ -365,7 +180,7 @@ static bool apply_over(struct change *ch, struct json *config)
 	if (ch->old && !resolve_conflicts(ch, &m, own, config, set))
 		return false;
 	ch->obj = ch->old ? merged_object(ch, &m, own, config, set) : js_ref(config);
-	rc = set_fields(own, js_ref(set));
+	rc = manager_set_fields(own, js_ref(set));
 	ch->managed = rc ? NULL : managers_render(&m, loop_realtime(ch->c->srv->loop));
 	if (ch->obj && ch->managed)
 		return true;
@@ -381,13 +196,6 @@ static bool check_request(struct change *ch)
 	const struct json *meta = js_get(ch->obj, "metadata");
 	const char *name = js_get_str(meta, "name");
 
-	if (str_is_empty(call_param(c, "fieldManager"))) {
-		call_fail(
-			c, 422, "Invalid", NULL,
-			"PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required "
-			"for apply patch");
-		return false;
-	}
 	if (js_len(js_get(meta, "managedFields"))) {
 		call_bad_request(c, "metadata.managedFields must be nil");
 		return false;

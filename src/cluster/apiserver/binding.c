@@ -49,7 +49,7 @@ void serve_binding(struct apisrv_call *c)
 			  "Binding \"%s\" is invalid: target.name: Required value", c->name);
 		return;
 	}
-	if (!call_check_dry_run(c) || !change_load(&ch))
+	if (!call_check_options(c, "CreateOptions") || !change_load(&ch))
 		return;
 	const char *uid = js_str(js_at(c->json, "metadata", "uid", NULL));
 	const char *at = js_str(js_at(ch.old, "spec", "nodeName", NULL));

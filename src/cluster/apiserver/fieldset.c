@@ -436,6 +436,32 @@ enum rc fieldset_remove(const struct api_kind *k, struct json *obj, const struct
 	return node_remove(&p, obj, set, keep);
 }
 
+/* ---- sets that a client sent ----------------------------------------------------------------------------- */
+
+static bool key_is_valid(const char *key)
+{
+	CLEANUP(js_unrefp) struct json *j = NULL;
+
+	if (str_has_prefix(key, "f:"))
+		return key[2] != '\0';
+	if (!str_has_prefix(key, "k:") && !str_has_prefix(key, "v:"))
+		return strcmp(key, ".") == 0;
+	if (js_parse(key + 2, strlen(key + 2), &j, NULL))
+		return false;
+	return key[0] == 'v' || (js_is_object(j) && js_len(j));
+}
+
+bool fieldset_is_valid(const struct json *set)
+{
+	if (!js_is_object(set))
+		return false;
+	JS_FOREACH(it, set)
+		if (!key_is_valid(it.key) || !fieldset_is_valid(it.value) ||
+		    (it.key[0] == '.' && js_len(it.value)))
+			return false;
+	return true;
+}
+
 /* ---- text ------------------------------------------------------------------------------------------------ */
 
 static void add_key(struct sbuf *path, const char *key)

@@ -21,6 +21,9 @@ struct json *fieldset_subtract(const struct json *a, const struct json *b);
 struct json *fieldset_intersect(const struct json *a, const struct json *b);
 bool fieldset_is_empty(const struct json *a);
 
+/* Is it a set at all?  For what a client sent; false also when out of memory. */
+bool fieldset_is_valid(const struct json *set);
+
 /* The members of set whose values differ between the two objects. */
 struct json *fieldset_differing(const struct api_kind *k, const struct json *a,
 				const struct json *b, const struct json *set);

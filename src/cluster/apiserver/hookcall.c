@@ -236,6 +236,7 @@ static enum rc inner_start(struct inner *in, const struct apisrv_user *user, con
 		.method = method,
 		.target = target,
 		.content_type = content_type,
+		.user_agent = "ferry-apiserver",
 		.body = text,
 		.n_body = text ? strlen(text) : 0,
 		.user = user,

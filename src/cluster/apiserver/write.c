@@ -1,5 +1,5 @@
 /* create, update, patch: decode, system metadata, admission, store. */
-#include "cluster/apiserver/apisrv_int.h"
+#include "cluster/apiserver/managed.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -193,17 +193,6 @@ void change_commit(struct change *ch, enum store_op op, int status, struct json 
 
 /* ---- create ------------------------------------------------------------------------------------ */
 
-bool call_check_dry_run(struct apisrv_call *c)
-{
-	const char *v = call_param(c, "dryRun");
-
-	if (str_is_empty(v) || str_eq(v, "All"))
-		return true;
-	call_fail(c, 422, "Invalid", NULL,
-		  "dryRun: Unsupported value: \"%s\": supported values: \"All\"", v);
-	return false;
-}
-
 static bool namespace_is_open(struct change *ch)
 {
 	struct apisrv_call *c = ch->c;
@@ -315,7 +304,7 @@ void change_create(struct change *ch)
 	/* Admission may rebuild the object, and the store takes it: the name must outlive both. */
 	CLEANUP(mem_freep) char *name = mem_strdup(ch->name);
 
-	if (!name || (ch->managed && js_set(meta, "managedFields", js_ref(ch->managed)))) {
+	if (!name) {
 		call_nomem(c);
 		return;
 	}
@@ -324,6 +313,10 @@ void change_create(struct change *ch)
 		js_del(ch->obj, "status"); /* its own subresource's */
 	if (!namespace_is_open(ch) || !change_admit(ch) || !authorize_change(ch))
 		return;
+	if (managed_track_create(ch)) {
+		call_nomem(c);
+		return;
+	}
 	CLEANUP(mem_freep) char *key = object_key(ch->res, ch->ns, name);
 
 	if (!key)
@@ -340,7 +333,7 @@ void serve_create(struct apisrv_call *c)
 	CLEANUP(change_fini)
 	struct change ch = {.c = c, .res = c->res, .op = HOOK_CREATE, .ns = c->ns, .name = ""};
 
-	if (call_check_dry_run(c) && change_decode(&ch))
+	if (call_check_options(c, "CreateOptions") && change_decode(&ch))
 		change_create(&ch);
 }
 
@@ -405,7 +398,6 @@ static enum rc carry_system(struct change *ch)
 					   "deletionTimestamp",
 					   "deletionGracePeriodSeconds",
 					   "selfLink",
-					   "managedFields",
 					   "generateName"};
 	struct json *meta = js_get(ch->obj, "metadata");
 	const struct json *old = js_get(ch->old, "metadata");
@@ -413,8 +405,8 @@ static enum rc carry_system(struct change *ch)
 
 	for (size_t i = 0; i < ARRAY_SIZE(keys) && !rc; i++)
 		rc = carry(meta, old, keys[i]);
-	if (!rc && ch->managed)
-		rc = js_set(meta, "managedFields", js_ref(ch->managed));
+	if (!rc)
+		rc = managed_begin_update(ch);
 	if (!rc && !ch->status_only && ch->res->kind->subresources & API_SUB_STATUS)
 		rc = carry(ch->obj, ch->old, "status");
 	return rc;
@@ -487,7 +479,7 @@ void change_finish_update(struct change *ch)
 		call_nomem(c);
 		return;
 	}
-	if (apply_track_update(ch)) {
+	if (managed_track_update(ch)) {
 		call_nomem(c);
 		return;
 	}
@@ -531,7 +523,7 @@ void serve_update(struct apisrv_call *c)
 	CLEANUP(change_fini)
 	struct change ch = change_of_update(c);
 
-	if (call_check_dry_run(c) && change_decode(&ch) && change_load(&ch))
+	if (call_check_options(c, "UpdateOptions") && change_decode(&ch) && change_load(&ch))
 		change_update(&ch);
 }
 
@@ -621,11 +613,11 @@ void serve_patch(struct apisrv_call *c)
 	struct change ch = change_of_update(c);
 
 	if (str_eq(c->content_type, "application/apply-patch+yaml")) {
-		if (call_check_dry_run(c))
+		if (call_check_options(c, "PatchOptions"))
 			serve_apply(c);
 	} else if (patch_kind_of(c) == PATCH_UNKNOWN) {
 		fail_patch_kind(c);
-	} else if (call_check_dry_run(c) && change_load(&ch) && apply_patch(&ch)) {
+	} else if (call_check_options(c, "PatchOptions") && change_load(&ch) && apply_patch(&ch)) {
 		change_update(&ch);
 	}
 }

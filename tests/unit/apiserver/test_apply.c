@@ -168,22 +168,220 @@ static void updates_take_fields_over(void **state)
 	assert_int_equal(store_rev(f.store), rev);
 }
 
+#define C_BODY "{\"metadata\":{\"name\":\"c\"},\"data\":{\"k\":\"1\",\"l\":\"2\"}}"
+
+/* What Ferry's own parts make is not tracked until somebody applies it. */
 static void what_was_there_before_belongs_to_somebody(void **state)
 {
 	(void)state;
-	js_unref(fx_do(&f, 201, "POST", CMS,
-		       "{\"metadata\":{\"name\":\"c\"},\"data\":{\"k\":\"1\",\"l\":\"2\"}}"));
-	struct json *a = apply_cm(409, "m", "", "{\"k\":\"9\"}");
+	struct json *a = fx_as(&f, &fx_controller, 201, "POST", CMS, C_BODY);
 
+	assert_null(js_at(a, "metadata", "managedFields", NULL));
+	js_unref(a);
+	a = fx_patch(&f, 200, "merge-patch", CMS "/c", "{\"data\":{\"l\":\"3\"}}");
+	assert_null(js_at(a, "metadata", "managedFields", NULL));
+	js_unref(a);
+	a = apply_cm(409, "m", "", "{\"k\":\"9\"}");
 	assert_non_null(
 		strstr(js_get_str(a, "message"), "conflict with \"before-first-apply\" using v1"));
 	js_unref(a);
 	a = apply_cm(200, "m", "", "{\"k\":\"1\"}");
-	assert_data(a, "{\"k\":\"1\",\"l\":\"2\"}");
+	assert_data(a, "{\"k\":\"1\",\"l\":\"3\"}");
 	js_unref(a);
 	a = apply_cm(200, "m", "", "{}"); /* the other one has it still */
-	assert_data(a, "{\"k\":\"1\",\"l\":\"2\"}");
+	assert_data(a, "{\"k\":\"1\",\"l\":\"3\"}");
 	js_unref(a);
+}
+
+static void a_user_owns_what_he_makes_from_the_first_write(void **state)
+{
+	(void)state;
+	struct json *a = fx_do(&f, 201, "POST", CMS "?fieldManager=u", C_BODY);
+
+	assert_fields(a, "u", "Update", "{\"f:data\":{\"f:k\":{},\"f:l\":{}}}");
+	js_unref(a);
+	a = apply_cm(409, "m", "", "{\"k\":\"9\"}");
+	assert_non_null(strstr(js_get_str(a, "message"), "conflict with \"u\" using v1"));
+	js_unref(a);
+	a = fx_patch(&f, 200, "merge-patch", CMS "/c?fieldManager=w", "{\"data\":{\"k\":\"5\"}}");
+	assert_fields(a, "u", "Update", "{\"f:data\":{\"f:l\":{}}}");
+	assert_fields(a, "w", "Update", "{\"f:data\":{\"f:k\":{}}}");
+	js_unref(a);
+	/* an object without any content of its own has no owner to name */
+	a = fx_do(&f, 201, "POST", CMS, "{\"metadata\":{\"name\":\"d\"}}");
+	assert_null(js_at(a, "metadata", "managedFields", NULL));
+	js_unref(a);
+	/* written by the thousand, and by Ferry: not tracked, whoever writes one */
+	a = fx_do(
+		&f, 201, "POST", "/api/v1/namespaces/default/pods",
+		"{\"metadata\":{\"name\":\"p\",\"labels\":{\"a\":\"b\"}},\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":\"x\"}]}}");
+	assert_null(js_at(a, "metadata", "managedFields", NULL));
+	js_unref(a);
+}
+
+/* Reports of Ferry's parts move nothing; what they change beside status does. */
+static void reports_are_not_tracked(void **state)
+{
+	(void)state;
+	static const char vm[] =
+		"{\"metadata\":{\"name\":\"v\",\"labels\":{\"a\":\"b\"}},\"spec\":{\"runStrategy\":\"Halted\",\"template\":{\"spec\":"
+		"{\"domain\":{\"memory\":{\"guest\":\"64Mi\"},\"devices\":{}}}}}}";
+	struct json *a = fx_do(&f, 201, "POST", VMS "?fieldManager=u", vm);
+	struct json *before = js_copy(js_at(a, "metadata", "managedFields", NULL));
+
+	assert_int_equal(js_len(before), 1);
+	js_unref(a);
+	a = fx_as(&f, &fx_controller, 200, "PATCH", VMS "/v/status",
+		  "{\"status\":{\"ready\":true}}");
+	assert_true(js_bool(js_at(a, "status", "ready", NULL), false));
+	assert_true(js_equal(js_at(a, "metadata", "managedFields", NULL), before));
+	js_unref(a);
+	a = fx_as(&f, &fx_controller, 200, "PATCH", VMS "/v?fieldManager=ctl",
+		  "{\"metadata\":{\"labels\":{\"a\":\"c\"}}}");
+	assert_fields(a, "ctl", "Update", "{\"f:metadata\":{\"f:labels\":{\"f:a\":{}}}}");
+	js_unref(a);
+	a = fx_patch(&f, 200, "merge-patch", VMS "/v/status?fieldManager=s",
+		     "{\"status\":{\"created\":true}}");
+	assert_fields(a, "s", "Update", "{\"f:status\":{\"f:created\":{}}}");
+	js_unref(a);
+	js_unref(before);
+}
+
+static void managed_fields_can_be_edited_and_cleared(void **state)
+{
+	(void)state;
+	js_unref(fx_do(&f, 201, "POST", CMS "?fieldManager=u", C_BODY));
+	/* as kubectl does when it goes over to server-side apply */
+	struct json *a = fx_patch(
+		&f, 200, "json-patch", CMS "/c",
+		"[{\"op\":\"replace\",\"path\":\"/metadata/managedFields/0/operation\",\"value\":\"Apply\"},"
+		"{\"op\":\"replace\",\"path\":\"/metadata/managedFields/0/manager\",\"value\":\"k\"}]");
+
+	assert_fields(a, "k", "Apply", "{\"f:data\":{\"f:k\":{},\"f:l\":{}}}");
+	assert_fields(a, "u", "Update", "");
+	js_unref(a);
+	a = apply_cm(200, "k", "", "{\"k\":\"1\"}");
+	assert_data(a, "{\"k\":\"1\"}");
+	js_unref(a);
+	/* leaving them out is not clearing them; neither is an empty list */
+	a = fx_do(&f, 200, "PUT", CMS "/c",
+		  "{\"metadata\":{\"name\":\"c\"},\"data\":{\"k\":\"1\"}}");
+	assert_int_equal(js_len(js_at(a, "metadata", "managedFields", NULL)), 1);
+	js_unref(a);
+	a = fx_patch(&f, 200, "merge-patch", CMS "/c", "{\"metadata\":{\"managedFields\":[]}}");
+	assert_int_equal(js_len(js_at(a, "metadata", "managedFields", NULL)), 1);
+	js_unref(a);
+	a = fx_patch(&f, 200, "merge-patch", CMS "/c", "{\"metadata\":{\"managedFields\":[{}]}}");
+	assert_null(js_at(a, "metadata", "managedFields", NULL));
+	js_unref(a);
+	a = fx_patch(&f, 200, "merge-patch", CMS "/c", "{\"data\":{\"k\":\"2\"}}");
+	assert_null(js_at(a, "metadata", "managedFields", NULL));
+	js_unref(a);
+}
+
+static void odd_managed_fields_are_refused(void **state)
+{
+	(void)state;
+	static const char *const odd[][2] = {
+		{"\"x\"", "metadata.managedFields[0]"},
+		{"{\"operation\":\"Steal\"}", "metadata.managedFields[0].operation"},
+		{"{\"operation\":\"Apply\",\"fieldsType\":\"V9\"}",
+		 "metadata.managedFields[0].fieldsType"},
+		{"{\"operation\":\"Apply\",\"manager\":\"a\\nb\"}",
+		 "metadata.managedFields[0].manager"},
+		{"{\"operation\":\"Apply\",\"fieldsV1\":{\"v\":{}}}",
+		 "metadata.managedFields[0].fieldsV1"},
+		{"{\"operation\":\"Apply\",\"fieldsV1\":{\"f:a\":1}}",
+		 "metadata.managedFields[0].fieldsV1"},
+		{"{\"operation\":\"Apply\",\"fieldsV1\":{\"f:a\":{\"k:[]\":{}}}}",
+		 "metadata.managedFields[0].fieldsV1"},
+		{"{\"operation\":\"Apply\",\"fieldsV1\":{\"f:a\":{\".\":{\"f:b\":{}}}}}",
+		 "metadata.managedFields[0].fieldsV1"},
+	};
+
+	js_unref(fx_do(&f, 201, "POST", CMS, C_BODY));
+	for (size_t i = 0; i < ARRAY_SIZE(odd); i++) {
+		char body[256];
+
+		snprintf(body, sizeof(body), "{\"metadata\":{\"managedFields\":[%s]}}", odd[i][0]);
+		struct json *a = fx_patch(&f, 422, "merge-patch", CMS "/c", body);
+
+		assert_path(js_item(js_at(a, "details", "causes", NULL), 0), odd[i][1], "field");
+		js_unref(a);
+	}
+}
+
+static size_t count_of(const struct json *obj, const char *operation)
+{
+	const struct json *list = js_at(obj, "metadata", "managedFields", NULL);
+	size_t n = 0;
+
+	for (size_t i = 0; i < js_len(list); i++)
+		n += str_eq(js_get_str(js_item(list, i), "operation"), operation);
+	return n;
+}
+
+static void many_managers_are_joined_or_refused(void **state)
+{
+	(void)state;
+	struct json *a = fx_do(&f, 201, "POST", CMS "?fieldManager=u", C_BODY);
+
+	for (int i = 0; i < 100; i++) {
+		char target[120], body[64];
+
+		js_unref(a);
+		snprintf(target, sizeof(target), CMS "/c?fieldManager=u%d", i);
+		snprintf(body, sizeof(body), "{\"data\":{\"n%d\":\"1\"}}", i);
+		a = fx_patch(&f, 200, "merge-patch", target, body);
+	}
+	assert_int_equal(count_of(a, "Update"), 10);
+	CLEANUP(mem_freep) char *old = fields_of(a, "ancient-changes", "Update");
+
+	assert_non_null(strstr(old, "\"f:k\":{}"));
+	assert_non_null(strstr(old, "\"f:n0\":{}"));
+	js_unref(a);
+	for (int i = 0; i <= 50; i++) {
+		char manager[8];
+
+		snprintf(manager, sizeof(manager), "m%d", i);
+		a = apply_cm(i < 50 ? 200 : 422, manager, "", "{\"k\":\"1\"}");
+		if (i < 50)
+			js_unref(a);
+	}
+	assert_msg(a, "more than 50 field managers apply to the object");
+	js_unref(a);
+	/* and yet whoever updates finds a place */
+	a = fx_patch(&f, 200, "merge-patch", CMS "/c?fieldManager=z", "{\"data\":{\"z\":\"1\"}}");
+	assert_fields(a, "z", "Update", "{\"f:data\":{\"f:z\":{}}}");
+	js_unref(a);
+}
+
+static void options_of_writes_are_checked_all_at_once(void **state)
+{
+	(void)state;
+	char target[400], name[130];
+	struct json *a;
+
+	js_unref(fx_do(&f, 201, "POST", CMS, C_BODY));
+	memset(name, 'm', 129);
+	name[129] = '\0';
+	snprintf(target, sizeof(target), CMS "/c?fieldManager=%s&force=true&dryRun=x", name);
+	a = fx_patch(&f, 422, "merge-patch", target, "{}");
+	assert_msg(
+		a,
+		"PatchOptions.meta.k8s.io \"\" is invalid: [dryRun: Unsupported value: \"x\": supported "
+		"values: \"All\", fieldManager: Too long: may not be more than 128 bytes, force: Forbidden: "
+		"may not be specified for non-apply patch]");
+	js_unref(a);
+	a = fx_do(&f, 422, "POST", CMS "?fieldManager=a%0Ab", C_BODY);
+	assert_path(js_item(js_at(a, "details", "causes", NULL), 0), "fieldManager", "field");
+	js_unref(a);
+	a = fx_do(&f, 422, "PUT", CMS "/c?fieldValidation=Maybe", C_BODY);
+	assert_non_null(strstr(js_get_str(a, "message"), "UpdateOptions.meta.k8s.io"));
+	js_unref(a);
+	name[128] = '\0';
+	snprintf(target, sizeof(target), CMS "/c?fieldManager=%s", name);
+	js_unref(fx_do(&f, 200, "PUT", target, C_BODY));
 }
 
 static struct json *apply_svc(int want, const char *manager, const char *ports)
@@ -303,6 +501,12 @@ int main(void)
 		T(conflicts_are_named_and_can_be_forced),
 		T(updates_take_fields_over),
 		T(what_was_there_before_belongs_to_somebody),
+		T(a_user_owns_what_he_makes_from_the_first_write),
+		T(reports_are_not_tracked),
+		T(managed_fields_can_be_edited_and_cleared),
+		T(odd_managed_fields_are_refused),
+		T(many_managers_are_joined_or_refused),
+		T(options_of_writes_are_checked_all_at_once),
 		T(lists_are_merged_by_their_keys),
 		T(status_is_applied_at_its_own_address),
 		T(requests_that_make_no_sense_are_refused),

@@ -405,6 +405,19 @@ static void an_answer_that_says_deleted_removes(void **state)
 	teardown();
 }
 
+static void managed_fields_are_not_kept(void **state)
+{
+	(void)state;
+	CLEANUP(js_unrefp)
+	struct json *j = js_pack("{s:{s:s,s:s,s:[{s:s,s:s}]}}", "metadata", "name", "a", "uid",
+				 "ua", "managedFields", "manager", "m", "operation", "Update");
+	CLEANUP(kobj_unrefp) struct kobj *o = NULL;
+
+	assert_int_equal(kobj_decode(&o, &api_kind_Pod, j, NULL), RC_OK);
+	assert_string_equal(kobj_meta(o)->uid, "ua");
+	assert_null(kobj_meta(o)->managedFields);
+}
+
 static void a_lagging_replica_is_asked_again(void **state)
 {
 	char old_item[512], item[512];
@@ -692,6 +705,7 @@ int main(void)
 		cmocka_unit_test(undecodable_objects_are_left_out),
 		cmocka_unit_test(late_handlers_hear_of_what_is_there),
 		cmocka_unit_test(freeing_everything_in_any_state_is_clean),
+		cmocka_unit_test(managed_fields_are_not_kept),
 		cmocka_unit_test(random_faults_end_in_the_truth),
 		cmocka_unit_test(every_allocation_may_fail),
 	};
