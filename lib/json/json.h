@@ -20,6 +20,24 @@ enum js_type { JS_NULL, JS_BOOL, JS_INT, JS_REAL, JS_STRING, JS_ARRAY, JS_OBJECT
 /* Whole text, UTF-8, no duplicate keys, depth at most LIMIT_JSON_DEPTH.  Any top-level value.
  * RC_BAD_REQUEST with line and column in err. */
 MUST_CHECK enum rc js_parse(const char *text, size_t n, struct json **out, struct err *err);
+
+/* Keys that are there twice, for who does not refuse them: paths as Kubernetes writes them
+ * ("spec.ports[0].name"), at most LIMIT_FIELD_ERRORS of them. */
+struct js_dups {
+	struct json *paths; /* array of strings, the caller's; NULL: none */
+};
+/* Where a parser stands: from the innermost key or index outward, on the parser's own stack. */
+struct js_at {
+	const struct js_at *up;
+	const char *key; /* NULL: index counts */
+	size_t n_key, index;
+};
+/* js_parse(), but the last of several equal keys is taken, and dups told (NULL: they are refused). */
+MUST_CHECK enum rc js_parse_dups(const char *text, size_t n, struct json **out,
+				 struct js_dups *dups, struct err *err);
+/* For parsers of other texts: at is the key that is there twice. */
+MUST_CHECK enum rc js_dups_add(struct js_dups *dups, const struct js_at *at);
+
 /* Compact text appended; keys in insertion order (sorted = true: sorted).  Errors stick to the sbuf. */
 void js_print(const struct json *j, struct sbuf *out, bool sorted);
 void js_print_pretty(const struct json *j, struct sbuf *out, unsigned indent);

@@ -16,7 +16,9 @@ enum { NUMBER_MAX = 256 };
 struct parser {
 	const char *text, *p, *end;
 	unsigned depth;
-	const char *what; /* why it is no JSON; NULL: out of memory */
+	const struct js_at *at; /* the group that is parsed; NULL: the top */
+	struct js_dups *dups;	/* NULL: refuse duplicate keys */
+	const char *what;	/* why it is no JSON; NULL: out of memory */
 	bool failed;
 };
 
@@ -268,6 +270,46 @@ static json_t *parse_number(struct parser *ps)
 
 static json_t *parse_value(struct parser *ps);
 
+/* Duplicate keys */
+
+static void print_at(const struct js_at *at, struct sbuf *b)
+{
+	const struct js_at *way[LIMIT_JSON_DEPTH + 2];
+	size_t n = 0;
+
+	for (; at && n < ARRAY_SIZE(way); at = at->up)
+		way[n++] = at;
+	while (n-- > 0)
+		if (way[n]->key)
+			sbuf_addf(b, "%s%.*s", b->n ? "." : "", (int)way[n]->n_key, way[n]->key);
+		else
+			sbuf_addf(b, "[%zu]", way[n]->index);
+}
+
+enum rc js_dups_add(struct js_dups *dups, const struct js_at *at)
+{
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(LIMIT_BODY_BYTES);
+
+	if (!dups->paths)
+		dups->paths = js_new_array();
+	if (!dups->paths)
+		return RC_NOMEM;
+	if (js_len(dups->paths) >= LIMIT_FIELD_ERRORS)
+		return RC_OK;
+	print_at(at, &b);
+	return sbuf_rc(&b) ? RC_NOMEM : js_append(dups->paths, js_new_strn(b.p, b.n));
+}
+
+/* False: the key is refused. */
+static bool seen_key(struct parser *ps, const char *key, size_t n)
+{
+	const struct js_at at = {.up = ps->at, .key = key, .n_key = n};
+
+	if (!ps->dups)
+		return fail(ps, "duplicate object key");
+	return js_dups_add(ps->dups, &at) == RC_OK || nomem(ps);
+}
+
 static bool member(struct parser *ps, json_t *obj)
 {
 	CLEANUP(mem_freep) char *buf = NULL;
@@ -279,13 +321,17 @@ static bool member(struct parser *ps, json_t *obj)
 		return fail(ps, "expected a key in quotes");
 	if (!string_bytes(ps, &buf, &key, &n))
 		return false;
-	if (json_object_getn(obj, key, n))
-		return fail(ps, "duplicate object key");
+	if (json_object_getn(obj, key, n) && !seen_key(ps, key, n))
+		return false;
 	skip_space(ps);
 	if (!take(ps, ':'))
 		return fail(ps, "expected ':'");
+	const struct js_at at = {.up = ps->at, .key = key, .n_key = n};
+
+	ps->at = &at;
 	json_t *value = parse_value(ps);
 
+	ps->at = at.up;
 	if (!value)
 		return false;
 	return json_object_setn_new_nocheck(obj, key, n, value) == 0 || nomem(ps);
@@ -293,8 +339,12 @@ static bool member(struct parser *ps, json_t *obj)
 
 static bool element(struct parser *ps, json_t *arr)
 {
+	const struct js_at at = {.up = ps->at, .index = json_array_size(arr)};
+
+	ps->at = &at;
 	json_t *value = parse_value(ps);
 
+	ps->at = at.up;
 	return value && (json_array_append_new(arr, value) == 0 || nomem(ps));
 }
 
@@ -377,7 +427,13 @@ static enum rc report(const struct parser *ps, struct err *err)
 
 enum rc js_parse(const char *text, size_t n, struct json **out, struct err *err)
 {
-	struct parser ps = {.text = text, .p = text, .end = text + n};
+	return js_parse_dups(text, n, out, NULL, err);
+}
+
+enum rc js_parse_dups(const char *text, size_t n, struct json **out, struct js_dups *dups,
+		      struct err *err)
+{
+	struct parser ps = {.text = text, .p = text, .end = text + n, .dups = dups};
 	json_t *j = parse_value(&ps);
 
 	skip_space(&ps);

@@ -11,7 +11,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "cli/yaml.h"
+#include "yaml/yaml.h"
 #include "ev/ev.h"
 #include "http/client.h"
 #include "json/json.h"

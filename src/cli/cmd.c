@@ -7,7 +7,7 @@
 #include "base/limits.h"
 #include "base/sbuf.h"
 #include "base/str.h"
-#include "cli/yaml.h"
+#include "yaml/yaml.h"
 #include "json/json.h"
 
 int cmd_usage(const struct cmd *c, const char *fmt, ...)

@@ -13,7 +13,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "cli/yaml.h"
+#include "yaml/yaml.h"
 #include "json/json.h"
 
 static bool word_is(const struct api_kind *k, const char *word, size_t n)

@@ -1,7 +1,7 @@
 /* Manifests: YAML to JSON, printed as YAML, read again: the same value. */
 #include <stdlib.h>
 
-#include "cli/yaml.h"
+#include "yaml/yaml.h"
 #include "fuzz.h"
 #include "json/json.h"
 

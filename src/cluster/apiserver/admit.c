@@ -61,32 +61,47 @@ static void forgive_old_faults(struct change *ch, unsigned flags)
 	fe_fini(&old);
 }
 
+/* Keys that were there twice and fields that nobody knows are one thing to the client. */
+static void fail_strict(struct change *ch)
+{
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(64 * KIB);
+	const struct json *twice = ch->c->duplicates;
+
+	for (size_t i = 0; i < js_len(twice); i++)
+		sbuf_addf(&b, "%sduplicate field \"%s\"", i ? ", " : "", js_str(js_item(twice, i)));
+	if (js_len(twice) && fe_has(&ch->fe, FE_UNKNOWN))
+		sbuf_adds(&b, ", ");
+	fe_unknown_summary(&ch->fe, &b);
+	call_bad_request(
+		ch->c, "%s in version \"%s\" cannot be handled as a %s: strict decoding error: %s",
+		ch->res->kind->kind, ch->res->kind->version, ch->res->kind->kind, sbuf_str(&b));
+}
+
+static void warn_of(struct apisrv_call *c, const char *what, const char *path)
+{
+	char text[512];
+
+	snprintf(text, sizeof(text), "%s field \"%s\"", what, path);
+	text_clean(text);
+	call_warn(c, text);
+}
+
 static bool check_unknown(struct change *ch)
 {
 	struct apisrv_call *c = ch->c;
 	enum validation how = call_validation(c);
 
-	if (!fe_has(&ch->fe, FE_UNKNOWN))
+	if (!fe_has(&ch->fe, FE_UNKNOWN) && !c->duplicates)
 		return true;
 	if (how == VALIDATE_STRICT) {
-		CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(64 * KIB);
-
-		fe_unknown_summary(&ch->fe, &b);
-		call_bad_request(
-			c,
-			"%s in version \"%s\" cannot be handled as a %s: strict decoding error: %s",
-			ch->res->kind->kind, ch->res->kind->version, ch->res->kind->kind,
-			sbuf_str(&b));
+		fail_strict(ch);
 		return false;
 	}
-	for (size_t i = 0; how == VALIDATE_WARN && i < ch->fe.n; i++) {
-		char text[512];
-
-		if (ch->fe.items[i].type != FE_UNKNOWN)
-			continue;
-		snprintf(text, sizeof(text), "unknown field \"%s\"", ch->fe.items[i].field);
-		call_warn(c, text);
-	}
+	for (size_t i = 0; how == VALIDATE_WARN && i < js_len(c->duplicates); i++)
+		warn_of(c, "duplicate", js_str(js_item(c->duplicates, i)));
+	for (size_t i = 0; how == VALIDATE_WARN && i < ch->fe.n; i++)
+		if (ch->fe.items[i].type == FE_UNKNOWN)
+			warn_of(c, "unknown", ch->fe.items[i].field);
 	drop_unknown(&ch->fe);
 	if (api_prune(ch->res->kind, ch->obj)) {
 		call_nomem(c);

@@ -134,6 +134,7 @@ static void call_free(struct apisrv_call *c)
 	mem_free(c->content_type);
 	mem_free(c->body);
 	js_unref(c->json);
+	js_unref(c->duplicates);
 	js_unref(c->reply);
 	mem_free(c);
 }
@@ -179,7 +180,7 @@ bool call_param_bool(const struct apisrv_call *c, const char *name)
 
 bool call_is_dry_run(const struct apisrv_call *c)
 {
-	return !str_is_empty(call_param(c, "dryRun"));
+	return c->is_dry_run;
 }
 
 /* "application/json; charset=utf-8" -> "application/json" */
@@ -345,43 +346,6 @@ static void fail_no_resource(struct apisrv_call *c)
 		  "the server could not find the requested resource");
 }
 
-bool parse_body(struct apisrv_call *c)
-{
-	struct err err = {0};
-
-	if (!c->n_body)
-		return true;
-	if (str_eq(c->content_type, "application/vnd.kubernetes.protobuf") &&
-	    c->verb != VERB_PATCH) {
-		enum rc rc = proto_decode(c->body, c->n_body, &c->json, &err);
-
-		if (rc)
-			call_fail_rc(c, rc, &err);
-		c->body = mem_free(c->body);
-		return rc == RC_OK;
-	}
-	if (c->content_type && !str_eq(c->content_type, "application/json") &&
-	    c->verb != VERB_PATCH) {
-		call_fail(
-			c, 415, "UnsupportedMediaType", NULL,
-			"the body of the request was in an unknown format - accepted media types include: "
-			"application/json");
-		return false;
-	}
-	enum rc rc = js_parse(c->body, c->n_body, &c->json, &err);
-
-	if (rc == RC_NOMEM) {
-		call_nomem(c);
-		return false;
-	}
-	if (rc) {
-		call_bad_request(c, "error decoding the body: %s", err.msg);
-		return false;
-	}
-	c->body = mem_free(c->body);
-	return true;
-}
-
 static void dispatch_sub(struct apisrv_call *c)
 {
 	const struct api_kind *k = c->res->kind;
@@ -477,6 +441,7 @@ static void route(struct apisrv_call *c, const struct apisrv_request *r)
 		call_fail_rc(c, rc, &err);
 		return;
 	}
+	c->is_dry_run = !str_is_empty(call_param(c, "dryRun"));
 	if (r->as && !impersonate(c, r->as))
 		return;
 	bool core = str_has_prefix(c->uri.path, "/api/v1/");

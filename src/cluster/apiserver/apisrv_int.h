@@ -124,6 +124,7 @@ struct apisrv_call {
 	void *arg;
 	unsigned depth; /* on the stack this often: freed when it leaves the last frame answered */
 	bool done;
+	bool is_dry_run;
 	usec_t started;
 	int status; /* of the answer */
 
@@ -146,7 +147,8 @@ struct apisrv_call {
 
 	char *body;
 	size_t n_body;
-	struct json *json; /* parsed body */
+	struct json *json;	 /* parsed body */
+	struct json *duplicates; /* paths of keys that were there twice; NULL: none */
 
 	struct store_write *write;
 	struct json *reply; /* answer of the write in flight, or NULL: what was stored */
@@ -178,6 +180,11 @@ bool call_is_dry_run(const struct apisrv_call *c);
 char *object_key(const struct resource *res, const char *ns, const char *name);
 void apisrv_uuid(struct apisrv *s, char out[37]);
 void apisrv_rand_name(struct apisrv *s, char *out, size_t n);
+
+/* ---- body.c ---------------------------------------------------------------------------------- */
+
+/* c->json, c->duplicates from c->body; false: answered. */
+bool parse_body(struct apisrv_call *c);
 
 /* ---- answer.c -------------------------------------------------------------------------------- */
 
@@ -292,7 +299,6 @@ bool change_admit(struct change *ch); /* false: answered */
 void change_commit(struct change *ch, enum store_op op, int status, struct json *reply);
 /* Takes the difference of ch->obj and ch->old through admission into the store. */
 void change_finish_update(struct change *ch);
-bool parse_body(struct apisrv_call *c); /* false: answered */
 bool has_finalizers(const struct json *obj);
 bool is_deleting(const struct json *obj);
 bool bump_generation(struct json *obj);

@@ -253,6 +253,18 @@ static enum rc wanted_read(struct wanted *w, const struct http_req *req)
 	return w->rc;
 }
 
+/* Nothing is unpacked here: a small body must not become a large one. */
+static bool refuse_encoding(struct http_req *req)
+{
+	const char *encoding = http_req_header(req, "Content-Encoding");
+
+	if (str_is_empty(encoding) || strcasecmp(encoding, "identity") == 0)
+		return false;
+	refuse(req, 415, "UnsupportedMediaType",
+	       "a body with a Content-Encoding is not accepted: send it as it is");
+	return true;
+}
+
 /* The groups of a certificate's subject and the standard one. */
 static void identify(const struct http_peer *peer, struct apisrv_user *u,
 		     const char *groups[MAX_GROUPS])
@@ -287,6 +299,8 @@ static void on_request(struct http_req *req, void *arg)
 		refuse(req, 401, "Unauthorized", "Unauthorized");
 		return;
 	}
+	if (refuse_encoding(req))
+		return;
 	if (wanted_read(&as, req)) {
 		refuse(req, 500, "InternalError", "out of memory");
 		return;

@@ -508,7 +508,7 @@ void serve_subres(struct apisrv_call *c)
 	c->subres->handle((struct hook_call *)c);
 }
 
-/* Without a hook an eviction is a deletion: disruption budgets do not exist here yet. */
+/* Without a hook, which knows disruption budgets, an eviction is a deletion. */
 void serve_eviction(struct apisrv_call *c)
 {
 	const struct json *options = js_get(c->json, "deleteOptions");

@@ -120,7 +120,7 @@ static void write_scale(struct apisrv_call *c)
 	CLEANUP(change_fini)
 	struct change ch = change_of_update(c);
 
-	if (!call_check_dry_run(c) || !change_load(&ch))
+	if (!call_check_options(c, "UpdateOptions") || !change_load(&ch))
 		return;
 	CLEANUP(Scale_freep) Scale *scale = wanted_scale(&ch);
 

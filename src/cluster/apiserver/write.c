@@ -362,7 +362,14 @@ static bool check_same_object(struct change *ch)
 		call_conflict(c, ch->res, ch->name, why);
 		return false;
 	}
-	if (str_is_empty(rv)) {
+	int64_t number = 0;
+
+	if (!str_is_empty(rv) && str_to_i64(rv, 0, INT64_MAX, &number, NULL)) {
+		fe_invalid(&ch->fe, "metadata.resourceVersion", rv, "must be a number");
+		call_invalid(c, ch->res, ch->name, &ch->fe, NULL);
+		return false;
+	}
+	if (!number) { /* "0" is any version, as nothing is */
 		if (!kind_is_custom(ch->res->kind))
 			return true;
 		fe_add(&ch->fe, FE_INVALID, "metadata.resourceVersion",

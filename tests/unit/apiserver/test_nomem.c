@@ -42,6 +42,13 @@ static const struct step steps[] = {
 	 "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"old\"},\"data\":{\"k\":\"w\"}}"},
 	{"apply new", "PATCH", SVCS "/s?fieldManager=m", "application/apply-patch+yaml", NULL,
 	 "{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"s\"},\"spec\":{\"ports\":[{\"port\":80}]}}"},
+	{"yaml", "POST", CM, "application/yaml", NULL,
+	 "metadata: {name: new}\ndata:\n  k: v\n  k: w\n"},
+	{"apply yaml", "PATCH", CM "/y?fieldManager=m", "application/apply-patch+yaml", NULL,
+	 "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: y}\ndata: {k: v}\n"},
+	{"managed", "PATCH", CM "/old", "application/merge-patch+json", NULL,
+	 "{\"metadata\":{\"managedFields\":[{\"manager\":\"a\",\"operation\":\"Update\",\"apiVersion\":\"v1\",\"fieldsV1\":"
+	 "{\"f:data\":{\"f:k\":{},\".\":{}}}}]},\"data\":{\"n\":\"w\"}}"},
 	{"get", "GET", CM "/old", NULL, NULL, NULL},
 	{"list", "GET", CM "?labelSelector=l%3Dm&limit=5", NULL, NULL, NULL},
 	{"fields", "GET", CM "?fieldSelector=metadata.name%3Dold", NULL, NULL, NULL},

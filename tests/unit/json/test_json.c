@@ -12,6 +12,24 @@
 #include "json/json.h"
 #include "lib/torture.h"
 
+static void duplicate_keys_can_be_told_instead(void **state)
+{
+	static const char text[] =
+		"{\"a\":1,\"b\":[0,{\"c\":1,\"\\u0063\":2}],\"a\":{\"d\":1,\"d\":2},\"a\":3}";
+	struct js_dups dups = {0};
+	struct json *j = NULL;
+
+	(void)state;
+	assert_int_equal(js_parse_dups(text, sizeof(text) - 1, &j, &dups, NULL), RC_OK);
+	CLEANUP(mem_freep) char *have = js_to_text(j);
+	CLEANUP(mem_freep) char *told = js_to_text(dups.paths);
+
+	assert_string_equal(have, "{\"a\":3,\"b\":[0,{\"c\":2}]}");
+	assert_string_equal(told, "[\"b[1].c\",\"a\",\"a.d\",\"a\"]");
+	js_unref(j);
+	js_unref(dups.paths);
+}
+
 static void malformed_text_is_refused_with_a_place(void **state)
 {
 	static const char *const bad[] = {
@@ -245,6 +263,7 @@ static void strings_of_any_length_survive_a_failed_allocation(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(duplicate_keys_can_be_told_instead),
 		cmocka_unit_test(malformed_text_is_refused_with_a_place),
 		cmocka_unit_test(the_place_counts_lines_and_characters),
 		cmocka_unit_test(values_are_read_as_rfc_8259_says),

@@ -1,4 +1,4 @@
-#include "cli/yaml.h"
+#include "yaml/yaml.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -15,6 +15,8 @@
 struct builder {
 	yaml_document_t *doc;
 	size_t nodes;
+	const struct js_at *at; /* the value that is built; NULL: the top */
+	struct js_dups *dups;	/* NULL: refuse duplicate keys */
 	struct err *err;
 };
 
@@ -79,28 +81,34 @@ static int number_base(const char **s)
 	return isdigit((unsigned char)(*s)[1]) ? 8 : 10;
 }
 
-static struct json *as_number(const char *s)
+/* True: it is one, and *out its value (NULL: out of memory). */
+static bool as_number(const char *s, struct json **out)
 {
 	const char *digits = s + (*s == '-' || *s == '+');
 	const char *first = digits;
 	char *end;
 
 	if (!isdigit((unsigned char)*digits) && *digits != '.')
-		return NULL;
+		return false;
 	int base = number_base(&first);
 
 	errno = 0;
 	long long v = strtoll(first, &end, base);
 
-	if (!*end && !errno)
-		return js_new_int(*s == '-' ? -v : v);
+	if (!*end && !errno) {
+		*out = js_new_int(*s == '-' ? -v : v);
+		return true;
+	}
 	for (const char *p = digits; *p; p++)
 		if (!isdigit((unsigned char)*p) && !strchr(".eE+-", *p))
-			return NULL;
+			return false;
 	errno = 0;
 	double d = strtod(s, &end);
 
-	return *end || errno ? NULL : js_new_real(d);
+	if (*end || errno)
+		return false;
+	*out = js_new_real(d);
+	return true;
 }
 
 static struct json *scalar_value(const yaml_node_t *node)
@@ -115,9 +123,9 @@ static struct json *scalar_value(const yaml_node_t *node)
 		return js_new_null();
 	if (is_bool(s, &v))
 		return js_new_bool(v);
-	struct json *number = as_number(s);
+	struct json *number = NULL;
 
-	return number ? number : js_new_strn(s, node->data.scalar.length);
+	return as_number(s, &number) ? number : js_new_strn(s, node->data.scalar.length);
 }
 
 /* Recursion is bounded by LIMIT_JSON_DEPTH, checked at entry. */
@@ -129,35 +137,145 @@ static bool has_nul(const yaml_node_t *scalar)
 	return memchr(scalar->data.scalar.value, '\0', scalar->data.scalar.length) != NULL;
 }
 
+/* A value could not be made of this scalar. */
+static enum rc no_text(struct builder *b, const yaml_node_t *scalar)
+{
+	const char *p = (const char *)scalar->data.scalar.value;
+	size_t left = scalar->data.scalar.length, n;
+
+	for (; left && (n = str_utf8_len(p, left)); p += n)
+		left -= n;
+	return left ? fail_at(b, scalar, "the text is not valid UTF-8")
+		    : err_set(b->err, RC_NOMEM, "out of memory");
+}
+
+static bool is_merge_key(const yaml_node_t *key)
+{
+	return key->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+	       str_eq((const char *)key->data.scalar.value, "<<");
+}
+
+/* Keys of another mapping that obj does not have itself (YAML 1.1, "merge"). */
+static enum rc merge_one(struct builder *b, const yaml_node_t *from, unsigned depth,
+			 struct json *obj)
+{
+	CLEANUP(js_unrefp) struct json *other = NULL;
+
+	if (!from)
+		return err_set(b->err, RC_BAD_REQUEST, "invalid YAML: a node is missing");
+	if (from->type != YAML_MAPPING_NODE)
+		return fail_at(b, from, "only mappings can be merged");
+	enum rc rc = build(b, from, depth + 1, &other);
+
+	JS_FOREACH(it, other)
+		if (!rc && !js_get(obj, it.key) && js_set(obj, it.key, js_ref(it.value)))
+			rc = err_set(b->err, RC_NOMEM, "out of memory");
+	return rc;
+}
+
+static enum rc merge(struct builder *b, const yaml_node_t *value, unsigned depth, struct json *obj)
+{
+	enum rc rc = RC_OK;
+
+	if (value->type != YAML_SEQUENCE_NODE)
+		return merge_one(b, value, depth, obj);
+	for (yaml_node_item_t *i = value->data.sequence.items.start;
+	     i < value->data.sequence.items.top && !rc; i++)
+		rc = merge_one(b, yaml_document_get_node(b->doc, *i), depth, obj);
+	return rc;
+}
+
+static enum rc build_pair(struct builder *b, const yaml_node_t *key, const yaml_node_t *value_node,
+			  unsigned depth, struct json *obj)
+{
+	const char *name = (const char *)key->data.scalar.value;
+	const struct js_at at = {.up = b->at, .key = name, .n_key = key->data.scalar.length};
+	struct json *value = NULL;
+
+	if (has_nul(key))
+		return fail_at(b, key, "the key has a NUL character");
+	if (js_get(obj, name)) {
+		if (!b->dups)
+			return fail_at(b, key, "the key is there twice");
+		if (js_dups_add(b->dups, &at))
+			return err_set(b->err, RC_NOMEM, "out of memory");
+	}
+	b->at = &at;
+	enum rc rc = build(b, value_node, depth + 1, &value);
+
+	b->at = at.up;
+	return !rc && js_set(obj, name, value) ? no_text(b, key) : rc;
+}
+
 static enum rc build_mapping(struct builder *b, const yaml_node_t *node, unsigned depth,
 			     struct json **out)
 {
 	CLEANUP(js_unrefp) struct json *obj = js_new_object();
+	const yaml_node_t *merged = NULL;
+	enum rc rc = RC_OK;
 
 	if (!obj)
 		return err_set(b->err, RC_NOMEM, "out of memory");
-	for (yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top;
-	     p++) {
+	for (yaml_node_pair_t *p = node->data.mapping.pairs.start;
+	     p < node->data.mapping.pairs.top && !rc; p++) {
 		const yaml_node_t *key = yaml_document_get_node(b->doc, p->key);
-		struct json *value = NULL;
+		const yaml_node_t *value = yaml_document_get_node(b->doc, p->value);
 
 		if (!key || key->type != YAML_SCALAR_NODE)
 			return fail_at(b, node, "a key is not a scalar");
-		const char *name = (const char *)key->data.scalar.value;
+		if (!is_merge_key(key))
+			rc = build_pair(b, key, value, depth, obj);
+		else if (merged)
+			rc = fail_at(b, key, "the key is there twice");
+		else
+			merged = value;
+	}
+	if (!rc && merged) /* last: what the mapping says itself counts more */
+		rc = merge(b, merged, depth, obj);
+	if (!rc)
+		*out = STEAL(obj);
+	return rc;
+}
 
-		if (has_nul(key))
-			return fail_at(b, key, "the key has a NUL character");
-		if (js_get(obj, name))
-			return fail_at(b, key, "the key is there twice");
-		enum rc rc = build(b, yaml_document_get_node(b->doc, p->value), depth + 1, &value);
+static enum rc build_list(struct builder *b, const yaml_node_t *node, unsigned depth,
+			  struct json **out)
+{
+	CLEANUP(js_unrefp) struct json *arr = js_new_array();
 
-		if (!rc && js_set(obj, name, value))
-			rc = fail_at(b, key, "the key is not valid UTF-8");
+	if (!arr)
+		return err_set(b->err, RC_NOMEM, "out of memory");
+	for (yaml_node_item_t *i = node->data.sequence.items.start;
+	     i < node->data.sequence.items.top; i++) {
+		const struct js_at at = {.up = b->at, .index = js_len(arr)};
+		struct json *value = NULL;
+
+		b->at = &at;
+		enum rc rc = build(b, yaml_document_get_node(b->doc, *i), depth + 1, &value);
+
+		b->at = at.up;
 		if (rc)
 			return rc;
+		if (js_append(arr, value))
+			return err_set(b->err, RC_NOMEM, "out of memory");
 	}
-	*out = STEAL(obj);
+	*out = STEAL(arr);
 	return RC_OK;
+}
+
+/* Only YAML's own types: whoever writes "!secret x" means more than the text. */
+static bool is_known_tag(const yaml_node_t *node)
+{
+	static const char own[] = "tag:yaml.org,2002:";
+	static const char *const types[] = {"str", "int", "float",  "bool",	"null",
+					    "map", "seq", "binary", "timestamp"};
+	const char *tag = (const char *)node->tag;
+
+	if (!tag || str_eq(tag, "!"))
+		return true;
+	for (size_t i = 0; i < ARRAY_SIZE(types) && str_has_prefix(tag, own); i++)
+		if (str_eq(tag + sizeof(own) - 1, types[i]))
+			return true;
+	return false;
 }
 
 static enum rc build(struct builder *b, const yaml_node_t *node, unsigned depth, struct json **out)
@@ -168,35 +286,79 @@ static enum rc build(struct builder *b, const yaml_node_t *node, unsigned depth,
 		return fail_at(b, node, "nested too deeply");
 	if (++b->nodes > LIMIT_YAML_NODES)
 		return fail_at(b, node, "too many values (aliases count where they are used)");
+	if (!is_known_tag(node))
+		return fail_at(b, node, "a tag that is not one of YAML's own types");
 	if (node->type == YAML_MAPPING_NODE)
 		return build_mapping(b, node, depth, out);
 	if (node->type == YAML_SCALAR_NODE) {
 		if (has_nul(node))
 			return fail_at(b, node, "the text has a NUL character");
 		*out = scalar_value(node);
-		return *out ? RC_OK : fail_at(b, node, "the text is not valid UTF-8");
+		return *out ? RC_OK : no_text(b, node);
 	}
-	CLEANUP(js_unrefp) struct json *arr = js_new_array();
-
-	if (!arr)
-		return err_set(b->err, RC_NOMEM, "out of memory");
-	for (yaml_node_item_t *i = node->data.sequence.items.start;
-	     i < node->data.sequence.items.top; i++) {
-		struct json *value = NULL;
-		enum rc rc = build(b, yaml_document_get_node(b->doc, *i), depth + 1, &value);
-
-		if (rc)
-			return rc;
-		if (js_append(arr, value))
-			return err_set(b->err, RC_NOMEM, "out of memory");
-	}
-	*out = STEAL(arr);
-	return RC_OK;
+	return build_list(b, node, depth, out);
 }
 
-static enum rc parse_docs(yaml_parser_t *parser, struct json *docs, struct err *err)
+static enum rc fail_parser(const yaml_parser_t *parser, struct err *err)
 {
-	struct builder b = {.err = err};
+	return err_set(err, parser->error == YAML_MEMORY_ERROR ? RC_NOMEM : RC_BAD_REQUEST,
+		       "invalid YAML at line %zu, column %zu: %s", parser->problem_mark.line + 1,
+		       parser->problem_mark.column + 1,
+		       parser->problem ? parser->problem : "unreadable");
+}
+
+struct shape {
+	unsigned depth;
+	size_t events, docs;
+};
+
+/* One event on the way through; the limits of what build() takes. */
+static enum rc check_event(struct shape *s, const yaml_event_t *e, struct err *err)
+{
+	if (e->type == YAML_SEQUENCE_START_EVENT || e->type == YAML_MAPPING_START_EVENT)
+		s->depth++;
+	if (e->type == YAML_SEQUENCE_END_EVENT || e->type == YAML_MAPPING_END_EVENT)
+		s->depth--;
+	s->docs += e->type == YAML_DOCUMENT_START_EVENT;
+	if (s->docs > LIMIT_YAML_DOCS)
+		return err_set(err, RC_TOO_BIG, "more than %d documents", LIMIT_YAML_DOCS);
+	if (s->depth <= LIMIT_JSON_DEPTH && ++s->events <= 4 * LIMIT_YAML_NODES)
+		return RC_OK;
+	return err_set(err, RC_BAD_REQUEST, "invalid YAML at line %zu, column %zu: %s",
+		       e->start_mark.line + 1, e->start_mark.column + 1,
+		       s->depth > LIMIT_JSON_DEPTH ? "nested too deeply" : "too many values");
+}
+
+/* libyaml's time grows with the square of the nesting, and it builds all of a document first: so depth and
+ * number are looked at before, event by event. */
+static enum rc check_shape(const char *text, size_t n, struct err *err)
+{
+	struct shape s = {0};
+	yaml_parser_t parser;
+	yaml_event_t e;
+	enum rc rc = RC_OK;
+	bool end = false;
+
+	if (!yaml_parser_initialize(&parser))
+		return err_set(err, RC_NOMEM, "out of memory");
+	yaml_parser_set_input_string(&parser, (const unsigned char *)text, n);
+	while (!rc && !end) {
+		if (!yaml_parser_parse(&parser, &e)) {
+			rc = fail_parser(&parser, err);
+			break;
+		}
+		rc = check_event(&s, &e, err);
+		end = e.type == YAML_STREAM_END_EVENT;
+		yaml_event_delete(&e);
+	}
+	yaml_parser_delete(&parser);
+	return rc;
+}
+
+static enum rc parse_docs(yaml_parser_t *parser, struct json *docs, struct js_dups *dups,
+			  struct err *err)
+{
+	struct builder b = {.dups = dups, .err = err};
 
 	for (;;) {
 		yaml_document_t doc;
@@ -204,11 +366,7 @@ static enum rc parse_docs(yaml_parser_t *parser, struct json *docs, struct err *
 		enum rc rc = RC_OK;
 
 		if (!yaml_parser_load(parser, &doc))
-			return err_set(
-				err, parser->error == YAML_MEMORY_ERROR ? RC_NOMEM : RC_BAD_REQUEST,
-				"invalid YAML at line %zu, column %zu: %s",
-				parser->problem_mark.line + 1, parser->problem_mark.column + 1,
-				parser->problem ? parser->problem : "unreadable");
+			return fail_parser(parser, err);
 		const yaml_node_t *root = yaml_document_get_root_node(&doc);
 
 		if (!root) {
@@ -224,20 +382,27 @@ static enum rc parse_docs(yaml_parser_t *parser, struct json *docs, struct err *
 			js_unref(value); /* an empty document between two separators */
 		else if (js_append(docs, value))
 			return err_set(err, RC_NOMEM, "out of memory");
-		if (js_len(docs) > LIMIT_YAML_DOCS)
-			return err_set(err, RC_TOO_BIG, "more than %d documents", LIMIT_YAML_DOCS);
 	}
 }
 
 enum rc yaml_parse(const char *text, size_t n, struct json **out, struct err *err)
 {
+	return yaml_parse_dups(text, n, out, NULL, err);
+}
+
+enum rc yaml_parse_dups(const char *text, size_t n, struct json **out, struct js_dups *dups,
+			struct err *err)
+{
 	CLEANUP(js_unrefp) struct json *docs = js_new_array();
 	yaml_parser_t parser;
+	enum rc rc = check_shape(text, n, err);
 
+	if (rc)
+		return rc;
 	if (!docs || !yaml_parser_initialize(&parser))
 		return err_set(err, RC_NOMEM, "out of memory");
 	yaml_parser_set_input_string(&parser, (const unsigned char *)text, n);
-	enum rc rc = parse_docs(&parser, docs, err);
+	rc = parse_docs(&parser, docs, dups, err);
 
 	yaml_parser_delete(&parser);
 	if (!rc)
@@ -258,10 +423,11 @@ static bool reads_as_other_type(const char *s)
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
 		if (str_eq(s, words[i]))
 			return true;
-	CLEANUP(js_unrefp) struct json *number = as_number(s);
+	CLEANUP(js_unrefp) struct json *number = NULL;
 
 	/* digits with : or - may be a time or base 60 */
-	return number || (isdigit((unsigned char)*s) && (strchr(s, ':') || strchr(s, '-')));
+	return as_number(s, &number) ||
+	       (isdigit((unsigned char)*s) && (strchr(s, ':') || strchr(s, '-')));
 }
 
 /* The code point at s when it has to be escaped: what YAML takes for a line break, a byte order mark or not
