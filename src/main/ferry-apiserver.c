@@ -259,8 +259,31 @@ static enum rc set_hooks(struct server *s, struct err *err)
 	return rc;
 }
 
+/* Made once: a client that lists in pages goes on over a restart. */
+static enum rc continue_key(unsigned char key[APISRV_KEY_BYTES], struct err *err)
+{
+	CLEANUP(mem_freep) char *path = mem_printf("%s/continue.key", opt_state);
+	CLEANUP(mem_freep) char *have = NULL;
+	struct err why = {0};
+	size_t n = 0;
+
+	if (!path)
+		return err_set(err, RC_NOMEM, "out of memory");
+	enum rc rc = file_read(path, APISRV_KEY_BYTES, &have, &n, &why);
+
+	if (!rc && n == APISRV_KEY_BYTES) {
+		memcpy(key, have, n);
+		return RC_OK;
+	}
+	if (rc && rc != RC_NOT_FOUND && rc != RC_TOO_BIG)
+		return err_set(err, rc, "%s", why.msg);
+	rand_bytes(key, APISRV_KEY_BYTES); /* none, or not one of ours */
+	return file_write_durable(path, key, APISRV_KEY_BYTES, 0600, err);
+}
+
 static enum rc start(struct server *s, struct err *err)
 {
+	unsigned char key[APISRV_KEY_BYTES];
 	struct loop *loop = daemon_loop(s->daemon);
 	enum rc rc = parse_listen(s, opt_listen, err);
 
@@ -275,8 +298,11 @@ static enum rc start(struct server *s, struct err *err)
 		rc = open_store(s, err);
 	if (!rc)
 		rc = set_hooks(s, err);
+	if (!rc)
+		rc = continue_key(key, err);
 	if (!rc) {
 		const struct apisrv_config config = {.store = s->store,
+						     .continue_key = key,
 						     .service_cidr = opt_service_cidr,
 						     .node_port_range = opt_node_ports,
 						     .hooks = &s->hooks,

@@ -130,6 +130,39 @@ void call_answer_take(struct apisrv_call *c, int status, const char *content_typ
 	answer_full(c, &a);
 }
 
+void call_answer_cached(struct apisrv_call *c, const char *content_type, const char *body, size_t n,
+			bool is_immutable)
+{
+	const char *has = c->if_none_match;
+	char etag[24];
+	struct apisrv_answer a = {.status = 200,
+				  .content_type = content_type,
+				  .body = body,
+				  .n = n,
+				  .etag = etag,
+				  .is_immutable = is_immutable};
+
+	snprintf(etag, sizeof(etag), "\"%016llX\"", (unsigned long long)str_hash(body, n));
+	if (has && (strcmp(has, "*") == 0 || strstr(has, etag))) {
+		a.status = 304;
+		a.content_type = NULL;
+		a.body = NULL;
+		a.n = 0;
+	}
+	answer_full(c, &a);
+}
+
+void call_answer_cached_json(struct apisrv_call *c, struct json *body)
+{
+	CLEANUP(mem_freep) char *text = body ? js_to_text(body) : NULL;
+
+	js_unref(body);
+	if (text)
+		call_answer_cached(c, "application/json", text, strlen(text), false);
+	else
+		call_nomem(c);
+}
+
 static void answer_json_with(struct apisrv_call *c, struct apisrv_answer *a,
 			     const struct json *body)
 {

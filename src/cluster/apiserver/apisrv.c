@@ -132,6 +132,7 @@ static void call_free(struct apisrv_call *c)
 		mem_free(c->warnings[i]);
 	mem_free(c->warnings);
 	mem_free(c->content_type);
+	mem_free(c->if_none_match);
 	mem_free(c->body);
 	js_unref(c->json);
 	js_unref(c->duplicates);
@@ -228,6 +229,10 @@ static enum rc call_new(struct apisrv_call **out, struct apisrv *s, const struct
 		 strcmp(r->method, "HEAD") == 0 ? "GET" : r->method);
 	if (user_copy(&c->user, r->user ? r->user : &anonymous) ||
 	    copy_content_type(c, r->content_type)) {
+		call_free(c);
+		return RC_NOMEM;
+	}
+	if (r->if_none_match && !(c->if_none_match = mem_strdup(r->if_none_match))) {
 		call_free(c);
 		return RC_NOMEM;
 	}
@@ -677,6 +682,12 @@ enum rc apisrv_new(struct apisrv **out, struct loop *loop, const struct apisrv_c
 	s->loop = loop;
 	s->store = config->store;
 	s->seed = config->seed;
+	if (config->continue_key)
+		memcpy(s->continue_key, config->continue_key, sizeof(s->continue_key));
+	else if (!s->seed)
+		rand_bytes(s->continue_key, sizeof(s->continue_key));
+	else
+		memcpy(s->continue_key, &s->seed, sizeof(s->seed)); /* the simulation's */
 	if (config->hooks)
 		s->hooks = *config->hooks;
 	map_init(&s->by_table, NULL);

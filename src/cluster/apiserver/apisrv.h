@@ -11,6 +11,8 @@ struct apisrv;
 struct apisrv_call; /* a request that is not answered yet */
 struct store;
 
+enum { APISRV_KEY_BYTES = 32 };
+
 struct apisrv_config {
 	struct store *store;		  /* stays the caller's; must outlive the server */
 	const struct apisrv_hooks *hooks; /* NULL: none */
@@ -19,7 +21,10 @@ struct apisrv_config {
 	bool no_bootstrap;		  /* do not make the standard namespaces */
 	bool with_roles; /* make and mend the standard roles; without any only certificates of
 			    administrators, controllers and nodes have rights */
-	uint64_t seed;	 /* uids and generated names follow from it; 0: random */
+	uint64_t seed;			  /* uids and generated names follow from it; 0: random */
+	/* APISRV_KEY_BYTES that sign the tokens of lists in pages, for tokens that outlive a restart; NULL: one
+	 * for this run. */
+	const unsigned char *continue_key;
 };
 
 MUST_CHECK enum rc apisrv_new(struct apisrv **out, struct loop *loop,
@@ -32,11 +37,12 @@ void apisrv_drain(struct apisrv *s);
 
 /* All text is borrowed for the time of apisrv_handle(). */
 struct apisrv_request {
-	const char *method;	  /* "GET" */
-	const char *target;	  /* "/api/v1/pods?watch=1", as on the wire */
-	const char *accept;	  /* NULL: application/json */
-	const char *content_type; /* NULL: application/json */
-	const char *user_agent;	  /* "kubectl/v1.33.1 (…)"; NULL: unknown */
+	const char *method;	   /* "GET" */
+	const char *target;	   /* "/api/v1/pods?watch=1", as on the wire */
+	const char *accept;	   /* NULL: application/json */
+	const char *content_type;  /* NULL: application/json */
+	const char *user_agent;	   /* "kubectl/v1.33.1 (…)"; NULL: unknown */
+	const char *if_none_match; /* entity tags that the client has; NULL: none */
 	const char *body;
 	size_t n_body;
 	const struct apisrv_user *user; /* NULL: anonymous */
@@ -55,6 +61,8 @@ struct apisrv_answer {
 	const char *const *warnings;
 	int retry_after;   /* seconds; 0: none */
 	const char *allow; /* value of Allow for 405; NULL: none */
+	const char *etag;  /* in quotes; NULL: the answer is not to be kept */
+	bool is_immutable; /* with an etag: it never changes at this address */
 };
 
 /* Either answer once; or stream_begin, stream_write…, stream_end.  May run inside apisrv_handle().

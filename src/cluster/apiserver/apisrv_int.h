@@ -107,6 +107,7 @@ struct apisrv {
 	bool lookup_failed; /* a hook's lookup ran out of memory and showed less than there is */
 	size_t n_watchers;
 	uint64_t seed; /* 0: kernel randomness */
+	unsigned char continue_key[APISRV_KEY_BYTES];
 	uint32_t service_net, service_mask;
 	int port_min, port_max;
 	struct map openapi_cache;
@@ -134,6 +135,7 @@ struct apisrv_call {
 	struct apisrv_user by;	 /* who impersonates him; owned; name NULL: nobody */
 	char *content_type;	 /* without parameters; NULL: none */
 	char agent[64];		 /* the client's program, up to its version */
+	char *if_none_match;	 /* NULL: the client has nothing */
 	struct out_format out;
 	char **warnings;
 	size_t n_warnings, cap_warnings;
@@ -195,6 +197,11 @@ void call_answer(struct apisrv_call *c, int status, const char *content_type, co
 /* body comes from mem_* and is consumed: large answers are not copied. */
 void call_answer_take(struct apisrv_call *c, int status, const char *content_type, char *body,
 		      size_t n);
+/* A document that clients may keep: with its entity tag, or 304 when the client has it.  is_immutable: the
+ * address has the hash of the content. */
+void call_answer_cached(struct apisrv_call *c, const char *content_type, const char *body, size_t n,
+			bool is_immutable);
+void call_answer_cached_json(struct apisrv_call *c, struct json *body); /* consumed */
 /* body is consumed. */
 void call_answer_json(struct apisrv_call *c, int status, struct json *body);
 /* An object in the form that the client asked for; borrowed. */
@@ -260,6 +267,15 @@ enum validation call_validation(const struct apisrv_call *c);
 bool call_check_options(struct apisrv_call *c, const char *kind);
 /* What Kubernetes says of a field manager's name (metav1 validation): at most 128 bytes, printable. */
 void call_check_manager(struct field_errs *fe, const char *path, const char *name);
+
+/* ---- continue.c ------------------------------------------------------------------------------ */
+
+/* The token of the page behind the key start, of this very list (resource, namespace, selectors); rev: the
+ * moment that the pages show, -1: the newest.  The caller's; NULL: out of memory. */
+char *continue_make(const struct apisrv_call *c, int64_t rev, const char *start);
+/* start is the caller's.  RC_BAD_REQUEST: it was not made by this server for this list. */
+MUST_CHECK enum rc continue_parse(const struct apisrv_call *c, const char *token, int64_t *rev,
+				  char **start);
 
 /* ---- write.c, delete.c ------------------------------------------------------------------------ */
 

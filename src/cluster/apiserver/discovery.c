@@ -287,10 +287,10 @@ static void serve_api(struct apisrv_call *c, const char *accept)
 	if (v)
 		serve_aggregated(c, true, v);
 	else
-		call_answer_json(c, 200,
-				 js_pack("{s:s, s:[s], s:[{s:s, s:s}]}", "kind", "APIVersions",
-					 "versions", "v1", "serverAddressByClientCIDRs",
-					 "clientCIDR", "0.0.0.0/0", "serverAddress", ""));
+		call_answer_cached_json(c, js_pack("{s:s, s:[s], s:[{s:s, s:s}]}", "kind",
+						   "APIVersions", "versions", "v1",
+						   "serverAddressByClientCIDRs", "clientCIDR",
+						   "0.0.0.0/0", "serverAddress", ""));
 }
 
 static void serve_apis(struct apisrv_call *c, const char *accept)
@@ -300,9 +300,9 @@ static void serve_apis(struct apisrv_call *c, const char *accept)
 	if (v)
 		serve_aggregated(c, false, v);
 	else
-		call_answer_json(c, 200,
-				 js_pack("{s:s, s:s, s:o}", "kind", "APIGroupList", "apiVersion",
-					 "v1", "groups", group_list(c->srv)));
+		call_answer_cached_json(c,
+					js_pack("{s:s, s:s, s:o}", "kind", "APIGroupList",
+						"apiVersion", "v1", "groups", group_list(c->srv)));
 }
 
 static void not_a_page(struct apisrv_call *c)
@@ -325,7 +325,7 @@ static void serve_group(struct apisrv_call *c, const char *group)
 		 js_set(one, "apiVersion", js_new_str("v1")))
 		call_nomem(c);
 	else
-		call_answer_json(c, 200, js_ref(one));
+		call_answer_cached_json(c, js_ref(one));
 }
 
 static void serve_group_version(struct apisrv_call *c, const char *group, const char *version)
@@ -337,7 +337,7 @@ static void serve_group_version(struct apisrv_call *c, const char *group, const 
 	else if (str_is_empty(js_get_str(list, "groupVersion")))
 		not_a_page(c);
 	else
-		call_answer_json(c, 200, js_ref(list));
+		call_answer_cached_json(c, js_ref(list));
 }
 
 static void serve_metrics(struct apisrv_call *c)

@@ -161,7 +161,7 @@ void serve_aggregated(struct apisrv_call *c, bool core, const char *version)
 	}
 	snprintf(type, sizeof(type),
 		 "application/json;g=apidiscovery.k8s.io;v=%s;as=APIGroupDiscoveryList", version);
-	call_answer(c, 200, type, text, strlen(text));
+	call_answer_cached(c, type, text, strlen(text), false);
 }
 
 const char *discovery_wants_aggregated(const char *accept)

@@ -41,14 +41,20 @@ static void exchange_end(struct exchange *x)
 static void on_answer(void *arg, const struct apisrv_answer *a)
 {
 	struct exchange *x = arg;
-	struct http_header extra[LIMIT_FIELD_ERRORS + 4];
+	struct http_header extra[LIMIT_FIELD_ERRORS + 8];
 	struct http_req *req = x->req;
 	size_t n = 0;
 	char retry[16];
 
 	for (size_t i = 0; i < a->n_warnings && i < LIMIT_FIELD_ERRORS; i++)
 		extra[n++] = (struct http_header){"Warning", a->warnings[i]};
-	extra[n++] = (struct http_header){"Cache-Control", "no-cache, private"};
+	extra[n++] = (struct http_header){"Cache-Control",
+					  a->is_immutable ? "public, max-age=31536000, immutable"
+							  : "no-cache, private"};
+	if (a->etag) {
+		extra[n++] = (struct http_header){"ETag", a->etag};
+		extra[n++] = (struct http_header){"Vary", "Accept"};
+	}
 	if (a->retry_after) {
 		snprintf(retry, sizeof(retry), "%d", a->retry_after);
 		extra[n++] = (struct http_header){"Retry-After", retry};
@@ -318,6 +324,7 @@ static void on_request(struct http_req *req, void *arg)
 		.accept = http_req_header(req, "Accept"),
 		.content_type = http_req_header(req, "Content-Type"),
 		.user_agent = http_req_header(req, "User-Agent"),
+		.if_none_match = http_req_header(req, "If-None-Match"),
 		.user = &user,
 		.as = as.any ? &as.user : NULL,
 		.http = req,

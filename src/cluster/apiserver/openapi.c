@@ -7,9 +7,10 @@
 #include "api/gen/openapi_data.h"
 #include "base/str.h"
 
-static void answer_blob(struct apisrv_call *c, const char *type, struct api_blob b)
+static void answer_blob(struct apisrv_call *c, const char *type, struct api_blob b,
+			bool is_immutable)
 {
-	call_answer(c, 200, type, (const char *)b.p, b.n);
+	call_answer_cached(c, type, (const char *)b.p, b.n, is_immutable);
 }
 
 static bool wants_protobuf(const char *accept)
@@ -22,9 +23,14 @@ static void serve_v2(struct apisrv_call *c, const char *accept)
 	/* Asked for with '@', answered with '.': Go refuses '@' in a Content-Type. */
 	if (accept && strstr(accept, "com.github.proto-openapi.spec.v2"))
 		answer_blob(c, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
-			    api_openapi_v2_pb());
+			    api_openapi_v2_pb(), false);
 	else
-		answer_blob(c, "application/json", api_openapi_v2_json());
+		answer_blob(c, "application/json", api_openapi_v2_json(), false);
+}
+
+static void hash_of(const struct api_openapi_v3 *row, char out[24])
+{
+	snprintf(out, 24, "%016llX", (unsigned long long)row->hash);
 }
 
 /* The hash lets clients keep a document for as long as it stays the same. */
@@ -34,21 +40,22 @@ static void serve_v3_index(struct apisrv_call *c)
 	const struct api_openapi_v3 *row = api_openapi_v3();
 
 	for (; paths && row->path; row++) {
-		char url[256];
+		char url[256], hash[24];
 
-		snprintf(url, sizeof(url), "/openapi/v3/%s?hash=%016llX", row->path,
-			 (unsigned long long)row->hash);
+		hash_of(row, hash);
+		snprintf(url, sizeof(url), "/openapi/v3/%s?hash=%s", row->path, hash);
 		if (js_set(paths, row->path, js_pack("{s:s}", "serverRelativeURL", url))) {
 			call_nomem(c);
 			return;
 		}
 	}
-	call_answer_json(c, 200, js_pack("{s:O*}", "paths", paths));
+	call_answer_cached_json(c, js_pack("{s:O*}", "paths", paths));
 }
 
 static void serve_v3(struct apisrv_call *c, const char *path, const char *accept)
 {
 	const struct api_openapi_v3 *row = api_openapi_v3();
+	char hash[24];
 
 	while (row->path && strcmp(row->path, path) != 0)
 		row++;
@@ -58,8 +65,10 @@ static void serve_v3(struct apisrv_call *c, const char *path, const char *accept
 	else if (wants_protobuf(accept))
 		call_fail(c, 406, "NotAcceptable", NULL,
 			  "only the following media types are accepted: application/json");
-	else
-		answer_blob(c, "application/json", row->json);
+	else {
+		hash_of(row, hash);
+		answer_blob(c, "application/json", row->json, str_eq(call_param(c, "hash"), hash));
+	}
 }
 
 void serve_openapi(struct apisrv_call *c, const char *what, const char *accept)

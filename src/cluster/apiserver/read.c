@@ -140,43 +140,18 @@ struct listing {
 
 static bool parse_continue(struct apisrv_call *c, const char *token, struct listing *l)
 {
-	CLEANUP(mem_freep) char *text = NULL;
-	CLEANUP(js_unrefp) struct json *j = NULL;
-	size_t n = 0;
+	int64_t rev = 0;
+	enum rc rc = continue_parse(c, token, &rev, &l->after);
 
-	enum rc rc = b64_decode(token, true, &text, &n);
-
-	if (!rc)
-		rc = js_parse(text, n, &j, NULL);
-	if (rc == RC_NOMEM) {
-		call_nomem(c);
-		return false;
-	}
-	if (rc || !str_eq(js_get_str(j, "v"), "meta.k8s.io/v1") || !js_get_str(j, "start")) {
-		call_bad_request(c, "continue key is not valid: not made by this server");
-		return false;
-	}
-	l->after = mem_strdup(js_get_str(j, "start"));
-	if (!l->after) {
-		call_nomem(c);
-		return false;
-	}
-	int64_t rev = js_get_int(j, "rv", 0);
-
+	if (rc && rc != RC_BAD_REQUEST)
+		call_fail_rc(c, rc, NULL);
+	else if (rc)
+		call_bad_request(
+			c, "continue key is not valid: not made by this server for this list");
 	l->page.after = l->after;
 	l->page.rev = rev > 0 ? rev : 0;
 	l->shown_rev = rev > 0 ? rev : store_rev(c->srv->store);
-	return true;
-}
-
-static char *make_continue(int64_t rev, const char *start)
-{
-	CLEANUP(js_unrefp)
-	struct json *j = js_pack("{s:s, s:I, s:s}", "v", "meta.k8s.io/v1", "rv", (long long)rev,
-				 "start", start);
-	CLEANUP(mem_freep) char *text = j ? js_to_text(j) : NULL;
-
-	return text ? b64_encode(text, strlen(text), true) : NULL;
+	return rc == RC_OK;
 }
 
 static bool parse_rev(struct apisrv_call *c, const char *text, int64_t *out)
@@ -274,8 +249,8 @@ static bool listing_parse(struct apisrv_call *c, struct listing *l)
 	return parse_version(c, l);
 }
 
-static struct json *list_meta(const struct listing *l, const struct obj_list *found, bool more,
-			      size_t remaining)
+static struct json *list_meta(const struct apisrv_call *c, const struct listing *l,
+			      const struct obj_list *found, bool more, size_t remaining)
 {
 	CLEANUP(mem_freep) char *token = NULL;
 	char rv[24];
@@ -283,7 +258,7 @@ static struct json *list_meta(const struct listing *l, const struct obj_list *fo
 
 	snprintf(rv, sizeof(rv), "%lld", (long long)l->shown_rev);
 	if (more && found->n) {
-		token = make_continue(l->shown_rev, obj_rest(found->items[found->n - 1]));
+		token = continue_make(c, l->shown_rev, obj_rest(found->items[found->n - 1]));
 		if (!token)
 			return NULL;
 	}
@@ -399,7 +374,7 @@ static void answer_expired(struct apisrv_call *c, const struct listing *l, const
 		return;
 	}
 	/* With this token the client may go on, at the price of an inconsistent list. */
-	CLEANUP(mem_freep) char *token = make_continue(-1, l->after);
+	CLEANUP(mem_freep) char *token = continue_make(c, -1, l->after);
 	struct json *st = status_new(
 		410, "Expired",
 		"The provided continue parameter is too old to display a consistent list "
@@ -426,7 +401,7 @@ static void list_answer(struct apisrv_call *c, struct listing *l)
 	size_t remaining = 0;
 	bool more = false;
 	enum rc rc = store_list(c->srv->store, &l->page, &found, &more, &remaining, &err);
-	struct json *meta = rc ? NULL : list_meta(l, &found, more, remaining);
+	struct json *meta = rc ? NULL : list_meta(c, l, &found, more, remaining);
 
 	if (rc == RC_EXPIRED)
 		answer_expired(c, l, &err);

@@ -487,15 +487,152 @@ static void bombs(void **state)
 	mem_free(docs);
 }
 
+static char *token_of(const char *target)
+{
+	struct json *j = fx_do(&f, 200, "GET", target, NULL);
+	char *token = mem_strdup(js_str(js_at(j, "metadata", "continue", NULL)));
+
+	assert_non_null(token);
+	js_unref(j);
+	return token;
+}
+
+static void check_token(const char *name, const char *target, const char *token, int want)
+{
+	char full[1200];
+
+	snprintf(full, sizeof(full), "%s%scontinue=%s", target, strchr(target, '?') ? "&" : "?",
+		 token);
+	check(&(struct row){name, "GET", full, NULL, NULL, want,
+			    want == 400 ? "continue key" : NULL});
+}
+
+static void tokens_are_good_for_their_own_list(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 5; i++) {
+		char body[96];
+
+		snprintf(body, sizeof(body),
+			 "{\"metadata\":{\"name\":\"t%d\",\"labels\":{\"a\":\"b\"}}}", i);
+		js_unref(fx_do(&f, 201, "POST", CMS, body));
+		js_unref(fx_do(&f, 201, "POST", "/api/v1/namespaces/default/secrets", body));
+	}
+	char *token = token_of(CMS "?limit=2&labelSelector=a%3Db");
+
+	check_token("its own", CMS "?limit=2&labelSelector=a%3Db", token, 200);
+	check_token("another limit", CMS "?limit=1&labelSelector=a%3Db", token, 200);
+	check_token("without the selector", CMS "?limit=2", token, 400);
+	check_token("another selector", CMS "?labelSelector=a%21%3Dc", token, 400);
+	check_token("another namespace",
+		    "/api/v1/namespaces/kube-system/configmaps?labelSelector=a%3Db", token, 400);
+	check_token("all namespaces", "/api/v1/configmaps?labelSelector=a%3Db", token, 400);
+	check_token("another resource", "/api/v1/namespaces/default/secrets?labelSelector=a%3Db",
+		    token, 400);
+	for (size_t i = 0, n = strlen(token); i < n; i += 7) {
+		char was = token[i];
+
+		token[i] = was == 'A' ? 'Z' : 'A';
+		check_token("forged", CMS "?limit=2&labelSelector=a%3Db", token, 400);
+		token[i] = was;
+	}
+	mem_free(token);
+	check_token("no token", CMS, "abc", 400);
+	/* {"v":"meta.k8s.io/v1","rv":1,"start":"default/a"}: right but for the signature */
+	check_token("not signed", CMS,
+		    "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJkZWZhdWx0L2EifQ", 400);
+}
+
+struct kept {
+	int status;
+	size_t n;
+	char etag[32];
+	bool is_immutable, has_type;
+};
+
+static void on_kept(void *arg, const struct apisrv_answer *a)
+{
+	struct kept *k = arg;
+
+	k->status = a->status;
+	k->n = a->n;
+	k->is_immutable = a->is_immutable;
+	k->has_type = a->content_type != NULL;
+	snprintf(k->etag, sizeof(k->etag), "%s", a->etag ? a->etag : "");
+}
+
+static struct kept get_if_new(const char *target, const char *accept, const char *have)
+{
+	static const struct apisrv_sink sink = {.answer = on_kept};
+	struct kept k = {0};
+	struct apisrv_request r = {.method = "GET",
+				   .target = target,
+				   .accept = accept,
+				   .if_none_match = have,
+				   .user = &fx_admin};
+
+	apisrv_handle(f.srv, &r, &sink, &k);
+	return k;
+}
+
+#define AGGREGATED "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+static void documents_are_sent_once(void **state)
+{
+	(void)state;
+	static const char *const rows[][2] = {
+		{"/api", NULL},	       {"/apis", NULL},
+		{"/api", AGGREGATED},  {"/apis", AGGREGATED},
+		{"/api/v1", NULL},     {"/apis/kubevirt.io", NULL},
+		{"/openapi/v2", NULL}, {"/apis/kubevirt.io/v1", NULL},
+		{"/openapi/v3", NULL}, {"/openapi/v3/api/v1", NULL},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct kept first = get_if_new(rows[i][0], rows[i][1], NULL);
+		struct kept again = get_if_new(rows[i][0], rows[i][1], first.etag);
+		struct kept other = get_if_new(rows[i][0], rows[i][1], "\"0\", W/\"1\"");
+
+		assert_int_equal(first.status, 200);
+		assert_int_equal(strlen(first.etag), 18);
+		assert_int_equal(again.status, 304);
+		assert_int_equal(again.n, 0);
+		assert_false(again.has_type);
+		assert_string_equal(again.etag, first.etag);
+		assert_int_equal(other.status, 200);
+	}
+	/* one address, two documents */
+	struct kept old = get_if_new("/apis", NULL, NULL);
+
+	assert_int_equal(get_if_new("/apis", AGGREGATED, old.etag).status, 200);
+	/* objects are never kept */
+	assert_string_equal(get_if_new(CMS "/c", NULL, NULL).etag, "");
+	/* what has its hash in the address never changes */
+	struct json *index = fx_do(&f, 200, "GET", "/openapi/v3", NULL);
+	const char *url =
+		js_str(js_at(index, "paths", "apis/kubevirt.io/v1", "serverRelativeURL", NULL));
+
+	assert_true(get_if_new(url, NULL, NULL).is_immutable);
+	assert_false(get_if_new("/openapi/v3/apis/kubevirt.io/v1?hash=0", NULL, NULL).is_immutable);
+	js_unref(index);
+}
+
 int main(void)
 {
 #define T(fn_) cmocka_unit_test_setup_teardown(fn_, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(names_and_places), T(what_the_server_gives_is_not_taken_from_the_client),
-		T(versions),	     T(selectors),
-		T(patches),	     T(sizes),
-		T(deletions),	     T(a_collection_goes_in_a_storm_of_creates),
-		T(bodies),	     T(bombs),
+		T(names_and_places),
+		T(what_the_server_gives_is_not_taken_from_the_client),
+		T(versions),
+		T(selectors),
+		T(patches),
+		T(sizes),
+		T(deletions),
+		T(a_collection_goes_in_a_storm_of_creates),
+		T(bodies),
+		T(bombs),
+		T(tokens_are_good_for_their_own_list),
+		T(documents_are_sent_once),
 	};
 
 	js_use_mem();
