@@ -292,3 +292,127 @@ def test_kubectl_finds_every_kind_and_is_told_what_is_refused(server):
     assert k("get", "virtualmachines.v1alpha3.kubevirt.io", "old", "-o", "jsonpath={.apiVersion}") == "kubevirt.io/v1alpha3"
     assert "deleted" in k("delete", "vm", "old", "--wait=false")
     assert "patched" in k("patch", "vm", "old", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+
+
+CONFIG = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: c}
+data: {k: v}
+"""
+
+
+def version(server, path):
+    return server.call("GET", path)[1]["metadata"]["resourceVersion"]
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+def test_the_same_file_again_changes_nothing(server):
+    k = server.kubectl
+    path = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines/vm"
+    diff = subprocess.run(["kubectl", "diff", "--help"], capture_output=True, text=True).stdout
+    flags = [[], ["--server-side"]] if "--server-side" in diff else [[]]
+    for how in flags:  # the second one goes over from client-side to server-side apply
+        k("apply", *how, "-f", "-", stdin=VM)
+        before = version(server, path)
+        k("apply", *how, "-f", "-", stdin=VM)
+        assert version(server, path) == before, how
+        for d in flags:
+            assert k("diff", *d, "-f", "-", stdin=VM) == ""  # and its exit code is 0
+    vm = server.call("GET", path)[1]
+    assert vm["metadata"]["finalizers"] == ["kubevirt.io/virtualMachineControllerFinalize"]
+    changed = VM.replace("Halted", "Always")
+    assert "+  runStrategy: Always" in k("diff", "-f", "-", stdin=changed, ok=False)
+    if len(flags) < 2:
+        return
+    # A field that the file no longer has goes, though another kind of apply had set it.
+    k("apply", "--server-side", "-f", "-", stdin=VM.replace(", labels: {app: x}}\nspec", "}\nspec", 1))
+    assert "labels" not in server.call("GET", path)[1]["metadata"]
+    # What another manager has set is a conflict, and can be forced.
+    assert "patched" in k("patch", "vm", "vm", "--type=merge", "-p", '{"spec":{"runStrategy":"Manual"}}', "--field-manager=me")
+    refused = k("apply", "--server-side", "-f", "-", stdin=VM, ok=False)
+    assert 'conflict with "me"' in refused and ".spec.runStrategy" in refused
+    k("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=VM)
+    assert k("get", "vm", "vm", "-o", "jsonpath={.spec.runStrategy}") == "Halted"
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+def test_kubectl_edits_replaces_asks_and_explains(server, tmp_path, monkeypatch):
+    k = server.kubectl
+    assert "created" in k("create", "-f", "-", stdin=CONFIG)
+    assert "AlreadyExists" in k("create", "-f", "-", stdin=CONFIG, ok=False)
+    assert "replaced" in k("replace", "-f", "-", stdin=CONFIG.replace("v}", "w}"))
+    uid = server.call("GET", f"{CM}/c")[1]["metadata"]["uid"]
+    assert "replaced" in k("replace", "--force", "-f", "-", stdin=CONFIG.replace("v}", "x}"))
+    c = server.call("GET", f"{CM}/c")[1]
+    assert c["data"] == {"k": "x"} and c["metadata"]["uid"] != uid
+    # The dry run of a deletion is in its body.
+    assert "dry run" in k("delete", "configmap", "c", "--dry-run=server")
+    assert server.call("GET", f"{CM}/c")[0] == 200
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nsed -i 's/k: x/k: edited/' \"$1\"\n")
+    editor.chmod(0o755)
+    monkeypatch.setenv("KUBE_EDITOR", str(editor))
+    assert "edited" in k("edit", "configmap", "c")
+    assert k("get", "configmap", "c", "-o", "jsonpath={.data.k}") == "edited"
+    k("apply", "-f", "-", stdin=VM)
+    assert "have no subresource 'scale'" in k("scale", "vm", "vm", "--replicas=2", ok=False)
+    assert k("auth", "can-i", "create", "vm").strip() == "yes"
+    assert "[*]" in k("auth", "can-i", "--list")
+    assert "created" in k("create", "-f", "-", stdin="apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n")
+    assert "cordoned" in k("cordon", "n1")
+    assert server.call("GET", "/api/v1/nodes/n1")[1]["spec"]["unschedulable"] is True
+    assert "uncordoned" in k("uncordon", "n1")
+    assert "Metrics API not available" in k("top", "nodes", ok=False)
+    vm = server.call("GET", "/apis/kubevirt.io/v1/namespaces/default/virtualmachines/vm")[1]
+    event = {"metadata": {"name": "e"}, "type": "Normal", "reason": "Tried", "message": "words of an event",
+             "involvedObject": {"kind": "VirtualMachine", "apiVersion": "kubevirt.io/v1", "namespace": "default", "name": "vm",
+                                "uid": vm["metadata"]["uid"]},
+             "lastTimestamp": "2026-01-01T00:00:00Z", "count": 1}
+    assert server.call("POST", "/api/v1/namespaces/default/events", event)[0] == 201
+    assert "words of an event" in k("describe", "vm", "vm")
+    assert "terminationGracePeriodSeconds" in k("explain", "vm.spec.template", "--recursive")
+    versions = k("api-versions").split()
+    assert len(versions) == len(set(versions)) and "subresources.kubevirt.io/v1" in versions
+    help_ = subprocess.run(["kubectl", "--help"], capture_output=True, text=True).stdout
+    if "events " in help_:  # kubectl 1.20 has neither
+        assert "words of an event" in k("events", "--for", "virtualmachine/vm")
+        assert "kubernetes-admin" in k("auth", "whoami")
+
+
+def test_bodies_in_yaml_and_none_that_are_packed(server):
+    def send(method, path, body, **headers):
+        c = server.connect()
+        c.request(method, path, body, headers)
+        r = c.getresponse()
+        return r.status, json.loads(r.read()), r.headers.get_all("Warning") or []
+
+    status, c, warnings = send("POST", CM, "metadata: {name: y}\ndata:\n  a: 'no'\n  a: 'yes'\n",
+                               **{"Content-Type": "application/yaml"})
+    assert status == 201 and c["data"] == {"a": "yes"}
+    assert warnings == ['299 - "duplicate field \\"data.a\\""']
+    status, answer, _ = send("POST", CM, b"\x1f\x8b", **{"Content-Type": "application/json", "Content-Encoding": "gzip"})
+    assert status == 415 and "Content-Encoding" in answer["message"]
+    status, answer, _ = send("POST", CM, "x" * 1000, **{"Content-Type": "application/cbor"})
+    assert status == 415, answer
+
+
+def test_pages_and_documents_outlive_a_restart(server):
+    for i in range(3):
+        assert server.call("POST", CM, {"metadata": {"name": f"p{i}"}})[0] == 201
+    token = server.call("GET", f"{CM}?limit=1")[1]["metadata"]["continue"]
+
+    def get(path, tag=None):
+        c = server.connect()
+        c.request("GET", path, None, {"If-None-Match": tag} if tag else {})
+        r = c.getresponse()
+        return r.status, r.headers.get("ETag"), len(r.read())
+
+    status, tag, n = get("/openapi/v2")
+    assert status == 200 and n > 100000
+    server.stop()
+    server.start()
+    status, page = server.call("GET", f"{CM}?limit=1&continue={token}")
+    assert status == 200 and page["items"][0]["metadata"]["name"] == "p1"
+    assert server.call("GET", f"/api/v1/configmaps?continue={token}")[0] == 400
+    assert get("/openapi/v2", tag) == (304, tag, 0)

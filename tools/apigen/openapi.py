@@ -12,7 +12,8 @@ INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 TIME = META + ".Time"
 INFO = {"title": "Kubernetes", "version": "v1.33.0"}
 BODIES = ["application/json", "application/yaml"]
-PATCHES = ["application/json-patch+json", "application/merge-patch+json"]
+ANSWERS = ["application/json"]
+PATCHES = ["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"]
 STRATEGIC = "application/strategic-merge-patch+json"
 
 QUERY = {
@@ -228,13 +229,13 @@ class Paths:
         schema = self.s.ref(answer)
         if self.s.v3:
             out["responses"] = {code: {"description": "OK", "content": {
-                m: {"schema": schema} for m in BODIES}}}
+                m: {"schema": schema} for m in ANSWERS}}}
             if body:
                 out["requestBody"] = {"required": action != "delete", "content": {
                     m: {"schema": self.s.ref(body)} for m in consumes or BODIES}}
         else:
-            out["produces"] = BODIES
-            out["consumes"] = consumes or ["*/*"]
+            out["produces"] = ANSWERS
+            out["consumes"] = consumes or (BODIES if body else ["*/*"])
             out["responses"] = {code: {"description": "OK", "schema": schema}}
             if body:
                 params.append({"name": "body", "in": "body", "required": action != "delete",

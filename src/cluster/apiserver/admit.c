@@ -1,5 +1,5 @@
 /* Whether a change is taken: what the schema says of it, the hooks, and the kind's own strategy. */
-#include "cluster/apiserver/apisrv_int.h"
+#include "cluster/apiserver/managed.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -298,7 +298,13 @@ bool change_admit(struct change *ch)
 		call_invalid(c, ch->res, ch->name, &ch->fe, NULL);
 		return false;
 	}
-	if (!run_prepare(ch) || !run_mutate(ch))
+	if (!run_prepare(ch))
+		return false;
+	if (ch->op == HOOK_CREATE && managed_begin_create(ch)) {
+		call_nomem(c);
+		return false;
+	}
+	if (!run_mutate(ch))
 		return false;
 	if (ch->op == HOOK_UPDATE && !ch->status_only)
 		api_check_update(ch->res->kind, ch->old, ch->obj, &ch->fe);

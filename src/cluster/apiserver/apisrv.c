@@ -379,7 +379,11 @@ static void dispatch_sub(struct apisrv_call *c)
 			"use the console of the virtual machine",
 			c->sub);
 	} else {
-		fail_no_resource(c);
+		call_fail(
+			c, 404, "NotFound", js_new_object(),
+			"the server could not find the requested resource: %s have no subresource "
+			"'%s'",
+			c->res->table, c->sub);
 	}
 }
 

@@ -41,6 +41,15 @@ static bool seen_before(const struct apisrv *s, size_t i)
 	return last && strcmp(last->group, k->group) == 0 && strcmp(last->version, k->version) == 0;
 }
 
+static bool has_version(const struct apisrv *s, const char *group, const char *version)
+{
+	for (size_t i = 0; i < s->n_resources; i++)
+		if (strcmp(s->resources[i].kind->group, group) == 0 &&
+		    strcmp(s->resources[i].kind->version, version) == 0)
+			return true;
+	return false;
+}
+
 static bool serves_subresources(const struct apisrv *s)
 {
 	for (size_t i = 0; i < s->hooks.n_subres; i++)
@@ -58,7 +67,8 @@ void discovery_each_version(const struct apisrv *s, discovery_version_fn fn, voi
 			return;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(virtuals); i++) {
-		bool again = i && strcmp(virtuals[i - 1].group, virtuals[i].group) == 0;
+		bool again = (i && strcmp(virtuals[i - 1].group, virtuals[i].group) == 0) ||
+			     has_version(s, virtuals[i].group, virtuals[i].version);
 
 		if (!again && !fn(arg, virtuals[i].group, virtuals[i].version))
 			return;

@@ -204,26 +204,18 @@ static bool is_tracked(const struct api_kind *k)
 	return true;
 }
 
-/* What was applied is tracked whoever applied it. */
-enum rc managed_track_create(struct change *ch)
+enum rc managed_begin_create(struct change *ch)
 {
-	struct json *meta = js_get(ch->obj, "metadata");
 	CLEANUP(managers_fini) struct managers m = {.n = 0};
 
-	if (ch->managed)
-		return js_set(meta, "managedFields", js_ref(ch->managed));
-	if (!is_tracked(ch->res->kind) || apisrv_user_is_component(&ch->c->user))
+	/* What was applied is tracked whoever applied it. */
+	if (ch->managed || !is_tracked(ch->res->kind) || apisrv_user_is_component(&ch->c->user))
 		return RC_OK;
 	enum rc rc = managers_add(&m, call_manager(ch->c), "Update", ch->res->kind->api_version, "",
 				  fieldset_of(ch->res->kind, ch->obj));
-	struct json *list = rc ? NULL : managers_render(&m, loop_realtime(ch->c->srv->loop));
 
-	if (rc || !list)
-		return RC_NOMEM;
-	if (js_len(list))
-		return js_set(meta, "managedFields", list);
-	js_unref(list);
-	return RC_OK;
+	ch->managed = rc ? NULL : managers_render(&m, loop_realtime(ch->c->srv->loop));
+	return ch->managed ? RC_OK : RC_NOMEM;
 }
 
 /* ---- lists that a client edits ------------------------------------------------------------------------- */

@@ -42,8 +42,9 @@ MUST_CHECK enum rc manager_set_fields(struct manager *m, struct json *set);
  * memory. */
 struct json *managers_render(const struct managers *m, usec_t now);
 
-/* After admission of a create: all fields are the creator's, where the kind is tracked. */
-MUST_CHECK enum rc managed_track_create(struct change *ch);
+/* Of a create, before hooks change it: all fields are the creator's, where the kind is tracked (ch->managed).
+ * What admission adds is not: a finalizer, say, would go with the first apply that does not mention it. */
+MUST_CHECK enum rc managed_begin_create(struct change *ch);
 /* What managedFields an update begins with: the client's, when it edits or clears them, otherwise the stored
  * ones.  Faults of the client's go to ch->fe. */
 MUST_CHECK enum rc managed_begin_update(struct change *ch);

@@ -313,7 +313,8 @@ void change_create(struct change *ch)
 		js_del(ch->obj, "status"); /* its own subresource's */
 	if (!namespace_is_open(ch) || !change_admit(ch) || !authorize_change(ch))
 		return;
-	if (managed_track_create(ch)) {
+	if (js_len(ch->managed) &&
+	    js_set(js_get(ch->obj, "metadata"), "managedFields", js_ref(ch->managed))) {
 		call_nomem(c);
 		return;
 	}

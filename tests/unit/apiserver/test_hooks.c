@@ -163,6 +163,12 @@ static void admission_changes_warns_and_denies(void **state)
 	assert_int_equal(a.status, 201);
 	assert_path(a.json, "admin", "metadata", "annotations", "seen");
 	assert_string_equal(a.warnings[0], "299 - \"seen \\\"ok\\\"\"");
+	/* what admission added is not the creator's: it would go when he applies without it */
+	CLEANUP(mem_freep)
+	char *managed = js_to_text(js_at(a.json, "metadata", "managedFields", NULL));
+
+	assert_non_null(strstr(managed, "f:spec"));
+	assert_null(strstr(managed, "f:seen"));
 	fx_answer_fini(&a);
 	struct json *j = fx_do(&f, 422, "POST", VMS, VM_BODY("two"));
 
@@ -342,6 +348,10 @@ static void aggregated_discovery_knows_the_hooks(void **state)
 			   "subresources.kubevirt.io") == 0)
 			group = js_item(items, i);
 	assert_int_equal(js_len(js_get(group, "versions")), 2);
+	for (size_t i = 0; i < js_len(items); i++)
+		if (strcmp(js_str(js_at(js_item(items, i), "metadata", "name", NULL)), "policy") ==
+		    0)
+			assert_int_equal(js_len(js_get(js_item(items, i), "versions")), 1);
 	const struct json *v1 = js_item(js_get(group, "versions"), 0);
 	const struct json *vms = named(js_get(v1, "resources"), "resource", "virtualmachines");
 	const struct json *start = named(js_get(vms, "subresources"), "subresource", "start");

@@ -1,8 +1,8 @@
 
 2.0
 
-Kubernetesv1.33.0B»÷Î
-/apis/x.dev/v1/gadgets³·list Gadget*listXV1Gadget12application/json2application/yaml:*/*BJ
+Kubernetesv1.33.0BØfÖ
+/apis/x.dev/v1/gadgets»¥list Gadget*listXV1Gadget12application/json:*/*BJ
 HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
 <:8queryToken of the previous answer."continue2stringBE
 CA?queryOnly objects with these fields."fieldSelector2stringBE
@@ -20,7 +20,7 @@ GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
 #
 !#/definitions/dev.x.v1.GadgetListj
 x-kubernetes-action"list"jU
-x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}"˜post Gadget*postXV1Gadget22application/json2application/yaml:*/*BF
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}"¥post Gadget*postXV1Gadget22application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB3
@@ -34,8 +34,8 @@ DB@query!Name of whoever makes the change."fieldManager2stringB_
 
 #/definitions/dev.x.v1.Gadgetj
 x-kubernetes-action"post"jU
-x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}*¢
-deletecollection Gadget*deletecollectionXV1Gadget32application/json2application/yaml:*/*BJ
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}*¯
+deletecollection Gadget*deletecollectionXV1Gadget32application/json:application/json:application/yamlBJ
 HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
 <:8queryToken of the previous answer."continue2stringBF
 DB@query'"All": check everything, store nothing."dryRun2stringBE
@@ -60,9 +60,9 @@ C
 9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj+
 x-kubernetes-action"deletecollection"jU
 x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}J7
-531query"true": indented output."pretty2stringÆ
-/apis/x.dev/v1/gadgets/{name}¤ï
-get Gadget*getXV1Gadget42application/json2application/yaml:*/*J2
+531query"true": indented output."pretty2stringÚ
+/apis/x.dev/v1/gadgets/{name}¸Ý
+get Gadget*getXV1Gadget42application/json:*/*J2
 0
 200)
 '
@@ -70,8 +70,8 @@ get Gadget*getXV1Gadget42application/json2application/yaml:*/*J2
 
 #/definitions/dev.x.v1.Gadgetj
 x-kubernetes-action"get"jU
-x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}•
-put Gadget*putXV1Gadget52application/json2application/yaml:*/*BF
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}¢
+put Gadget*putXV1Gadget52application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB3
@@ -85,7 +85,7 @@ DB@query!Name of whoever makes the change."fieldManager2stringB_
 
 #/definitions/dev.x.v1.Gadgetj
 x-kubernetes-action"put"jU
-x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}*Ádelete Gadget*deleteXV1Gadget72application/json2application/yaml:*/*BF
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}*Îdelete Gadget*deleteXV1Gadget72application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
 CA?queryWhat happens to dependants."propagationPolicy2stringBT
@@ -100,7 +100,7 @@ C
 9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
 x-kubernetes-action
 "delete"jU
-x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}Bçpatch Gadget*patchXV1Gadget62application/json2application/yaml:application/json-patch+json:application/merge-patch+json:&application/strategic-merge-patch+jsonBF
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}Bópatch Gadget*patchXV1Gadget62application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+json:&application/strategic-merge-patch+jsonBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
@@ -117,9 +117,9 @@ Jbodybody *:
 x-kubernetes-action	"patch"jU
 x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}J1
 /-"+pathName of the object."name*stringJ7
-531query"true": indented output."pretty2string‰
-,/apis/x.dev/v1/namespaces/{namespace}/thingsØ³
-list Thing*listXV1Thing92application/json2application/yaml:*/*BJ
+531query"true": indented output."pretty2string‘
+,/apis/x.dev/v1/namespaces/{namespace}/thingsà¡
+list Thing*listXV1Thing92application/json:*/*BJ
 HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
 <:8queryToken of the previous answer."continue2stringBE
 CA?queryOnly objects with these fields."fieldSelector2stringBE
@@ -137,8 +137,8 @@ GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
 "
  #/definitions/dev.x.v1.ThingListj
 x-kubernetes-action"list"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}"”
-post Thing*postXV1Thing102application/json2application/yaml:*/*BF
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}"¡
+post Thing*postXV1Thing102application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB2
@@ -152,8 +152,8 @@ DB@query!Name of whoever makes the change."fieldManager2stringB_
 
 #/definitions/dev.x.v1.Thingj
 x-kubernetes-action"post"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}* 
-deletecollection Thing*deletecollectionXV1Thing112application/json2application/yaml:*/*BJ
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}*­
+deletecollection Thing*deletecollectionXV1Thing112application/json:application/json:application/yamlBJ
 HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
 <:8queryToken of the previous answer."continue2stringBF
 DB@query'"All": check everything, store nothing."dryRun2stringBE
@@ -180,8 +180,8 @@ C
 x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}J-
 +)"'path
 Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2string×
-3/apis/x.dev/v1/namespaces/{namespace}/things/{name}Ÿì	get Thing*getXV1Thing122application/json2application/yaml:*/*J1
+531query"true": indented output."pretty2stringë
+3/apis/x.dev/v1/namespaces/{namespace}/things/{name}³Ú	get Thing*getXV1Thing122application/json:*/*J1
 /
 200(
 &
@@ -189,7 +189,7 @@ Namespace."	namespace*stringJ7
 
 #/definitions/dev.x.v1.Thingj
 x-kubernetes-action"get"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}‘	put Thing*putXV1Thing132application/json2application/yaml:*/*BF
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}ž	put Thing*putXV1Thing132application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB2
@@ -203,7 +203,7 @@ DB@query!Name of whoever makes the change."fieldManager2stringB_
 
 #/definitions/dev.x.v1.Thingj
 x-kubernetes-action"put"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}*¿delete Thing*deleteXV1Thing152application/json2application/yaml:*/*BF
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}*Ìdelete Thing*deleteXV1Thing152application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
 CA?queryWhat happens to dependants."propagationPolicy2stringBT
@@ -218,7 +218,7 @@ C
 9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
 x-kubernetes-action
 "delete"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}B¼patch Thing*patchXV1Thing142application/json2application/yaml:application/json-patch+json:application/merge-patch+jsonBF
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}BÈpatch Thing*patchXV1Thing142application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
@@ -237,8 +237,8 @@ Jbodybody *:
 /-"+pathName of the object."name*stringJ-
 +)"'path
 Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2stringœ
-:/apis/x.dev/v1/namespaces/{namespace}/things/{name}/statusÝì	get Thing*getXV1Thing162application/json2application/yaml:*/*J1
+531query"true": indented output."pretty2string£
+:/apis/x.dev/v1/namespaces/{namespace}/things/{name}/statusäÚ	get Thing*getXV1Thing162application/json:*/*J1
 /
 200(
 &
@@ -246,7 +246,7 @@ Namespace."	namespace*stringJ7
 
 #/definitions/dev.x.v1.Thingj
 x-kubernetes-action"get"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}‘	put Thing*putXV1Thing172application/json2application/yaml:*/*BF
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}ž	put Thing*putXV1Thing172application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB2
@@ -260,7 +260,7 @@ DB@query!Name of whoever makes the change."fieldManager2stringB_
 
 #/definitions/dev.x.v1.Thingj
 x-kubernetes-action"put"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}B¼patch Thing*patchXV1Thing182application/json2application/yaml:application/json-patch+json:application/merge-patch+jsonBF
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}BÈpatch Thing*patchXV1Thing182application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
@@ -279,9 +279,9 @@ Jbodybody *:
 /-"+pathName of the object."name*stringJ-
 +)"'path
 Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2string‰
-/apis/x.dev/v1/thingsï³
-list Thing*listXV1Thing82application/json2application/yaml:*/*BJ
+531query"true": indented output."pretty2string÷
+/apis/x.dev/v1/thingsÝ¡
+list Thing*listXV1Thing82application/json:*/*BJ
 HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
 <:8queryToken of the previous answer."continue2stringBE
 CA?queryOnly objects with these fields."fieldSelector2stringBE
@@ -300,429 +300,7 @@ GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
  #/definitions/dev.x.v1.ThingListj
 x-kubernetes-action"list"jT
 x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}J7
-531query"true": indented output."pretty2string”
-/apis/y.dev/v1beta1/cups÷»list Cup*listYV1beta1Cup202application/json2application/yaml:*/*BJ
-HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
-<:8queryToken of the previous answer."continue2stringBE
-CA?queryOnly objects with these fields."fieldSelector2stringBE
-CA?queryOnly objects with these labels."labelSelector2stringB8
-642queryMost items of one answer."limit2integerBL
-JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
-HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
-IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
-GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
-753queryChanges instead of a list."watch2booleanJ8
-6
-200/
--
-OK'
-%
-##/definitions/dev.y.v1beta1.CupListj
-x-kubernetes-action"list"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}J7
-531query"true": indented output."pretty2string½
-//apis/y.dev/v1beta1/namespaces/{namespace}/asks‰"žpost Ask*postYV1beta1Ask192application/json2application/yaml:*/*BF
-DB@query'"All": check everything, store nothing."dryRun2stringBF
-DB@query!Name of whoever makes the change."fieldManager2stringB_
-][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
-3
-1bodybody *!
-#/definitions/dev.y.v1beta1.AskJ4
-2
-201+
-)
-OK#
-!
-#/definitions/dev.y.v1beta1.Askj
-x-kubernetes-action"post"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Ask","version":"v1beta1"}J-
-+)"'path
-Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2string¢
-//apis/y.dev/v1beta1/namespaces/{namespace}/cupsî»list Cup*listYV1beta1Cup212application/json2application/yaml:*/*BJ
-HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
-<:8queryToken of the previous answer."continue2stringBE
-CA?queryOnly objects with these fields."fieldSelector2stringBE
-CA?queryOnly objects with these labels."labelSelector2stringB8
-642queryMost items of one answer."limit2integerBL
-JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
-HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
-IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
-GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
-753queryChanges instead of a list."watch2booleanJ8
-6
-200/
--
-OK'
-%
-##/definitions/dev.y.v1beta1.CupListj
-x-kubernetes-action"list"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}"žpost Cup*postYV1beta1Cup222application/json2application/yaml:*/*BF
-DB@query'"All": check everything, store nothing."dryRun2stringBF
-DB@query!Name of whoever makes the change."fieldManager2stringB_
-][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
-3
-1bodybody *!
-#/definitions/dev.y.v1beta1.CupJ4
-2
-201+
-)
-OK#
-!
-#/definitions/dev.y.v1beta1.Cupj
-x-kubernetes-action"post"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}*¤
-deletecollection Cup*deletecollectionYV1beta1Cup232application/json2application/yaml:*/*BJ
-HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
-<:8queryToken of the previous answer."continue2stringBF
-DB@query'"All": check everything, store nothing."dryRun2stringBE
-CA?queryOnly objects with these fields."fieldSelector2stringBF
-DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
-CA?queryOnly objects with these labels."labelSelector2stringB8
-642queryMost items of one answer."limit2integerBE
-CA?queryWhat happens to dependants."propagationPolicy2stringBL
-JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
-HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
-IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
-GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
-753queryChanges instead of a list."watch2booleanBV
-T
-Rbodybody *B
-@#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptionsJN
-L
-200E
-C
-OK=
-;
-9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj+
-x-kubernetes-action"deletecollection"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}J-
-+)"'path
-Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2stringö
-6/apis/y.dev/v1beta1/namespaces/{namespace}/cups/{name}»óget Cup*getYV1beta1Cup242application/json2application/yaml:*/*J4
-2
-200+
-)
-OK#
-!
-#/definitions/dev.y.v1beta1.Cupj
-x-kubernetes-action"get"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}›put Cup*putYV1beta1Cup252application/json2application/yaml:*/*BF
-DB@query'"All": check everything, store nothing."dryRun2stringBF
-DB@query!Name of whoever makes the change."fieldManager2stringB_
-][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
-3
-1bodybody *!
-#/definitions/dev.y.v1beta1.CupJ4
-2
-200+
-)
-OK#
-!
-#/definitions/dev.y.v1beta1.Cupj
-x-kubernetes-action"put"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}*Ã
-delete Cup*deleteYV1beta1Cup272application/json2application/yaml:*/*BF
-DB@query'"All": check everything, store nothing."dryRun2stringBF
-DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
-CA?queryWhat happens to dependants."propagationPolicy2stringBT
-R
-Pbodybody*B
-@#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptionsJN
-L
-200E
-C
-OK=
-;
-9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
-x-kubernetes-action
-"delete"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}BÃ	patch Cup*patchYV1beta1Cup262application/json2application/yaml:application/json-patch+json:application/merge-patch+jsonBF
-DB@query'"All": check everything, store nothing."dryRun2stringBF
-DB@query!Name of whoever makes the change."fieldManager2stringB_
-][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
-OMKquery2Take fields over from other managers (apply only)."force2booleanBN
-L
-Jbodybody *:
-8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ4
-2
-200+
-)
-OK#
-!
-#/definitions/dev.y.v1beta1.Cupj 
-x-kubernetes-action	"patch"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}J1
-/-"+pathName of the object."name*stringJ-
-+)"'path
-Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2stringÓ
-</apis/y.dev/v1beta1/namespaces/{namespace}/cups/{name}/scale’ûget Cup*getYV1beta1Cup282application/json2application/yaml:*/*J9
-7
-2000
-.
-OK(
-&
-$#/definitions/dev.y.v1beta1.TheScalej
-x-kubernetes-action"get"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}¨put Cup*putYV1beta1Cup292application/json2application/yaml:*/*BF
-DB@query'"All": check everything, store nothing."dryRun2stringBF
-DB@query!Name of whoever makes the change."fieldManager2stringB_
-][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB:
-8
-6bodybody *&
-$#/definitions/dev.y.v1beta1.TheScaleJ9
-7
-2000
-.
-OK(
-&
-$#/definitions/dev.y.v1beta1.TheScalej
-x-kubernetes-action"put"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}BË	patch Cup*patchYV1beta1Cup302application/json2application/yaml:application/json-patch+json:application/merge-patch+jsonBF
-DB@query'"All": check everything, store nothing."dryRun2stringBF
-DB@query!Name of whoever makes the change."fieldManager2stringB_
-][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
-OMKquery2Take fields over from other managers (apply only)."force2booleanBN
-L
-Jbodybody *:
-8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ9
-7
-2000
-.
-OK(
-&
-$#/definitions/dev.y.v1beta1.TheScalej 
-x-kubernetes-action	"patch"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}J1
-/-"+pathName of the object."name*stringJ-
-+)"'path
-Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2string¢
-//apis/y.dev/v1beta1/namespaces/{namespace}/potsî»list Pot*listYV1beta1Pot322application/json2application/yaml:*/*BJ
-HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
-<:8queryToken of the previous answer."continue2stringBE
-CA?queryOnly objects with these fields."fieldSelector2stringBE
-CA?queryOnly objects with these labels."labelSelector2stringB8
-642queryMost items of one answer."limit2integerBL
-JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
-HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
-IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
-GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
-753queryChanges instead of a list."watch2booleanJ8
-6
-200/
--
-OK'
-%
-##/definitions/dev.y.v1beta1.PotListj
-x-kubernetes-action"list"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}"žpost Pot*postYV1beta1Pot332application/json2application/yaml:*/*BF
-DB@query'"All": check everything, store nothing."dryRun2stringBF
-DB@query!Name of whoever makes the change."fieldManager2stringB_
-][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
-3
-1bodybody *!
-#/definitions/dev.y.v1beta1.PotJ4
-2
-201+
-)
-OK#
-!
-#/definitions/dev.y.v1beta1.Potj
-x-kubernetes-action"post"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}*¤
-deletecollection Pot*deletecollectionYV1beta1Pot342application/json2application/yaml:*/*BJ
-HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
-<:8queryToken of the previous answer."continue2stringBF
-DB@query'"All": check everything, store nothing."dryRun2stringBE
-CA?queryOnly objects with these fields."fieldSelector2stringBF
-DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
-CA?queryOnly objects with these labels."labelSelector2stringB8
-642queryMost items of one answer."limit2integerBE
-CA?queryWhat happens to dependants."propagationPolicy2stringBL
-JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
-HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
-IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
-GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
-753queryChanges instead of a list."watch2booleanBV
-T
-Rbodybody *B
-@#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptionsJN
-L
-200E
-C
-OK=
-;
-9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj+
-x-kubernetes-action"deletecollection"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}J-
-+)"'path
-Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2stringö
-6/apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}»óget Pot*getYV1beta1Pot352application/json2application/yaml:*/*J4
-2
-200+
-)
-OK#
-!
-#/definitions/dev.y.v1beta1.Potj
-x-kubernetes-action"get"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}›put Pot*putYV1beta1Pot362application/json2application/yaml:*/*BF
-DB@query'"All": check everything, store nothing."dryRun2stringBF
-DB@query!Name of whoever makes the change."fieldManager2stringB_
-][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
-3
-1bodybody *!
-#/definitions/dev.y.v1beta1.PotJ4
-2
-200+
-)
-OK#
-!
-#/definitions/dev.y.v1beta1.Potj
-x-kubernetes-action"put"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}*Ã
-delete Pot*deleteYV1beta1Pot382application/json2application/yaml:*/*BF
-DB@query'"All": check everything, store nothing."dryRun2stringBF
-DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
-CA?queryWhat happens to dependants."propagationPolicy2stringBT
-R
-Pbodybody*B
-@#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptionsJN
-L
-200E
-C
-OK=
-;
-9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
-x-kubernetes-action
-"delete"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}BÃ	patch Pot*patchYV1beta1Pot372application/json2application/yaml:application/json-patch+json:application/merge-patch+jsonBF
-DB@query'"All": check everything, store nothing."dryRun2stringBF
-DB@query!Name of whoever makes the change."fieldManager2stringB_
-][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
-OMKquery2Take fields over from other managers (apply only)."force2booleanBN
-L
-Jbodybody *:
-8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ4
-2
-200+
-)
-OK#
-!
-#/definitions/dev.y.v1beta1.Potj 
-x-kubernetes-action	"patch"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}J1
-/-"+pathName of the object."name*stringJ-
-+)"'path
-Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2stringÓ
-</apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}/scale’ûget Pot*getYV1beta1Pot422application/json2application/yaml:*/*J9
-7
-2000
-.
-OK(
-&
-$#/definitions/dev.y.v1beta1.TheScalej
-x-kubernetes-action"get"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}¨put Pot*putYV1beta1Pot432application/json2application/yaml:*/*BF
-DB@query'"All": check everything, store nothing."dryRun2stringBF
-DB@query!Name of whoever makes the change."fieldManager2stringB_
-][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB:
-8
-6bodybody *&
-$#/definitions/dev.y.v1beta1.TheScaleJ9
-7
-2000
-.
-OK(
-&
-$#/definitions/dev.y.v1beta1.TheScalej
-x-kubernetes-action"put"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}BË	patch Pot*patchYV1beta1Pot442application/json2application/yaml:application/json-patch+json:application/merge-patch+jsonBF
-DB@query'"All": check everything, store nothing."dryRun2stringBF
-DB@query!Name of whoever makes the change."fieldManager2stringB_
-][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
-OMKquery2Take fields over from other managers (apply only)."force2booleanBN
-L
-Jbodybody *:
-8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ9
-7
-2000
-.
-OK(
-&
-$#/definitions/dev.y.v1beta1.TheScalej 
-x-kubernetes-action	"patch"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}J1
-/-"+pathName of the object."name*stringJ-
-+)"'path
-Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2string·
-=/apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}/statusõóget Pot*getYV1beta1Pot392application/json2application/yaml:*/*J4
-2
-200+
-)
-OK#
-!
-#/definitions/dev.y.v1beta1.Potj
-x-kubernetes-action"get"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}›put Pot*putYV1beta1Pot402application/json2application/yaml:*/*BF
-DB@query'"All": check everything, store nothing."dryRun2stringBF
-DB@query!Name of whoever makes the change."fieldManager2stringB_
-][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
-3
-1bodybody *!
-#/definitions/dev.y.v1beta1.PotJ4
-2
-200+
-)
-OK#
-!
-#/definitions/dev.y.v1beta1.Potj
-x-kubernetes-action"put"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}BÃ	patch Pot*patchYV1beta1Pot412application/json2application/yaml:application/json-patch+json:application/merge-patch+jsonBF
-DB@query'"All": check everything, store nothing."dryRun2stringBF
-DB@query!Name of whoever makes the change."fieldManager2stringB_
-][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
-OMKquery2Take fields over from other managers (apply only)."force2booleanBN
-L
-Jbodybody *:
-8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ4
-2
-200+
-)
-OK#
-!
-#/definitions/dev.y.v1beta1.Potj 
-x-kubernetes-action	"patch"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}J1
-/-"+pathName of the object."name*stringJ-
-+)"'path
-Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2string”
-/apis/y.dev/v1beta1/pots÷»list Pot*listYV1beta1Pot312application/json2application/yaml:*/*BJ
-HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
-<:8queryToken of the previous answer."continue2stringBE
-CA?queryOnly objects with these fields."fieldSelector2stringBE
-CA?queryOnly objects with these labels."labelSelector2stringB8
-642queryMost items of one answer."limit2integerBL
-JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
-HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
-IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
-GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
-753queryChanges instead of a list."watch2booleanJ8
-6
-200/
--
-OK'
-%
-##/definitions/dev.y.v1beta1.PotListj
-x-kubernetes-action"list"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}J7
-531query"true": indented output."pretty2stringJ–@
+531query"true": indented output."pretty2stringJþ(
 4
 dev.x.v1.Empty""Its presence says it.²
 object
@@ -908,135 +486,6 @@ f
 0
 phase'"Where it is. One of: A, B.²
 string
-î
-dev.y.v1beta1.AskØ"A question.²
-objectÊà
--
-
-apiVersion"Group and version.²
-string
-
-kind"Kind.²
-string
-L
-metadata@
-##/definitions/io.meta.v1.ObjectMeta"Standard object metadata.
-E
-status;
-%#/definitions/dev.y.v1beta1.AskStatus"What was observed.úY
-x-kubernetes-group-version-kind64[{"group":"y.dev","kind":"Ask","version":"v1beta1"}]
-—
-dev.y.v1beta1.AskListý"A list of Ask.šitems²
-objectÊö
--
-
-apiVersion"Group and version.²
-string
-
-kind"Kind.²
-string
-`
-metadataT
-;#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"Metadata of the list.
-G
-items>"The objects.²
-arrayº#
-!
-#/definitions/dev.y.v1beta1.Askú]
-x-kubernetes-group-version-kind:8[{"group":"y.dev","kind":"AskList","version":"v1beta1"}]
-
-dev.y.v1beta1.AskStatusd"The answer.²
-objectÊI
-G
-text?"2What it says. Not supported by Ferry yet: refused.²
-string
-é
-dev.y.v1beta1.CupÓ"A cup.šspec²
-objectÊÙ
--
-
-apiVersion"Group and version.²
-string
-
-kind"Kind.²
-string
-L
-metadata@
-##/definitions/io.meta.v1.ObjectMeta"Standard object metadata.
->
-spec6
-##/definitions/dev.y.v1beta1.PotSpec"What is wanted.úY
-x-kubernetes-group-version-kind64[{"group":"y.dev","kind":"Cup","version":"v1beta1"}]
-—
-dev.y.v1beta1.CupListý"A list of Cup.šitems²
-objectÊö
--
-
-apiVersion"Group and version.²
-string
-
-kind"Kind.²
-string
-`
-metadataT
-;#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"Metadata of the list.
-G
-items>"The objects.²
-arrayº#
-!
-#/definitions/dev.y.v1beta1.Cupú]
-x-kubernetes-group-version-kind:8[{"group":"y.dev","kind":"CupList","version":"v1beta1"}]
-ê
-dev.y.v1beta1.PotÔ""A pot. Refused: nobody makes pots.šspec²
-objectÊÙ
--
-
-apiVersion"Group and version.²
-string
-
-kind"Kind.²
-string
-L
-metadata@
-##/definitions/io.meta.v1.ObjectMeta"Standard object metadata.
->
-spec6
-##/definitions/dev.y.v1beta1.PotSpec"What is wanted.ú½
-x-kubernetes-group-version-kind™–[{"group":"y.dev","kind":"Pot","version":"v1beta1"},{"group":"y.dev","kind":"Pot","version":"v1alpha1"},{"group":"y.dev","kind":"Pot","version":"v1"}]
-„
-dev.y.v1beta1.PotListê"A list of Pot.šitems²
-objectÊö
--
-
-apiVersion"Group and version.²
-string
-
-kind"Kind.²
-string
-`
-metadataT
-;#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"Metadata of the list.
-G
-items>"The objects.²
-arrayº#
-!
-#/definitions/dev.y.v1beta1.PotúÉ
-x-kubernetes-group-version-kind¥¢[{"group":"y.dev","kind":"PotList","version":"v1beta1"},{"group":"y.dev","kind":"PotList","version":"v1alpha1"},{"group":"y.dev","kind":"PotList","version":"v1"}]
-®
-dev.y.v1beta1.PotSpec”"	The wish.²
-objectÊ{
-O
-replicasCint32".How many. Not supported by Ferry yet: refused.²	
-integer
-(
-lid!"Whether it has one.²	
-boolean
-_
-dev.y.v1beta1.TheScaleE"	How many.²
-objectÊ,
-*
-replicasint32"	How many.²	
-integer
 f
 -io.k8s.apimachinery.pkg.api.resource.Quantity5"(A number with a suffix: 512Mi, 500m, 2G.²
 string
