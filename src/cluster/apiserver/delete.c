@@ -321,8 +321,40 @@ static void ns_request(struct apisrv *s, const char *method, const char *type, c
 	mem_free(target);
 }
 
-/* Deletes what is left in ns; returns how much there is. */
-static size_t empty_resource(struct apisrv *s, const struct resource *res, const char *ns)
+/* What stays in a namespace that goes: deleted, and held by finalizers or a grace period. */
+struct held {
+	struct sbuf content; /* "pods. has 1 resource instances, …" */
+	struct json *
+		finalizers; /* their names, with how many objects each holds; NULL: out of memory */
+	size_t left;
+};
+
+/* As Kubernetes' namespace controller words it. */
+static void add_held(struct held *h, const struct resource *res, size_t n)
+{
+	const struct api_kind *k = res->kind;
+
+	if (n)
+		sbuf_addf(&h->content, "%s%s.%s has %zu resource instances",
+			  h->content.n ? ", " : "", k->plural, k->group, n);
+}
+
+static void add_finalizers(struct held *h, const struct json *obj)
+{
+	const struct json *list = js_at(obj, "metadata", "finalizers", NULL);
+
+	for (size_t i = 0; i < js_len(list) && h->finalizers; i++) {
+		const char *name = js_str(js_item(list, i));
+
+		if (name &&
+		    js_set(h->finalizers, name, js_new_int(js_get_int(h->finalizers, name, 0) + 1)))
+			h->finalizers = js_unref(h->finalizers);
+	}
+}
+
+/* Deletes what is left in ns. */
+static void empty_resource(struct apisrv *s, const struct resource *res, const char *ns,
+			   struct held *held)
 {
 	char prefix[LIMIT_NAME_BYTES + 2];
 	struct store_iter it;
@@ -333,7 +365,7 @@ static size_t empty_resource(struct apisrv *s, const struct resource *res, const
 	snprintf(prefix, sizeof(prefix), "%s/", ns);
 	store_iter_init(&it, s->store, res->table, prefix);
 	while ((o = store_iter_next_newest(&it))) {
-		n++;
+		held->left++;
 		if (mem_grow((void **)&left.items, &left.cap, left.n, sizeof(*left.items)))
 			left.items[left.n++] = obj_ref(o);
 	}
@@ -341,28 +373,84 @@ static size_t empty_resource(struct apisrv *s, const struct resource *res, const
 		CLEANUP(js_unrefp) struct json *obj = obj_json(left.items[i]);
 		const char *group = res->kind->group;
 
-		if (obj && !is_deleting(obj))
+		if (obj && is_deleting(obj)) {
+			n++;
+			add_finalizers(held, obj);
+		} else if (obj) {
 			ns_request(s, "DELETE", NULL,
 				   mem_printf("%s%s/%s/namespaces/%s/%s/%s",
 					      *group ? "/apis/" : "/api", group, res->kind->version,
 					      ns, res->kind->plural, json_name(obj)),
 				   NULL);
+		}
 	}
+	add_held(held, res, n);
 	obj_list_fini(&left);
-	return n;
 }
 
-static void empty_namespace(struct apisrv *s, const char *ns)
+/* A condition whose message is the same keeps its time. */
+static struct json *ns_condition(const struct json *ns, const char *type, const char *reason,
+				 const char *head, struct sbuf *text, const char *now)
 {
-	size_t left = 0;
+	const struct json *have = js_at(ns, "status", "conditions", NULL);
+	CLEANUP(mem_freep) char *message = mem_printf("%s%s", head, sbuf_str(text));
+	const char *since = now;
+
+	for (size_t i = 0; i < js_len(have); i++)
+		if (str_eq(js_get_str(js_item(have, i), "type"), type))
+			since = js_get_str(js_item(have, i), "lastTransitionTime");
+	if (sbuf_rc(text) || !message)
+		return NULL;
+	return js_pack("{s:s, s:s, s:s, s:s, s:s}", "type", type, "status", "True", "reason",
+		       reason, "message", message, "lastTransitionTime", since ? since : now);
+}
+
+/* Says in the namespace's status what holds it; a status that is so already is no write. */
+static void tell_held(struct apisrv *s, const char *ns, const struct json *obj, struct held *h)
+{
+	CLEANUP(js_unrefp) struct json *list = js_new_array();
+	CLEANUP(sbuf_fini) struct sbuf finalizers = SBUF_INIT(16 * KIB);
+	enum rc rc = list && h->finalizers ? RC_OK : RC_NOMEM;
+	char now[32];
+
+	JS_FOREACH(it, h->finalizers)
+		sbuf_addf(&finalizers, "%s%s in %lld resource instances", finalizers.n ? ", " : "",
+			  it.key, (long long)js_int(it.value, 0));
+
+	time_rfc3339(loop_realtime(s->loop), now);
+	if (!rc && h->content.n)
+		rc = js_append(list,
+			       ns_condition(obj, "NamespaceContentRemaining", "SomeResourcesRemain",
+					    "Some resources are remaining: ", &h->content, now));
+	if (!rc && finalizers.n)
+		rc = js_append(
+			list,
+			ns_condition(obj, "NamespaceFinalizersRemaining", "SomeFinalizersRemain",
+				     "Some content in the namespace has finalizers remaining: ",
+				     &finalizers, now));
+	if (rc)
+		log_warn("namespace deletion: out of memory; tried again on the next change");
+	else
+		ns_request(s, "PATCH", "application/merge-patch+json",
+			   mem_printf("/api/v1/namespaces/%s/status", ns),
+			   js_pack("{s:{s:O}}", "status", "conditions", list));
+}
+
+static void empty_namespace(struct apisrv *s, const char *ns, const struct json *obj)
+{
+	struct held held = {.content = SBUF_INIT(16 * KIB), .finalizers = js_new_object()};
 
 	for (size_t i = 0; i < s->n_resources; i++)
 		if (s->resources[i].kind->is_namespaced)
-			left += empty_resource(s, &s->resources[i], ns);
-	if (!left)
+			empty_resource(s, &s->resources[i], ns, &held);
+	if (!held.left)
 		ns_request(s, "PATCH", "application/merge-patch+json",
 			   mem_printf("/api/v1/namespaces/%s", ns),
 			   js_pack("{s:{s:n}}", "spec", "finalizers"));
+	else if (held.content.n)
+		tell_held(s, ns, obj, &held);
+	sbuf_fini(&held.content);
+	js_unref(held.finalizers);
 }
 
 static void on_ns_defer(void *arg)
@@ -381,8 +469,12 @@ static void on_ns_defer(void *arg)
 		    mem_grow((void **)&going.items, &going.cap, going.n, sizeof(*going.items)))
 			going.items[going.n++] = obj_ref(o);
 	}
-	for (size_t i = 0; i < going.n; i++)
-		empty_namespace(s, obj_rest(going.items[i]));
+	for (size_t i = 0; i < going.n; i++) {
+		CLEANUP(js_unrefp) struct json *ns = obj_json(going.items[i]);
+
+		if (ns)
+			empty_namespace(s, obj_rest(going.items[i]), ns);
+	}
 	obj_list_fini(&going);
 }
 

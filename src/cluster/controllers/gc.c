@@ -61,6 +61,39 @@ static bool is_orphan(const struct view *v, const ObjectMeta *m)
 	return m->n_ownerReferences > 0;
 }
 
+/* The object that the reference means, where it is not looked for: an owner has to be in the namespace of its
+ * dependant. */
+static const struct kobj *owner_elsewhere(const struct view *v, const OwnerReference *ref)
+{
+	const struct api_kind *kind = api_kind_of(ref->apiVersion, ref->kind);
+	struct kiter it;
+	const struct kobj *o;
+
+	kcache_list(v->cache, kind, NULL, &it);
+	while ((o = kiter_next(&it)))
+		if (str_eq(kobj_uid(o), ref->uid))
+			return o;
+	return NULL;
+}
+
+/* Who wonders where his object went finds the reason (Kubernetes: OwnerRefInvalidNamespace). */
+static enum rc tell_of_owners_elsewhere(const struct view *v, const struct api_kind *kind,
+					const ObjectMeta *m, struct plan *out)
+{
+	for (size_t i = 0; i < m->n_ownerReferences; i++) {
+		const OwnerReference *ref = &m->ownerReferences[i];
+
+		if (owner_elsewhere(v, ref))
+			TRY(plan_event(
+				out, kind, m, "Warning", "OwnerRefInvalidNamespace",
+				"ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist "
+				"in namespace \"%s\"",
+				ref->apiVersion, ref->kind, m->namespace, ref->name, ref->uid,
+				m->namespace));
+	}
+	return RC_OK;
+}
+
 static enum rc collect(const struct view *v, const struct api_kind *kind, const ObjectMeta *m,
 		       struct plan *out)
 {
@@ -70,6 +103,7 @@ static enum rc collect(const struct view *v, const struct api_kind *kind, const 
 		return RC_OK;
 	if (age < CC_UNSEEN)
 		return plan_requeue_after(out, CC_UNSEEN - age);
+	TRY(tell_of_owners_elsewhere(v, kind, m, out));
 	return plan_delete(out, kind, m->namespace, m->name, m->uid, -1, "Background");
 }
 
@@ -91,6 +125,29 @@ static enum rc set_free(const struct api_kind *kind, const void *obj, const char
 	return plan_update(out, kind, obj, next, NULL);
 }
 
+enum { MAX_OWNERS_UP = 16 };
+
+/* Is the object with this uid m itself, or above it?  Objects that own each other would wait for each other. */
+static bool is_above(const struct view *v, const ObjectMeta *m, const char *uid)
+{
+	const ObjectMeta *way[MAX_OWNERS_UP] = {m};
+	size_t n = 1;
+
+	for (size_t at = 0; at < n; at++) {
+		if (str_eq(way[at]->uid, uid))
+			return true;
+		for (size_t i = 0; i < way[at]->n_ownerReferences && n < MAX_OWNERS_UP; i++) {
+			const OwnerReference *ref = &way[at]->ownerReferences[i];
+			bool known;
+			const struct kobj *o = find_owner(v, ref, way[at]->namespace, &known);
+
+			if (is_same_object(o, ref))
+				way[n++] = kobj_meta(o);
+		}
+	}
+	return false;
+}
+
 static bool blocks(const ObjectMeta *m, const char *owner_uid)
 {
 	for (size_t i = 0; i < m->n_ownerReferences; i++)
@@ -99,20 +156,21 @@ static bool blocks(const ObjectMeta *m, const char *owner_uid)
 	return false;
 }
 
-static enum rc treat_dependant(const struct api_kind *kind, const void *obj,
+static enum rc treat_dependant(const struct view *v, const struct api_kind *kind, const void *obj,
 			       const ObjectMeta *owner, bool orphan, size_t *left, struct plan *out)
 {
 	const ObjectMeta *m = obj;
+	bool waits = blocks(m, owner->uid) && !is_above(v, owner, m->uid);
 
 	if (orphan) {
 		++*left;
 		return set_free(kind, obj, owner->uid, out);
 	}
-	*left += blocks(m, owner->uid);
+	*left += waits;
 	if (m->deletionTimestamp)
 		return RC_OK;
 	return plan_delete(out, kind, m->namespace, m->name, m->uid, -1,
-			   blocks(m, owner->uid) ? "Foreground" : "Background");
+			   waits ? "Foreground" : "Background");
 }
 
 static enum rc drop_finalizer(const struct api_kind *kind, const void *obj, const char *finalizer,
@@ -138,7 +196,7 @@ static enum rc let_go(const struct view *v, const struct api_kind *kind, const v
 
 		view_children(v, gc_kinds[k], m->uid, &it);
 		while ((dep = view_next(&it)))
-			TRY(treat_dependant(gc_kinds[k], dep, m, orphan, &left, out));
+			TRY(treat_dependant(v, gc_kinds[k], dep, m, orphan, &left, out));
 	}
 	/* an orphaning is done with the plan's own steps; a foreground delete waits for its dependants */
 	if (left && !orphan)

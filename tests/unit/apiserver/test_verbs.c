@@ -422,6 +422,24 @@ static void namespaces_take_their_content_with_them(void **state)
 	fx_settle(&f);
 	drop(fx_do(&f, 404, "GET", "/api/v1/namespaces/n/configmaps/b", NULL));
 	drop(fx_do(&f, 200, "GET", "/api/v1/namespaces/n/configmaps/a", NULL));
+	a = fx_do(&f, 200, "GET", "/api/v1/namespaces/n", NULL);
+	const struct json *conds = js_at(a, "status", "conditions", NULL);
+
+	assert_int_equal(js_len(conds), 2);
+	assert_path(js_item(conds, 0), "NamespaceContentRemaining", "type");
+	assert_path(js_item(conds, 0),
+		    "Some resources are remaining: configmaps. has 1 resource instances",
+		    "message");
+	assert_path(js_item(conds, 1), "NamespaceFinalizersRemaining", "type");
+	assert_path(js_item(conds, 1),
+		    "Some content in the namespace has finalizers remaining: x.dev/f in 1 resource "
+		    "instances",
+		    "message");
+	drop(a);
+	int64_t rev = store_rev(f.store);
+
+	fx_sleep(&f, 120 * USEC_PER_SEC); /* said once */
+	assert_int_equal(store_rev(f.store), rev);
 	a = fx_do(&f, 403, "POST", "/api/v1/namespaces/n/configmaps",
 		  "{\"metadata\":{\"name\":\"c\"}}");
 	assert_msg(a, "configmaps \"c\" is forbidden: unable to create new content in namespace n "

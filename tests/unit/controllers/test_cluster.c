@@ -766,9 +766,72 @@ static void a_changed_template_asks_for_a_restart(void **state)
 	world_fini(&w);
 }
 
+/* ---- garbage ---- */
+
+#define KCM &api_kind_ConfigMap
+
+static void an_owner_in_another_namespace_is_none_and_that_is_told(void **state)
+{
+	struct world w;
+
+	(void)state;
+	all(&w);
+	world_add(&w, KCM, "{'metadata':{'name':'o','namespace':'u','uid':'ou'}}");
+	world_add(
+		&w, KCM,
+		"{'metadata':{'name':'d','namespace':'t','uid':'du','ownerReferences':[{'apiVersion':'v1',"
+		"'kind':'ConfigMap','name':'o','uid':'ou'}]}}");
+	world_add(
+		&w, KCM,
+		"{'metadata':{'name':'e','namespace':'u','uid':'eu','ownerReferences':[{'apiVersion':'v1',"
+		"'kind':'ConfigMap','name':'o','uid':'ou'}]}}");
+	world_settle(&w);
+	while (world_next(&w, 60 * USEC_PER_SEC))
+		;
+	assert_null(world_get(&w, KCM, "t", "d"));
+	assert_non_null(world_get(&w, KCM, "u", "o"));
+	assert_non_null(world_get(&w, KCM, "u", "e"));
+	assert_true(world_saw(
+		&w,
+		"OwnerRefInvalidNamespace: ownerRef [v1/ConfigMap, namespace: t, name: o, uid: ou] does not "
+		"exist in namespace \"t\""));
+	world_fini(&w);
+}
+
+static void owners_of_each_other_do_not_wait_for_each_other(void **state)
+{
+	struct world w;
+
+	(void)state;
+	all(&w);
+	static const char one[] =
+		"{'metadata':{'name':'%s','namespace':'t','uid':'%su','finalizers':['foregroundDeletion'],"
+		"'ownerReferences':[{'apiVersion':'v1','kind':'ConfigMap','name':'%s','uid':'%su',"
+		"'blockOwnerDeletion':true}]}}";
+	static const char *const pairs[][2] = {{"a", "b"}, {"b", "c"}, {"c", "a"}, {"s", "s"}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(pairs); i++) {
+		char text[400];
+
+		snprintf(text, sizeof(text), one, pairs[i][0], pairs[i][0], pairs[i][1],
+			 pairs[i][1]);
+		world_add(&w, KCM, text);
+	}
+	world_settle(&w);
+	world_delete(&w, KCM, "t", "a", -1);
+	world_delete(&w, KCM, "t", "s", -1);
+	world_settle(&w);
+	while (world_next(&w, 60 * USEC_PER_SEC))
+		;
+	assert_int_equal(world_count(&w, KCM), 0);
+	world_fini(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_owner_in_another_namespace_is_none_and_that_is_told),
+		cmocka_unit_test(owners_of_each_other_do_not_wait_for_each_other),
 		cmocka_unit_test(the_installation_makes_its_own_objects_and_reports),
 		cmocka_unit_test(a_shared_claim_is_bound_at_once_and_its_volume_goes_with_it),
 		cmocka_unit_test(a_claim_in_use_is_protected_and_retain_keeps_the_volume),
