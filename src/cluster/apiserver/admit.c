@@ -223,6 +223,8 @@ static bool run_prepare(struct change *ch)
 	if (ch->res->kind->has_defaults)
 		rc = api_set_defaults(ch->res->kind, ch->obj);
 	if (!rc)
+		rc = usage_amounts_to_text(ch->res->table, ch->obj);
+	if (!rc)
 		rc = limitrange_default(ch);
 	if (!rc && ch->op == HOOK_CREATE && st->prepare_create)
 		rc = st->prepare_create(ch, &err);

@@ -439,7 +439,6 @@ static void quota_newest(void *arg, const char *key, struct obj *was, struct obj
 	struct quotas *q = arg;
 	const char *ns = strchr(key, '/'), *name = ns ? strchr(ns + 1, '/') : NULL;
 	char table[LIMIT_NAME_BYTES + 1], space[LIMIT_NAME_BYTES + 1];
-
 	bool is_quota = str_has_prefix(key, "resourcequotas/");
 
 	if (!name || (!is_quota && !q->accounts.n))

@@ -33,6 +33,10 @@ MUST_CHECK enum rc limitrange_prepare(struct change *ch, struct err *err);
 /* Faults of a LimitRange beyond its schema, into ch->fe. */
 void limitrange_validate(struct change *ch);
 
+/* Amounts that were written as numbers become text, as in Kubernetes, for all readers: of pods, claims, quotas
+ * and limit ranges.  obj: a new version, to be changed.  RC_NOMEM. */
+MUST_CHECK enum rc usage_amounts_to_text(const char *table, struct json *obj);
+
 /* ---- usage.c: what single objects use --------------------------------------------------------- */
 
 /* The table whose objects a resource of spec.hard counts ("pods" for all that containers ask for). */

@@ -22,6 +22,77 @@ static __int128 nano(const char *text)
 	return text && api_quantity_parse(text, &q, NULL) == RC_OK ? q.nano : 0;
 }
 
+/* ---- numbers ----------------------------------------------------------------------------------- */
+
+static bool is_number(const struct json *v)
+{
+	return js_type(v) == JS_INT || js_type(v) == JS_REAL;
+}
+
+static struct json *number_text(const struct json *v)
+{
+	CLEANUP(sbuf_fini) struct sbuf written = SBUF_INIT(512);
+	CLEANUP(sbuf_fini) struct sbuf text = SBUF_INIT(512);
+	struct api_quantity q;
+
+	js_print(v, &written, false);
+	/* The schema has taken it as a quantity. */
+	if (sbuf_rc(&written) || api_quantity_parse(sbuf_str(&written), &q, NULL))
+		return NULL;
+	api_quantity_print(&q, &text);
+	return sbuf_rc(&text) ? NULL : js_new_str(sbuf_str(&text));
+}
+
+/* The amounts of owner[key]. */
+static enum rc numbers_to_text(struct json *owner, const char *key)
+{
+	const struct json *amounts = js_get(owner, key);
+	bool any = false;
+
+	JS_FOREACH(it, amounts)
+		any = any || is_number(it.value);
+	if (!any)
+		return RC_OK;
+	CLEANUP(js_unrefp) struct json *texts = js_new_object();
+
+	JS_FOREACH(it, amounts)
+		if (js_set(texts, it.key,
+			   is_number(it.value) ? number_text(it.value) : js_ref(it.value)))
+			return RC_NOMEM;
+	return js_set(owner, key, STEAL(texts));
+}
+
+static enum rc requests_to_text(struct json *owner)
+{
+	struct json *r = js_get(owner, "resources");
+	enum rc rc = numbers_to_text(r, "requests");
+
+	return rc ? rc : numbers_to_text(r, "limits");
+}
+
+enum rc usage_amounts_to_text(const char *table, struct json *obj)
+{
+	static const char *const lists[] = {"containers", "initContainers"};
+	static const char *const maps[] = {"min", "max", "default", "defaultRequest",
+					   "maxLimitRequestRatio"};
+	struct json *spec = js_get(obj, "spec");
+	enum rc rc = RC_OK;
+
+	if (str_eq(table, "resourcequotas"))
+		return numbers_to_text(spec, "hard");
+	if (str_eq(table, "persistentvolumeclaims"))
+		return requests_to_text(spec);
+	for (size_t i = 0; str_eq(table, "limitranges") && i < js_len(js_get(spec, "limits")); i++)
+		for (size_t k = 0; k < ARRAY_SIZE(maps) && !rc; k++)
+			rc = numbers_to_text(js_item(js_get(spec, "limits"), i), maps[k]);
+	if (!str_eq(table, "pods"))
+		return rc;
+	for (size_t k = 0; k < ARRAY_SIZE(lists); k++)
+		for (size_t i = 0; i < js_len(js_get(spec, lists[k])) && !rc; i++)
+			rc = requests_to_text(js_item(js_get(spec, lists[k]), i));
+	return rc ? rc : numbers_to_text(spec, "overhead");
+}
+
 /* ---- names ------------------------------------------------------------------------------------- */
 
 /* What containers ask for is also known without "requests." */

@@ -149,6 +149,32 @@ static void every_container_must_say_what_a_quota_limits(void **state)
 		   "requests.memory for: x");
 }
 
+/* YAML's `pods: 2` is a number. */
+static void amounts_may_be_numbers(void **state)
+{
+	struct fx *f = *state;
+
+	make_quota(f, "q", "'pods':2,'requests.cpu':1.5,'requests.storage':1024");
+	js_unref(make_pod(f, 201, "a", "", "'cpu':1"));
+	CLEANUP(js_unrefp) struct json *no = make_pod(f, 403, "b", "", "'cpu':0.75");
+
+	assert_msg(
+		no,
+		"pods \"b\" is forbidden: exceeded quota: q, requested: requests.cpu=750m, used: "
+		"requests.cpu=1, limited: requests.cpu=1500m");
+	js_unref(
+		post(f, 403, NS "persistentvolumeclaims",
+		     "{'metadata':{'name':'v'},'spec':{'accessModes':['ReadWriteOnce'],'resources':"
+		     "{'requests':{'storage':2048}}}}"));
+	js_unref(post(
+		f, 201, NS "limitranges",
+		"{'metadata':{'name':'l'},'spec':{'limits':[{'type':'Container','max':{'cpu':1}}]}}"));
+	js_unref(make_pod(f, 422, "b", "", "'cpu':2")); /* the default limit is 1 */
+	js_unref(make_pod(f, 201, "b", "", "'cpu':0.5"));
+	assert_used(f, "q", "requests.cpu", "1500m");
+	assert_used(f, "q", "pods", "2");
+}
+
 /* ---- a storm ------------------------------------------------------------------------------------- */
 
 enum { STORM = 60 };
@@ -669,6 +695,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		IN_SERVER(what_would_exceed_a_quota_is_refused_in_kubernetes_words),
 		IN_SERVER(every_container_must_say_what_a_quota_limits),
+		IN_SERVER(amounts_may_be_numbers),
 		IN_SERVER(a_storm_of_creates_never_goes_beyond_a_quota),
 		IN_SERVER(a_dry_run_is_judged_and_charges_nothing),
 		IN_SERVER(a_move_never_counts_a_vm_twice),
