@@ -155,8 +155,9 @@ static void account(struct apisrv_call *c)
 		s->requests[c->verb][class]++;
 	if (c->verb != VERB_WATCH)
 		s->latency_sum[c->verb] += took;
-	log_debug("request %s %s/%s/%s user=%s status=%d usec=%llu", c->method, c->plural, c->ns,
-		  c->name, c->user.name, c->status, (unsigned long long)took);
+	log_debug("request %s %s/%s/%s user=%s%s%s status=%d usec=%llu", c->method, c->plural,
+		  c->ns, c->name, c->user.name, c->by.name ? " by=" : "",
+		  c->by.name ? c->by.name : "", c->status, (unsigned long long)took);
 }
 
 void call_leave(struct apisrv_call *c)

@@ -349,13 +349,13 @@ struct json *scale_of(const struct json *obj);
 
 /* ---- authz.c, discovery.c, hookcall.c --------------------------------------------------------- */
 
-/* A question: may he?  All text is borrowed, and "" where it is absent. */
+/* A question: may he?  All text is borrowed, and "" where it is absent.  With a path it is about that, and
+ * group, plural, sub, ns and name do not count.  The verb "*" of a review is allowed by "*" only. */
 struct authz_ask {
-	const char *verb; /* "get"; in a review also "*", which only a right to all verbs allows */
+	const char *verb;	    /* "get" */
 	const char *group, *plural; /* a resource, served here or not */
 	const char *sub, *ns, *name;
-	const char *
-		path; /* NULL: it is about a resource; else about this path, and nothing above counts */
+	const char *path; /* NULL: it is about a resource */
 };
 /* why (may be NULL) says which binding allowed it, where one did. */
 bool authz_allows(struct apisrv *s, const struct apisrv_user *u, const struct authz_ask *ask,

@@ -361,7 +361,7 @@ static void refuse(struct apisrv_call *c, const struct authz_ask *ask)
 			 ask->group, where);
 
 	if (strcmp(ask->group, SUBRES_GROUP) == 0) {
-		/* as KubeVirt's own API server does: its clients print the body */
+		/* as KubeVirt's own API server answers: docs/design/0009-denied-subresources.md */
 		text_clean(why);
 		call_answer(c, 401, "text/plain", why, MIN((size_t)n, sizeof(why) - 1));
 	} else if (c->res) {
@@ -469,8 +469,10 @@ static bool concerns_node(struct change *ch, const char *node)
 
 	if (!r || !r->concerns)
 		return true; /* authorize() has judged the verb */
-	/* The stored version decides: nobody makes an object his own by writing his name into it. */
-	if (r->concerns(c->srv, node, ch->old ? ch->old : ch->obj))
+	/* The stored version decides: nobody makes an object his own by writing his name into it.  An
+	 * event may not be turned into one of somebody else either. */
+	if (r->concerns(c->srv, node, ch->old ? ch->old : ch->obj) &&
+	    (r->concerns != tells_of_own || tells_of_own(c->srv, node, ch->obj)))
 		return true;
 	char why[512];
 

@@ -256,6 +256,7 @@ static void who_am_i(struct apisrv_call *c)
 
 struct listing {
 	struct json *resources, *paths;
+	bool is_incomplete; /* rules of a node, which look at the object, too */
 	enum rc rc;
 };
 
@@ -318,8 +319,10 @@ static void list_node_rules(struct apisrv_call *c, struct listing *l)
 					       .groups = {&res->kind->group, 1, false},
 					       .resources = {&res->kind->plural, 1, false}};
 
-		if (n)
-			add_rule(l, l->resources, &rule, false);
+		if (!n)
+			continue;
+		l->is_incomplete = true;
+		add_rule(l, l->resources, &rule, false);
 	}
 }
 
@@ -343,13 +346,15 @@ static void rules_review(struct apisrv_call *c)
 	if (!l.rc)
 		rbac_each_rule(c->srv->rbac, &c->user, ns, list_rule, &l);
 	if (!l.rc)
-		call_answer_json(c, 201,
-				 js_pack("{s:s, s:s, s:{s:n}, s:{s:s}, s:{s:O, s:O, s:b}}", "kind",
-					 "SelfSubjectRulesReview", "apiVersion",
-					 "authorization.k8s.io/v1", "metadata", "creationTimestamp",
-					 "spec", "namespace", ns, "status", "resourceRules",
-					 l.resources, "nonResourceRules", l.paths, "incomplete",
-					 0));
+		call_answer_json(
+			c, 201,
+			js_pack("{s:s, s:s, s:{s:n}, s:{s:s}, s:{s:O, s:O, s:b, s:s*}}", "kind",
+				"SelfSubjectRulesReview", "apiVersion", "authorization.k8s.io/v1",
+				"metadata", "creationTimestamp", "spec", "namespace", ns, "status",
+				"resourceRules", l.resources, "nonResourceRules", l.paths,
+				"incomplete", l.is_incomplete, "evaluationError",
+				l.is_incomplete ? "what a node may do depends on the object, too"
+						: NULL));
 	js_unref(l.resources);
 	js_unref(l.paths);
 	if (l.rc)

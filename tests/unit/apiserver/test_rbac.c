@@ -699,6 +699,7 @@ static void ones_rules_are_listed(void **state)
 	drop(a);
 	a = fx_as(&f, &fx_node1, 201, "POST", REVIEWS "/selfsubjectrulesreviews", body);
 	assert_true(js_len(js_at(a, "status", "resourceRules", NULL)) > 20);
+	assert_true(js_bool(js_at(a, "status", "incomplete", NULL), false));
 	drop(a);
 	drop(fx_do(&f, 400, "POST", REVIEWS "/selfsubjectrulesreviews", "{}"));
 }

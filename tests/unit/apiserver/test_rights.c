@@ -584,6 +584,18 @@ static void a_node_tells_events_of_its_own_only(void **state)
 		drop(fx_as(&f, &fx_node1, rows[i].status, "POST",
 			   "/api/v1/namespaces/default/events", body));
 	}
+	/* nor is one made another's */
+	snprintf(body, sizeof(body), fmt, "Node", "node-1");
+	struct json *own =
+		fx_as(&f, &fx_node1, 201, "POST", "/api/v1/namespaces/default/events", body);
+	char path[128];
+
+	snprintf(path, sizeof(path), "/api/v1/namespaces/default/events/%s",
+		 js_str(js_at(own, "metadata", "name", NULL)));
+	drop(own);
+	drop(fx_as(&f, &fx_node1, 200, "PATCH", path, "{\"count\":2}"));
+	drop(fx_as(&f, &fx_node1, 403, "PATCH", path,
+		   "{\"involvedObject\":{\"name\":\"node-2\"}}"));
 	/* its pod is bound here: the VMI will say so next */
 	drop(fx_as(
 		&f, &fx_controller, 200, "PATCH", PODS "/own",
