@@ -27,8 +27,6 @@
  * commit, so there is no compaction pass and no spike.
  */
 
-enum { POOL_QUEUE = 1 };
-
 static void kick(struct store *s);
 
 /* ---- failing and publishing ------------------------------------------------------------------ */
@@ -119,25 +117,38 @@ static void checkpoint_work(void *arg)
 {
 	struct store *s = arg;
 
-	ignore_rc(db_checkpoint(s->db, NULL)); /* tried again after the next commit */
+	s->checkpoint_rc = db_checkpoint(s->db, &s->checkpoint_err);
 }
 
 static void checkpoint_after(void *arg)
 {
 	struct store *s = arg;
+	bool was_failing = s->checkpoint_failing;
 
 	s->checkpointing = false;
-	s->stats.checkpoints++;
+	s->checkpoint_failing = s->checkpoint_rc != RC_OK;
+	if (!s->checkpoint_rc) {
+		s->stats.checkpoints++;
+		return;
+	}
+	/* Everything is still in the log, and it is tried again after the next commit. */
+	snprintf(s->checkpoint_text, sizeof(s->checkpoint_text), "%s", s->checkpoint_err.msg);
+	if (!was_failing)
+		log_error(
+			"the store's log cannot be written to its main file and grows until it can: %s",
+			s->checkpoint_err.msg);
+	s->stats.checkpoint_failures++;
 }
 
 static void maybe_checkpoint(struct store *s)
 {
-	bool due = s->wal_pages >= (list_is_empty(&s->waiting) ? STORE_WAL_SOFT : STORE_WAL_HARD);
+	size_t hard = s->wal_soft * STORE_WAL_HARD;
+	bool due = s->wal_pages >= (list_is_empty(&s->waiting) ? s->wal_soft : hard);
 
 	if (!due || s->checkpointing || !s->db || s->broken)
 		return;
 	s->checkpointing = true;
-	if (pool_run_ordered(s->loop, POOL_QUEUE, checkpoint_work, checkpoint_after, s, NULL))
+	if (pool_run_ordered(s->loop, STORE_QUEUE, checkpoint_work, checkpoint_after, s, NULL))
 		s->checkpointing = false;
 }
 
@@ -242,7 +253,7 @@ static void kick(struct store *s)
 		ev_timer_rearm(s->timer, 0);
 		return;
 	}
-	if (pool_run_ordered(s->loop, POOL_QUEUE, commit_work, commit_after, s, NULL)) {
+	if (pool_run_ordered(s->loop, STORE_QUEUE, commit_work, commit_after, s, NULL)) {
 		s->running = false;
 		unfill_batch(s);
 		ev_timer_rearm(s->timer, 10 * USEC_PER_MSEC);
@@ -374,60 +385,6 @@ void store_write_forget(struct store_write *w)
 	w->done = NULL;
 }
 
-/* ---- backup ---------------------------------------------------------------------------------- */
-
-struct backup {
-	struct store *store;
-	char *path;
-	store_done_fn done;
-	void *arg;
-	enum rc rc;
-	struct err err;
-};
-
-static void backup_work(void *arg)
-{
-	struct backup *b = arg;
-
-	b->rc = db_backup(b->store->db, b->path, &b->err);
-}
-
-static void backup_after(void *arg)
-{
-	struct backup *b = arg;
-
-	b->store->backups--;
-	if (b->done)
-		b->done(b->arg, b->rc, NULL, b->rc ? &b->err : NULL);
-	mem_free(b->path);
-	mem_free(b);
-}
-
-enum rc store_backup(struct store *s, const char *path, store_done_fn done, void *arg,
-		     struct err *err)
-{
-	if (!s->db)
-		return err_set(err, RC_UNSUPPORTED, "a store in memory has no file to copy");
-	struct backup *b = mem_alloc(sizeof(*b));
-
-	if (!b || !(b->path = mem_strdup(path))) {
-		mem_free(b);
-		return err_set(err, RC_NOMEM, "out of memory");
-	}
-	b->store = s;
-	b->done = done;
-	b->arg = arg;
-	enum rc rc = pool_run_ordered(s->loop, POOL_QUEUE, backup_work, backup_after, b, err);
-
-	if (rc) {
-		mem_free(b->path);
-		mem_free(b);
-		return rc;
-	}
-	s->backups++;
-	return RC_OK;
-}
-
 /* ---- open and close -------------------------------------------------------------------------- */
 
 static void table_free(void *arg)
@@ -512,6 +469,7 @@ enum rc store_open(struct store **out, struct loop *loop, const struct store_opt
 	if (!s)
 		return err_set(err, RC_NOMEM, "out of memory");
 	s->loop = loop;
+	s->wal_soft = o->wal_pages ? o->wal_pages : STORE_WAL_SOFT;
 	s->max_json = o->json_cache ? o->json_cache : 256;
 	s->max_json_text = o->json_text ? o->json_text : 512 * KIB;
 	s->on_broken = o->on_broken;
@@ -524,8 +482,10 @@ enum rc store_open(struct store **out, struct loop *loop, const struct store_opt
 	list_init(&s->lru);
 	enum rc rc = alloc_parts(s, o, err);
 
+	if (!rc && o->path && !(s->path = mem_strdup(o->path)))
+		rc = err_set(err, RC_NOMEM, "out of memory");
 	if (!rc && o->path)
-		rc = db_open(&s->db, o->path, &compact_rev, err);
+		rc = db_open(&s->db, o->path, o->vfs, 0, &compact_rev, err);
 	if (!rc && o->path)
 		rc = load(s, compact_rev, err);
 	if (rc)
@@ -560,7 +520,8 @@ struct store *store_close(struct store *s)
 		LIST_ENTRY(it, struct store_write, link)->done = NULL;
 	LIST_FOREACH(it, &s->waiting)
 		LIST_ENTRY(it, struct store_write, link)->done = NULL;
-	while (s->running || s->checkpointing || s->backups)
+	store_backup_end(s);
+	while (s->running || s->checkpointing || s->backup)
 		if (loop_step(s->loop, USEC_PER_SEC, NULL, NULL))
 			break;
 	ev_src_free(s->timer);
@@ -571,6 +532,7 @@ struct store *store_close(struct store *s)
 	drop_gc(&s->gc_flying);
 	map_fini(&s->tables);
 	db_close(s->db);
+	mem_free(s->path);
 	mem_free(s->batch);
 	return mem_free(s);
 }
@@ -585,11 +547,22 @@ bool store_is_healthy(const struct store *s)
 	return !s->broken;
 }
 
+const char *store_path(const struct store *s)
+{
+	return s->path;
+}
+
+const char *store_checkpoint_error(const struct store *s)
+{
+	return s->checkpoint_failing ? s->checkpoint_text : NULL;
+}
+
 void store_get_stats(const struct store *s, struct store_stats *out)
 {
 	*out = s->stats;
 	out->waiting = s->n_waiting;
 	out->ring = s->ring.n;
+	out->wal_pages = s->wal_pages;
 	MAP_FOREACH(it, &s->tables) {
 		const struct table *t = it->value;
 

@@ -39,16 +39,20 @@ struct json *obj_json(struct obj *o);
 
 struct store_opts {
 	const char *path; /* NULL: memory only; commits still complete from the loop, not at once */
+	const char *vfs;  /* SQLite's VFS by name; NULL: the system's */
 	size_t ring_events; /* history kept for watches; 0: 4096 */
 	size_t ring_bytes;  /* ceiling of superseded text kept for it; 0: 8 MiB */
 	size_t json_cache;  /* parsed objects kept; 0: 256 */
 	size_t json_text;   /* ceiling of their text; parsed it is ten times that; 0: 512 KiB */
+	size_t wal_pages;   /* checkpoint at so many pages when nothing waits, at eight times that
+			     * in any case; 0: 1000 */
 	void (*on_broken)(void *arg); /* once, from the loop, when store_is_healthy() turns false */
 	void *arg;
 };
 
-/* Opens (or makes) the file and loads it.  RC_CLOSED: another process has it open; RC_UNSUPPORTED: made
- * by a newer Ferry; RC_IO: damaged or unreadable.  All references to objects must be gone before
+/* Opens (or makes) the file and loads it; one of an older format is brought up to date first, and a copy
+ * of it stays behind as "<path>.format<N>".  RC_CLOSED: another process has it open; RC_UNSUPPORTED: made
+ * by a newer Ferry; RC_INVALID: another program's database; RC_IO: damaged or unreadable.  All references to objects must be gone before
  * store_close(), which lets a running commit end and forgets the callbacks of unfinished writes. */
 MUST_CHECK enum rc store_open(struct store **out, struct loop *loop, const struct store_opts *opts,
 			      struct err *err);
@@ -146,16 +150,49 @@ MUST_CHECK enum rc store_replay(struct store *s, const char *table, int64_t rev,
 
 struct store_stats {
 	uint64_t commits, writes, failed, checkpoints;
+	uint64_t checkpoint_failures;
 	uint64_t commit_usec; /* sum of commit durations, queue to done */
 	usec_t commit_max;    /* longest */
 	size_t objects, waiting, ring, log_rows;
+	size_t wal_pages;    /* not yet in the main file */
 	uint64_t text_bytes; /* of visible objects and history */
 };
 void store_get_stats(const struct store *s, struct store_stats *out);
+/* Why the last checkpoint failed; NULL: it did not.  Nothing is lost by that, but the log grows until one
+ * works.  Borrowed until the loop goes on. */
+const char *store_checkpoint_error(const struct store *s);
 
-/* A consistent copy of the file while it runs (SQLite's VACUUM INTO, between two commits).
- * done as in store_write(), with o NULL.  RC_UNSUPPORTED for a memory store. */
-MUST_CHECK enum rc store_backup(struct store *s, const char *path, store_done_fn done, void *arg,
-				struct err *err);
+/* ---- backup --------------------------------------------------------------------------------- */
+
+const char *store_path(const struct store *s); /* NULL: memory only */
+
+struct store_backup; /* a copy that is being made */
+
+/* What is in a store's file that was looked at as a whole. */
+struct store_file_info {
+	int64_t rev;	/* newest revision */
+	size_t objects; /* that exist at that revision */
+	uint64_t bytes; /* size of the file */
+	int format;
+};
+
+struct store_backup_opts {
+	const char *path; /* must not exist; made with mode 0600 */
+	/* From the loop, after each slice; of may grow while the store is written to. */
+	void (*progress)(void *arg, size_t pages, size_t of);
+	/* Once, from the loop.  rc 0: the file is whole, checked and on disk, info tells what is in it
+	 * (borrowed).  Otherwise the file is gone. */
+	void (*done)(void *arg, enum rc rc, const struct store_file_info *info,
+		     const struct err *err);
+	void *arg;
+};
+/* Makes a consistent copy of the file while the store is written to: in slices between the commits, so that
+ * no write waits for more than one slice.  It has every write that was acknowledged before the call.
+ * *out is valid until done runs.  RC_UNSUPPORTED: a memory store; RC_BUSY: another backup is being made;
+ * RC_EXISTS: there is such a file. */
+MUST_CHECK enum rc store_backup(struct store *s, const struct store_backup_opts *opts,
+				struct store_backup **out, struct err *err);
+/* done will not run, and the file goes away. */
+void store_backup_cancel(struct store_backup *b);
 
 #endif

@@ -1,19 +1,15 @@
 #include "cluster/apiserver/store_int.h"
 
-#include <sqlite3.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 
+#include "base/file.h"
 #include "base/mem.h"
+#include "cluster/apiserver/store_db.h"
 
-#define DB_FORMAT 1
-
-struct db {
-	sqlite3 *sql;
-	sqlite3_stmt *insert, *del, *compact;
-	int wal_pages; /* after the last commit */
-};
-
-static enum rc db_fail(struct db *d, int code, const char *what, struct err *err)
+enum rc db_fail(struct db *d, int code, const char *what, struct err *err)
 {
 	enum rc rc = RC_IO;
 
@@ -33,7 +29,7 @@ static enum rc db_fail(struct db *d, int code, const char *what, struct err *err
 		       d->sql ? sqlite3_errmsg(d->sql) : sqlite3_errstr(code));
 }
 
-static enum rc db_exec(struct db *d, const char *sql, struct err *err)
+enum rc db_exec(struct db *d, const char *sql, struct err *err)
 {
 	int r = sqlite3_exec(d->sql, sql, NULL, NULL, NULL);
 
@@ -57,7 +53,7 @@ static int on_wal(void *arg, sqlite3 *sql, const char *name, int pages)
 	return SQLITE_OK;
 }
 
-static enum rc db_query_int(struct db *d, const char *sql, int64_t *out, struct err *err)
+enum rc db_query_int(struct db *d, const char *sql, int64_t *out, struct err *err)
 {
 	sqlite3_stmt *st = NULL;
 	enum rc rc = db_prepare(d, &st, sql, err);
@@ -72,61 +68,76 @@ static enum rc db_query_int(struct db *d, const char *sql, int64_t *out, struct 
 	return r == SQLITE_ROW || r == SQLITE_DONE ? RC_OK : db_fail(d, r, "database", err);
 }
 
-static enum rc db_schema(struct db *d, int64_t *compact_rev, struct err *err)
+/* SQLite's own lock stays with the file when it is renamed away; this one stays with the name, so that a
+ * restore and a server never work on the same store. */
+static enum rc take_lock(struct db *d, const char *path, struct err *err)
 {
-	int64_t format = 0;
-	enum rc rc = db_query_int(d, "PRAGMA user_version", &format, err);
+	CLEANUP(mem_freep) char *name = mem_printf("%s.lock", path);
 
-	if (rc)
-		return rc;
-	if (format > DB_FORMAT)
-		return err_set(
-			err, RC_UNSUPPORTED,
-			"the store has format %lld and this Ferry knows %d: it was made by a newer one",
-			(long long)format, DB_FORMAT);
-	if (format == 0)
-		rc = db_exec(d,
-			     "BEGIN IMMEDIATE;"
-			     "CREATE TABLE log(rev INTEGER PRIMARY KEY, key TEXT NOT NULL,"
-			     " prev INTEGER NOT NULL, deleted INTEGER NOT NULL,"
-			     " written INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE(key, prev));"
-			     "CREATE TABLE meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL);"
-			     "INSERT INTO meta VALUES('compact_rev', 0);"
-			     "PRAGMA user_version=1;"
-			     "COMMIT;",
-			     err);
-	if (rc)
-		return rc;
-	return db_query_int(d, "SELECT value FROM meta WHERE name='compact_rev'", compact_rev, err);
+	if (!name)
+		return err_set(err, RC_NOMEM, "out of memory");
+	d->lock = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (d->lock < 0)
+		return err_set(err, RC_IO, "cannot open '%s': %s", name, strerror(errno));
+	if (flock(d->lock, LOCK_EX | LOCK_NB) == 0)
+		return RC_OK;
+	if (errno == EWOULDBLOCK)
+		return err_set(err, RC_CLOSED, "another process has it open");
+	return err_set(err, RC_IO, "cannot lock '%s': %s", name, strerror(errno));
 }
 
-enum rc db_open(struct db **out, const char *path, int64_t *compact_rev, struct err *err)
+static enum rc prepare_all(struct db *d, struct err *err)
 {
-	struct db *d = mem_alloc(sizeof(*d));
+	enum rc rc = db_prepare(d, &d->insert, "INSERT INTO log VALUES(?,?,?,?,?,?)", err);
 
-	if (!d)
-		return err_set(err, RC_NOMEM, "out of memory");
-	int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX;
-	int r = sqlite3_open_v2(path, &d->sql, flags, NULL);
-	enum rc rc = r == SQLITE_OK ? RC_OK : db_fail(d, r, "database", err);
-
-	/* Exclusive: no second process may write, and no shared-memory file is needed.  Checkpoints
-	 * run between commits, never inside one. */
-	if (!rc)
-		rc = db_exec(d,
-			     "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
-			     "PRAGMA synchronous=FULL; PRAGMA temp_store=MEMORY;"
-			     "PRAGMA cache_size=-1024; PRAGMA trusted_schema=OFF;",
-			     err);
-	if (!rc)
-		rc = db_schema(d, compact_rev, err);
-	if (!rc)
-		rc = db_prepare(d, &d->insert, "INSERT INTO log VALUES(?,?,?,?,?,?)", err);
 	if (!rc)
 		rc = db_prepare(d, &d->del, "DELETE FROM log WHERE rev=?", err);
 	if (!rc)
 		rc = db_prepare(d, &d->compact, "UPDATE meta SET value=? WHERE name='compact_rev'",
 				err);
+	return rc;
+}
+
+static enum rc open_file(struct db *d, const char *path, const char *vfs, unsigned flags,
+			 struct err *err)
+{
+	int how = SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX |
+		  (flags & DB_EXISTS ? 0 : SQLITE_OPEN_CREATE);
+	int r = sqlite3_open_v2(path, &d->sql, how, vfs);
+
+	if (r != SQLITE_OK)
+		return db_fail(d, r, "database", err);
+	/* Exclusive: no second process may write, and no shared-memory file is needed.  Checkpoints
+	 * run between commits, never inside one. */
+	return db_exec(d,
+		       "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
+		       "PRAGMA synchronous=FULL; PRAGMA temp_store=MEMORY;"
+		       "PRAGMA cache_size=-1024; PRAGMA trusted_schema=OFF;",
+		       err);
+}
+
+enum rc db_open(struct db **out, const char *path, const char *vfs, unsigned flags,
+		int64_t *compact_rev, struct err *err)
+{
+	struct db *d = mem_alloc(sizeof(*d));
+
+	if (!d)
+		return err_set(err, RC_NOMEM, "out of memory");
+	d->lock = -1;
+	enum rc rc = flags & DB_LOCKED ? RC_OK : take_lock(d, path, err);
+
+	if (!rc)
+		rc = open_file(d, path, vfs, flags, err);
+	if (!rc)
+		rc = db_schema(d, path, flags, err);
+	/* SQLite makes the names of its logs durable, not that of the file itself. */
+	if (!rc)
+		rc = db_fsync_dir_of(path, err);
+	if (!rc)
+		rc = db_query_int(d, "SELECT value FROM meta WHERE name='compact_rev'", compact_rev,
+				  err);
+	if (!rc)
+		rc = prepare_all(d, err);
 	if (rc) {
 		db_close(d);
 		return err ? err_prepend(err, "store '%s'", path) : rc;
@@ -144,6 +155,7 @@ struct db *db_close(struct db *d)
 	sqlite3_finalize(d->del);
 	sqlite3_finalize(d->compact);
 	sqlite3_close(d->sql);
+	fd_close(d->lock); /* last: until here the file is in use */
 	return mem_free(d);
 }
 
@@ -253,16 +265,9 @@ enum rc db_checkpoint(struct db *d, struct err *err)
 	return r == SQLITE_OK ? RC_OK : db_fail(d, r, "checkpoint", err);
 }
 
-enum rc db_backup(struct db *d, const char *path, struct err *err)
+enum rc db_settle(struct db *d, struct err *err)
 {
-	sqlite3_stmt *st = NULL;
-	enum rc rc = db_prepare(d, &st, "VACUUM INTO ?", err);
+	int r = sqlite3_wal_checkpoint_v2(d->sql, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
 
-	if (rc)
-		return rc;
-	sqlite3_bind_text(st, 1, path, -1, SQLITE_STATIC);
-	int r = sqlite3_step(st);
-
-	sqlite3_finalize(st);
-	return r == SQLITE_DONE ? RC_OK : db_fail(d, r, "backup", err);
+	return r == SQLITE_OK ? RC_OK : db_fail(d, r, "checkpoint", err);
 }

@@ -10,11 +10,13 @@
 #include "cluster/apiserver/store.h"
 
 enum {
+	STORE_QUEUE = 1,	   /* of the pool: whatever uses struct db */
 	STORE_BATCH_ROWS = 512,	   /* writes of one commit */
 	STORE_BATCH_GC = 1024,	   /* rows deleted by one commit */
 	STORE_MAX_WAITING = 20000, /* writes that wait for a commit */
 	STORE_WAL_SOFT = 1000,	   /* pages: checkpoint when nothing waits */
-	STORE_WAL_HARD = 8000,	   /* pages: checkpoint whatever waits */
+	STORE_WAL_HARD = 8,	   /* times that: checkpoint whatever waits */
+	STORE_COPY_PAGES = 64,	   /* of a backup between two commits */
 	LIMIT_KEY_TABLE = 256,	   /* bytes of a table's name */
 };
 
@@ -30,9 +32,22 @@ struct db_row {
 	size_t n_text;
 };
 
+/* The file format, PRAGMA user_version.  Each step from an older one stands in store_format.c. */
+#define DB_FORMAT 2
+/* PRAGMA application_id: "Frry" */
+#define DB_APPLICATION 0x46727279
+
 struct db;
-MUST_CHECK enum rc db_open(struct db **out, const char *path, int64_t *compact_rev,
-			   struct err *err);
+enum db_open_flags {
+	DB_LOCKED = 1,	/* the caller holds "<path>.lock"; else it is held until db_close() */
+	DB_EXISTS = 2,	/* only a store that is there; else it is made */
+	DB_NO_COPY = 4, /* an older format is brought up to date without keeping a copy */
+};
+/* vfs NULL: the system's. */
+MUST_CHECK enum rc db_open(struct db **out, const char *path, const char *vfs, unsigned flags,
+			   int64_t *compact_rev, struct err *err);
+/* All of the log into the main file: db_close() leaves one file. */
+MUST_CHECK enum rc db_settle(struct db *d, struct err *err);
 struct db *db_close(struct db *d);
 typedef enum rc (*db_row_fn)(void *arg, const struct db_row *row, struct err *err);
 /* All rows, oldest first. */
@@ -49,7 +64,42 @@ struct db_batch {
 MUST_CHECK enum rc db_commit(struct db *d, const struct db_batch *b, size_t *wal_pages,
 			     struct err *err);
 MUST_CHECK enum rc db_checkpoint(struct db *d, struct err *err);
-MUST_CHECK enum rc db_backup(struct db *d, const char *path, struct err *err);
+/* For the files of the store only. */
+MUST_CHECK enum rc db_fail(struct db *d, int code, const char *what, struct err *err);
+MUST_CHECK enum rc db_exec(struct db *d, const char *sql, struct err *err);
+/* *out keeps its value when there is no row. */
+MUST_CHECK enum rc db_query_int(struct db *d, const char *sql, int64_t *out, struct err *err);
+
+/* ---- store_format.c -------------------------------------------------------------------------- */
+
+/* Makes the tables, or brings older ones up to date (a copy of the file stays as "<path>.format<N>").
+ * RC_UNSUPPORTED: made by a newer Ferry; RC_INVALID: not a store. */
+MUST_CHECK enum rc db_schema(struct db *d, const char *path, unsigned flags, struct err *err);
+
+/* ---- store_copy.c ---------------------------------------------------------------------------- */
+
+struct db_copy;
+MUST_CHECK enum rc db_copy_begin(struct db_copy **out, struct db *from, const char *path,
+				 struct err *err);
+/* Copies at most so many pages.  *end: all of it is there, and from is not needed any more. */
+MUST_CHECK enum rc db_copy_step(struct db_copy *c, int pages, bool *end, struct err *err);
+void db_copy_progress(const struct db_copy *c, size_t *pages, size_t *of);
+/* Ends the use of from, the copy being whole or not. */
+void db_copy_detach(struct db_copy *c);
+/* After the end: one ordinary file, on disk, and whole (db_check_file()).  Needs no from. */
+MUST_CHECK enum rc db_copy_finish(struct db_copy *c, struct store_file_info *info, struct err *err);
+struct db_copy *db_copy_free(struct db_copy *c); /* removes the file unless it was finished */
+DEFINE_CLEANUP(struct db_copy *, db_copy_free);
+
+/* Looks at all of an open file: SQLite's structure, format, every row; all of info but bytes.
+ * RC_INVALID: not a store, or damaged; RC_UNSUPPORTED: made by a newer Ferry. */
+MUST_CHECK enum rc db_check(struct db *d, struct store_file_info *info, struct err *err);
+/* The same of a file that db_copy_finish() left, opened for reading alone. */
+MUST_CHECK enum rc db_check_file(const char *path, struct store_file_info *info, struct err *err);
+MUST_CHECK enum rc db_fsync(const char *path, struct err *err); /* a file or a folder */
+MUST_CHECK enum rc db_fsync_dir_of(const char *path, struct err *err);
+/* Is there room for a file of so many bytes beside path, and some to spare?  RC_BUSY: no. */
+MUST_CHECK enum rc db_check_room(const char *path, uint64_t bytes, struct err *err);
 
 /* ---- in memory ------------------------------------------------------------------------------- */
 
@@ -103,6 +153,7 @@ struct store_write {
 
 struct store {
 	struct loop *loop;
+	char *path;    /* NULL: memory only */
 	struct db *db; /* NULL: memory only */
 	struct map tables;
 	int64_t rev;	  /* visible */
@@ -115,12 +166,16 @@ struct store {
 	struct list flying;
 	struct list gc, gc_flying; /* struct obj by .gc */
 	bool running, checkpointing, broken;
-	unsigned backups;
+	struct store_backup *backup; /* NULL: none */
 	struct ev_src *timer; /* memory store: the commit; else: try again after out of memory */
 	struct db_batch *batch;
 	enum rc batch_rc;
 	struct err batch_err;
-	size_t wal_pages;
+	size_t wal_pages, wal_soft;
+	bool checkpoint_failing; /* the last one did */
+	enum rc checkpoint_rc;	 /* of the one that runs: the pool's */
+	struct err checkpoint_err;
+	char checkpoint_text[256];
 	usec_t batch_start;
 
 	struct list lru; /* struct obj by .lru, most recent first */
@@ -135,6 +190,9 @@ struct store {
 	void *newest_arg;
 	struct store_stats stats;
 };
+
+/* The backup that is being made, if any, ends soon and tells nobody. */
+void store_backup_end(struct store *s);
 
 struct table *store_table(struct store *s, const char *name, size_t n); /* NULL: none */
 struct entry *table_find(const struct table *t, const char *key);

@@ -476,6 +476,16 @@ static void nothing_acknowledged_is_lost_when_killed(void **state)
 	fix_down(&f);
 }
 
+static void backup_done(void *arg, enum rc rc, const struct store_file_info *info,
+			const struct err *err)
+{
+	struct store_file_info *out = arg;
+
+	if (rc)
+		fail_msg("%s", err->msg);
+	*out = *info;
+}
+
 static void backup_opens_as_a_store(void **state)
 {
 	(void)state;
@@ -488,9 +498,16 @@ static void backup_opens_as_a_store(void **state)
 		random_write(&f);
 	settle(&f);
 	snprintf(copy, sizeof(copy), "%s/copy.db", f.dir);
-	assert_int_equal(store_backup(f.s, copy, NULL, NULL, NULL), RC_OK);
+	struct store_file_info info = {0};
+	struct store_backup_opts opts = {.path = copy, .done = backup_done, .arg = &info};
+	struct store_backup *b = NULL;
+
+	assert_int_equal(store_backup(f.s, &opts, &b, NULL), RC_OK);
+	while (!info.rev)
+		assert_int_equal(loop_step(f.loop, USEC_PER_SEC, NULL, NULL), RC_OK);
 	int64_t rev = store_rev(f.s);
 
+	assert_int_equal(info.rev, rev);
 	f.s = store_close(f.s);
 	snprintf(f.path, sizeof(f.path), "%s", copy);
 	open_store(&f, 0);
