@@ -319,6 +319,20 @@ static void on_done(const struct http_result *r, void *arg)
 	}
 }
 
+enum rc client_status_err(const struct http_result *r, struct err *err)
+{
+	CLEANUP(js_unrefp) struct json *status = NULL;
+
+	if (js_parse(r->body, r->n, &status, NULL))
+		status = NULL;
+	const char *message = js_get_str(status, "message");
+
+	return err_set(err, rc_from_http(r->status, js_get_str(status, "reason")), "%s",
+		       message ? message
+		       : r->n  ? r->body
+			       : "the server refused the request");
+}
+
 static enum rc wait_for(struct client *c, struct wait *w, struct err *err)
 {
 	while (!w->done && !w->stop) {

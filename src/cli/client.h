@@ -44,6 +44,9 @@ void answer_fini(struct answer *a);
 MUST_CHECK enum rc client_call(struct client *c, const char *method, const char *path,
 			       const char *accept, const char *content_type, const char *body,
 			       usec_t timeout, struct answer *out, struct err *err);
+/* What an answer that is not 2xx says: its Status' message, or its text. */
+struct http_result;
+enum rc client_status_err(const struct http_result *r, struct err *err);
 /* GET with JSON. */
 MUST_CHECK enum rc client_get(struct client *c, const char *path, struct json **out,
 			      struct err *err);

@@ -30,6 +30,7 @@ extern const struct cmd cmd_start, cmd_stop, cmd_restart, cmd_pause, cmd_unpause
 extern const struct cmd cmd_cordon, cmd_uncordon, cmd_drain, cmd_evacuate_cancel;
 extern const struct cmd cmd_cpu_models;
 extern const struct cmd cmd_user;
+extern const struct cmd cmd_backup, cmd_restore;
 extern const struct cmd cmd_explain, cmd_console, cmd_completion, cmd_version;
 
 /* All commands, hidden ones too; returns how many. */

@@ -15,8 +15,9 @@ static const struct cmd *const commands[] = {
 	&cmd_pause,    &cmd_unpause,	&cmd_migrate,
 	&cmd_explain,  &cmd_cpu_models, &cmd_cordon,
 	&cmd_uncordon, &cmd_drain,	&cmd_evacuate_cancel,
-	&cmd_console,  &cmd_probe,	&cmd_completion,
-	&cmd_version,  &cmd_user,	&cmd_box,
+	&cmd_backup,   &cmd_restore,	&cmd_console,
+	&cmd_probe,    &cmd_completion, &cmd_version,
+	&cmd_user,     &cmd_box,
 };
 
 static void print_usage(FILE *to)

@@ -10,6 +10,7 @@
 #include "cluster/apiserver/apisrv.h"
 #include "cluster/apiserver/front.h"
 #include "cluster/apiserver/identity.h"
+#include "cluster/apiserver/restore.h"
 #include "cluster/apiserver/store.h"
 #include "ctl/daemon.h"
 #include "ev/ev.h"
@@ -87,6 +88,59 @@ static int issue(int argc, char **argv)
 		fprintf(stderr, "ferry-apiserver issue: %s\n", dir ? err.msg : "out of memory");
 		return 1;
 	}
+	return 0;
+}
+
+/* ---- ferry-apiserver restore ---------------------------------------------------------------------------- */
+
+static const char restore_help[] =
+	"usage: ferry-apiserver restore --state DIR FILE\n"
+	"\n"
+	"Puts a backup (`ferry backup`, or a copy of a stopped server's store.db) in the place of the store in\n"
+	"DIR, which no server may have open.  The old store is kept.  Uids stay; the resourceVersion goes on\n"
+	"behind everything that clients can have seen, and their watches begin again.\n";
+
+static int restore_usage(const char *why)
+{
+	fprintf(stderr, "ferry-apiserver restore: %s\n%s", why, restore_help);
+	return 2;
+}
+
+static int restore(int argc, char **argv)
+{
+	const char *state = NULL, *file = NULL;
+	struct store_restore_info info;
+	struct err err = {0};
+
+	for (int i = 2; i < argc; i++) {
+		if (strcmp(argv[i], "--help") == 0) {
+			fputs(restore_help, stdout);
+			return 0;
+		}
+		if (strcmp(argv[i], "--state") == 0 && i + 1 < argc)
+			state = argv[++i];
+		else if (!file && argv[i][0] != '-')
+			file = argv[i];
+		else
+			return restore_usage("one FILE and --state DIR are needed");
+	}
+	if (!state || !file)
+		return restore_usage("one FILE and --state DIR are needed");
+	log_setup("ferry-apiserver", LOG_LVL_INFO, false);
+	CLEANUP(mem_freep) char *path = mem_printf("%s/store.db", state);
+	enum rc rc =
+		path ? file_mkdir_p(state, 0700, &err) : err_set(&err, RC_NOMEM, "out of memory");
+
+	if (!rc)
+		rc = store_restore(file, path, realtime(), &info, &err);
+	if (rc) {
+		fprintf(stderr, "ferry-apiserver restore: %s\n", err.msg);
+		return 1;
+	}
+	printf("restored %zu objects of revision %lld; the server goes on at %lld\n", info.objects,
+	       (long long)info.backup_rev, (long long)info.rev);
+	if (*info.kept)
+		printf("the old store is kept as %s\n", info.kept);
 	return 0;
 }
 
@@ -345,12 +399,15 @@ int main(int argc, char **argv)
 	static const struct daemon_def def = {
 		"ferry-apiserver", "serves the Kubernetes and KubeVirt API from a SQLite store",
 		options,
-		.more = "ferry-apiserver issue --help tells how to make certificates for nodes.\n"};
+		.more = "ferry-apiserver issue --help tells how to make certificates for nodes, and\n"
+			"ferry-apiserver restore --help how to go back to a backup.\n"};
 	struct server s = {0};
 	struct err err = {0};
 
 	if (argc > 1 && strcmp(argv[1], "issue") == 0)
 		return issue(argc, argv);
+	if (argc > 1 && strcmp(argv[1], "restore") == 0)
+		return restore(argc, argv);
 	int code = daemon_new(&s.daemon, &def, argc, argv);
 
 	if (!s.daemon)

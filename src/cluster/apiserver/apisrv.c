@@ -124,6 +124,7 @@ static void call_free(struct apisrv_call *c)
 	if (c->write)
 		store_write_forget(c->write);
 	c->watch = watcher_free(c->watch);
+	c->backup = backup_call_free(c->backup);
 	inner_cancel_all(&c->inner);
 	http_uri_fini(&c->uri);
 	user_fini(&c->user);
@@ -454,6 +455,10 @@ static void route(struct apisrv_call *c, const struct apisrv_request *r)
 	c->is_dry_run = !str_is_empty(call_param(c, "dryRun"));
 	if (r->as && !impersonate(c, r->as))
 		return;
+	if (strcmp(c->uri.path, BACKUP_PATH) == 0) {
+		serve_backup(c);
+		return;
+	}
 	bool core = str_has_prefix(c->uri.path, "/api/v1/");
 	bool named = str_has_prefix(c->uri.path, "/apis/");
 

@@ -117,6 +117,7 @@ struct apisrv {
 };
 
 struct watcher;
+struct backup_call;
 
 struct apisrv_call {
 	struct list link;
@@ -156,6 +157,7 @@ struct apisrv_call {
 	struct json *reply; /* answer of the write in flight, or NULL: what was stored */
 	int reply_status;
 	struct watcher *watch;
+	struct backup_call *backup;
 
 	/* subresource of a hook */
 	struct http_req *http;
@@ -276,6 +278,12 @@ char *continue_make(const struct apisrv_call *c, int64_t rev, const char *start)
 /* start is the caller's.  RC_BAD_REQUEST: it was not made by this server for this list. */
 MUST_CHECK enum rc continue_parse(const struct apisrv_call *c, const char *token, int64_t *rev,
 				  char **start);
+
+/* ---- backup.c --------------------------------------------------------------------------------- */
+
+#define BACKUP_PATH "/ferry/v1/backup"
+void serve_backup(struct apisrv_call *c);
+struct backup_call *backup_call_free(struct backup_call *b); /* NULL is fine; returns NULL */
 
 /* ---- write.c, delete.c ------------------------------------------------------------------------ */
 

@@ -280,14 +280,23 @@ static void serve_version(struct apisrv_call *c)
 				 "platform", platform));
 }
 
+/* A store whose log only grows still serves: that is "not ready", and a restart would not help. */
 static void serve_health(struct apisrv_call *c)
 {
 	bool ok = store_is_healthy(c->srv->store);
+	const char *why = store_checkpoint_error(c->srv->store);
+	char text[320];
 
-	if (ok)
+	if (ok && why && str_has_prefix(c->uri.path, "/readyz")) {
+		int n = snprintf(text, sizeof(text), "the store's log cannot be written back: %s",
+				 why);
+
+		call_answer(c, 500, "text/plain; charset=utf-8", text, (size_t)n);
+	} else if (ok) {
 		call_answer(c, 200, "text/plain; charset=utf-8", "ok", 2);
-	else
+	} else {
 		call_answer(c, 500, "text/plain; charset=utf-8", "store failed", 12);
+	}
 }
 
 static void serve_api(struct apisrv_call *c, const char *accept)

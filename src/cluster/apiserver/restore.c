@@ -135,6 +135,17 @@ static enum rc bring_in(struct restore *r, const char *file, struct db **out,
 	return rc;
 }
 
+/* SQLite takes the log beside an empty file for rubbish and deletes it: such a file is not shown to it. */
+static bool is_sqlite(const char *path)
+{
+	static const char magic[16] = "SQLite format 3";
+	CLEANUP(fd_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char head[sizeof(magic)];
+
+	return fd >= 0 && read(fd, head, sizeof(head)) == (ssize_t)sizeof(head) &&
+	       memcmp(head, magic, sizeof(magic)) == 0;
+}
+
 /* ---- the old store -------------------------------------------------------------------------------- */
 
 /* Its newest revision, and its log written into its file; 0: there is none, or it cannot be read.
@@ -146,7 +157,7 @@ static enum rc settle_old(struct restore *r, int64_t *rev, struct err *err)
 	int64_t mark = 0, newest = 0;
 
 	*rev = 0;
-	if (access(r->store, F_OK) != 0)
+	if (!is_sqlite(r->store))
 		return RC_OK;
 	enum rc rc = db_open(&d, r->store, NULL, DB_LOCKED | DB_EXISTS, &mark, &why);
 
@@ -178,7 +189,10 @@ static enum rc swap(struct restore *r, struct store_restore_info *info, struct e
 		return rc;
 	if (rename(r->fresh, r->store) != 0)
 		return err_set(err, RC_IO, "cannot rename '%s': %s", r->fresh, strerror(errno));
-	return db_fsync_dir_of(r->store, err);
+	rc = db_fsync_dir_of(r->store, err);
+	if (rc && err)
+		err_prepend(err, "it is restored, but may not survive a loss of power");
+	return rc;
 }
 
 static enum rc raise_revision(struct db *d, int64_t rev, struct err *err)

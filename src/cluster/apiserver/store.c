@@ -486,6 +486,8 @@ enum rc store_open(struct store **out, struct loop *loop, const struct store_opt
 		rc = err_set(err, RC_NOMEM, "out of memory");
 	if (!rc && o->path)
 		rc = db_open(&s->db, o->path, o->vfs, 0, &compact_rev, err);
+	if (!rc && o->path && store_backup_sweep(s))
+		rc = err_set(err, RC_NOMEM, "out of memory");
 	if (!rc && o->path)
 		rc = load(s, compact_rev, err);
 	if (rc)

@@ -166,6 +166,10 @@ const char *store_checkpoint_error(const struct store *s);
 
 const char *store_path(const struct store *s); /* NULL: memory only */
 
+/* Where a copy may be made that nobody keeps: what a killed server left there goes when the store is opened
+ * and when the next one begins.  The caller's; NULL: memory only, or out of memory. */
+char *store_backup_place(const struct store *s);
+
 struct store_backup; /* a copy that is being made */
 
 /* What is in a store's file that was looked at as a whole. */
@@ -177,7 +181,7 @@ struct store_file_info {
 };
 
 struct store_backup_opts {
-	const char *path; /* must not exist; made with mode 0600 */
+	const char *path; /* must not exist (but store_backup_place()); made with mode 0600 */
 	/* From the loop, after each slice; of may grow while the store is written to. */
 	void (*progress)(void *arg, size_t pages, size_t of);
 	/* Once, from the loop.  rc 0: the file is whole, checked and on disk, info tells what is in it

@@ -91,6 +91,22 @@ static void next(struct store_backup *b)
 	finish_after(b);
 }
 
+char *store_backup_place(const struct store *s)
+{
+	return s->path ? mem_printf("%s.backup", s->path) : NULL;
+}
+
+/* The store is ours alone, so a file there is what a killed server left. */
+enum rc store_backup_sweep(struct store *s)
+{
+	CLEANUP(mem_freep) char *place = store_backup_place(s);
+
+	if (!place)
+		return RC_NOMEM;
+	unlink(place);
+	return RC_OK;
+}
+
 enum rc store_backup(struct store *s, const struct store_backup_opts *opts,
 		     struct store_backup **out, struct err *err)
 {
@@ -102,6 +118,8 @@ enum rc store_backup(struct store *s, const struct store_backup_opts *opts,
 		return err_set(err, RC_BUSY, "another backup is being made");
 	struct store_backup *b = mem_alloc(sizeof(*b));
 
+	if (b && store_backup_sweep(s))
+		b = mem_free(b);
 	if (!b || !(b->path = mem_strdup(opts->path))) {
 		mem_free(b);
 		return err_set(err, RC_NOMEM, "out of memory");

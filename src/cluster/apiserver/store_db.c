@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -86,6 +87,27 @@ static enum rc take_lock(struct db *d, const char *path, struct err *err)
 	return err_set(err, RC_IO, "cannot lock '%s': %s", name, strerror(errno));
 }
 
+static bool has_bytes(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && st.st_size > 0;
+}
+
+/* SQLite would delete the log of an empty file, and a cluster would begin anew in silence.  No loss of power
+ * leaves that: a log is only made for a file that is on disk. */
+static enum rc check_log(const char *path, struct err *err)
+{
+	CLEANUP(mem_freep) char *wal = mem_printf("%s-wal", path);
+
+	if (!wal)
+		return err_set(err, RC_NOMEM, "out of memory");
+	if (!has_bytes(path) && has_bytes(wal))
+		return err_set(err, RC_IO,
+			       "the file is missing or empty, but its log '%s' is there", wal);
+	return RC_OK;
+}
+
 static enum rc prepare_all(struct db *d, struct err *err)
 {
 	enum rc rc = db_prepare(d, &d->insert, "INSERT INTO log VALUES(?,?,?,?,?,?)", err);
@@ -126,6 +148,8 @@ enum rc db_open(struct db **out, const char *path, const char *vfs, unsigned fla
 	d->lock = -1;
 	enum rc rc = flags & DB_LOCKED ? RC_OK : take_lock(d, path, err);
 
+	if (!rc)
+		rc = check_log(path, err);
 	if (!rc)
 		rc = open_file(d, path, vfs, flags, err);
 	if (!rc)

@@ -193,6 +193,8 @@ struct store {
 
 /* The backup that is being made, if any, ends soon and tells nobody. */
 void store_backup_end(struct store *s);
+/* Removes what a killed server left at store_backup_place(). */
+MUST_CHECK enum rc store_backup_sweep(struct store *s);
 
 struct table *store_table(struct store *s, const char *name, size_t n); /* NULL: none */
 struct entry *table_find(const struct table *t, const char *key);
