@@ -101,7 +101,7 @@ void call_warn(struct apisrv_call *c, const char *text)
 
 static void answer_full(struct apisrv_call *c, struct apisrv_answer *a)
 {
-	if (c->done)
+	if (c->done || c->held || call_hold(c, a))
 		return;
 	c->done = true;
 	c->status = a->status;
@@ -109,6 +109,11 @@ static void answer_full(struct apisrv_call *c, struct apisrv_answer *a)
 	a->warnings = (const char *const *)c->warnings;
 	if (c->sink)
 		c->sink->answer(c->arg, a);
+}
+
+void call_release(struct apisrv_call *c, struct apisrv_answer *a)
+{
+	answer_full(c, a);
 }
 
 void call_answer(struct apisrv_call *c, int status, const char *content_type, const char *body,

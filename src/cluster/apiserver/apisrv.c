@@ -125,6 +125,7 @@ static void call_free(struct apisrv_call *c)
 		store_write_forget(c->write);
 	c->watch = watcher_free(c->watch);
 	c->backup = backup_call_free(c->backup);
+	c->held = held_answer_free(c->held);
 	inner_cancel_all(&c->inner);
 	http_uri_fini(&c->uri);
 	user_fini(&c->user);

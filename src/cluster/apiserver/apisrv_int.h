@@ -118,6 +118,7 @@ struct apisrv {
 
 struct watcher;
 struct backup_call;
+struct held_answer;
 
 struct apisrv_call {
 	struct list link;
@@ -154,6 +155,8 @@ struct apisrv_call {
 	struct json *duplicates; /* paths of keys that were there twice; NULL: none */
 
 	struct store_write *write;
+	bool is_settled; /* what its answer tells of is durable */
+	struct held_answer *held;
 	struct json *reply; /* answer of the write in flight, or NULL: what was stored */
 	int reply_status;
 	struct watcher *watch;
@@ -284,6 +287,14 @@ MUST_CHECK enum rc continue_parse(const struct apisrv_call *c, const char *token
 #define BACKUP_PATH "/ferry/v1/backup"
 void serve_backup(struct apisrv_call *c);
 struct backup_call *backup_call_free(struct backup_call *b); /* NULL is fine; returns NULL */
+
+/* ---- hold.c ----------------------------------------------------------------------------------- */
+
+/* Answers of requests that write wait until everything that they may have looked at is durable.
+ * True: a is kept (copied, or taken) and goes out later. */
+bool call_hold(struct apisrv_call *c, struct apisrv_answer *a);
+void call_release(struct apisrv_call *c, struct apisrv_answer *a); /* answer.c: now */
+struct held_answer *held_answer_free(struct held_answer *h);	   /* NULL is fine; returns NULL */
 
 /* ---- write.c, delete.c ------------------------------------------------------------------------ */
 

@@ -51,6 +51,46 @@ static void write_retract(struct store *s, struct store_write *w)
 		entry_remove(e);
 }
 
+static void run_barriers(struct store *s, bool is_durable)
+{
+	struct list due;
+	struct list *l;
+
+	list_init(&due);
+	while (!list_is_empty(&s->barriers)) {
+		struct store_barrier *b = LIST_ENTRY(s->barriers.next, struct store_barrier, link);
+
+		if (is_durable && b->rev > s->rev)
+			break;
+		list_push_tail(&due, list_pop_head(&s->barriers));
+	}
+	/* They may disarm each other. */
+	while ((l = list_pop_head(&due))) {
+		struct store_barrier *b = LIST_ENTRY(l, struct store_barrier, link);
+		void (*fn)(void *arg, bool durable) = b->fn;
+
+		b->fn = NULL;
+		fn(b->arg, is_durable);
+	}
+}
+
+bool store_barrier_arm(struct store *s, struct store_barrier *b,
+		       void (*fn)(void *arg, bool is_durable), void *arg)
+{
+	if (store_is_idle(s))
+		return false;
+	*b = (struct store_barrier){.rev = s->next_rev, .fn = fn, .arg = arg};
+	list_push_tail(&s->barriers, &b->link);
+	return true;
+}
+
+void store_barrier_disarm(struct store_barrier *b)
+{
+	if (b->fn)
+		list_remove(&b->link);
+	b->fn = NULL;
+}
+
 static void fail_all(struct store *s, enum rc rc, const struct err *err)
 {
 	struct list failed;
@@ -73,6 +113,7 @@ static void fail_all(struct store *s, enum rc rc, const struct err *err)
 			w->done(w->arg, rc, NULL, err);
 		write_free(w);
 	}
+	run_barriers(s, false);
 }
 
 static void publish(struct store *s, struct store_write *w)
@@ -171,6 +212,7 @@ static void commit_ok(struct store *s)
 	gc_done(s, true);
 	while ((l = list_pop_head(&s->flying)))
 		publish(s, LIST_ENTRY(l, struct store_write, link));
+	run_barriers(s, true);
 }
 
 static void commit_after(void *arg)
@@ -479,6 +521,7 @@ enum rc store_open(struct store **out, struct loop *loop, const struct store_opt
 	list_init(&s->flying);
 	list_init(&s->gc);
 	list_init(&s->gc_flying);
+	list_init(&s->barriers);
 	list_init(&s->lru);
 	enum rc rc = alloc_parts(s, o, err);
 
@@ -522,6 +565,8 @@ struct store *store_close(struct store *s)
 		LIST_ENTRY(it, struct store_write, link)->done = NULL;
 	LIST_FOREACH(it, &s->waiting)
 		LIST_ENTRY(it, struct store_write, link)->done = NULL;
+	while (!list_is_empty(&s->barriers))
+		store_barrier_disarm(LIST_ENTRY(s->barriers.next, struct store_barrier, link));
 	store_backup_end(s);
 	while (s->running || s->checkpointing || s->backup)
 		if (loop_step(s->loop, USEC_PER_SEC, NULL, NULL))

@@ -13,6 +13,7 @@
 #define APISERVER_STORE_H
 
 #include "base/err.h"
+#include "base/list.h"
 
 struct json;
 struct loop;
@@ -123,6 +124,20 @@ MUST_CHECK enum rc store_write(struct store *s, enum store_op op, const char *ke
 			       struct store_write **out, struct err *err);
 /* done will not run; the write itself goes on. */
 void store_write_forget(struct store_write *w);
+
+/* Whoever decided on store_newest() and writes nothing still must not tell before what it saw is durable: a
+ * loss of power would make it untrue.  Embedded by the caller; zero: not armed. */
+struct store_barrier {
+	struct list link;
+	int64_t rev;
+	/* Once, from the loop.  False: a write that was under way then has failed. */
+	void (*fn)(void *arg, bool is_durable);
+	void *arg;
+};
+/* False: nothing is under way, and fn will not run. */
+bool store_barrier_arm(struct store *s, struct store_barrier *b,
+		       void (*fn)(void *arg, bool is_durable), void *arg);
+void store_barrier_disarm(struct store_barrier *b); /* also of one that is not armed */
 
 /* ---- history -------------------------------------------------------------------------------- */
 

@@ -165,6 +165,7 @@ struct store {
 	size_t n_waiting;
 	struct list flying;
 	struct list gc, gc_flying; /* struct obj by .gc */
+	struct list barriers;	   /* struct store_barrier, by revision */
 	bool running, checkpointing, broken;
 	struct store_backup *backup; /* NULL: none */
 	struct ev_src *timer; /* memory store: the commit; else: try again after out of memory */

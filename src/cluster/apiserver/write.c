@@ -152,6 +152,7 @@ static void on_written(void *arg, enum rc rc, struct obj *o, const struct err *e
 	struct apisrv_call *c = arg;
 
 	c->write = NULL;
+	c->is_settled = true;
 	call_enter(c);
 	if (rc)
 		call_fail_rc(c, rc, err);

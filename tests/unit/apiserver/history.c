@@ -145,6 +145,7 @@ enum rc hist_open(struct history *h, const char *path, const char *vfs, struct e
 			       .arg = h};
 	enum rc rc = store_open(&h->s, h->loop, &o, err);
 
+	h->least_ring = h->least_ring && h->least_ring < h->ring ? h->least_ring : h->ring;
 	if (!rc)
 		store_listen(h->s, on_event, h);
 	return rc;
@@ -314,10 +315,10 @@ void hist_check(struct history *h, int n_revs)
 	assert_true(end < 0 ? rev == 0 : h->rev_at[end] == rev);
 	check_list(h, 0, end);
 	/* Not more is forgotten than the ring had to. */
-	if (end >= 0 && (size_t)end < h->ring)
+	if (end >= 0 && (size_t)end < h->least_ring)
 		assert_int_equal(oldest, 0);
 	else if (end >= 0)
-		assert_true(oldest <= h->rev_at[(size_t)end - h->ring]);
+		assert_true(oldest <= h->rev_at[(size_t)end - h->least_ring]);
 	int from = hist_index(h, oldest), span = end - from;
 
 	for (int i = 0; i < n_revs && i <= span; i++) {

@@ -18,6 +18,7 @@ struct history {
 	struct faultvfs *v; /* NULL: the system's VFS */
 	char dir[96], path[128];
 	size_t ring, wal_pages;
+	size_t least_ring; /* of all openings so far: what that forgot stays forgotten */
 	uint64_t seed;
 	/* The model: the value of each key after each revision; 0: absent. */
 	int64_t rev_at[HIST_REVS];
