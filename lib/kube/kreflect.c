@@ -177,7 +177,16 @@ static enum rc set_rv(struct ksource *s, const char *rv)
 	return RC_OK;
 }
 
-static enum rc take_object(struct ksource *s, const struct json *j, bool force)
+/* A list that is at least as new as what is here shows an older version of it: the server went back to a backup
+ * (and let its versions go on behind ours, so that the list itself is none too old). */
+static bool is_undone(const struct ksource *s, const struct kobj *o)
+{
+	const struct kentry *e = ksource_find(s, kobj_ns(o), kobj_name(o));
+
+	return e && kobj_rv(o) && kobj_rv(o) < kobj_rv(e->obj) && kobj_rv(e->obj) <= s->list_rv;
+}
+
+static enum rc take_object(struct ksource *s, const struct json *j, bool is_listed)
 {
 	CLEANUP(kobj_unrefp) struct kobj *o = NULL;
 	struct err err = {0};
@@ -194,7 +203,7 @@ static enum rc take_object(struct ksource *s, const struct json *j, bool force)
 			  rc ? err.msg : "no name");
 		return RC_OK;
 	}
-	return ksource_put(s, o, false, force);
+	return ksource_put(s, o, false, is_listed && (s->is_reset || is_undone(s, o)));
 }
 
 static void drop_unseen(struct ksource *s)
@@ -275,7 +284,7 @@ static void on_page(const struct kube_reply *r, void *arg)
 		return;
 	}
 	for (size_t i = 0; i < js_len(items); i++) {
-		if (take_object(s, js_item(items, i), s->is_reset)) {
+		if (take_object(s, js_item(items, i), true)) {
 			failed(s, 0, "out of memory");
 			return;
 		}

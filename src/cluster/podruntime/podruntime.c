@@ -800,6 +800,17 @@ static void take_up(struct podrt *rt, const struct kobj *o)
 	}
 }
 
+/* The API tells of less than what was written: it went back to a backup.  Nobody else would ever say how the
+ * pod goes on: its VMI would be Running for ever. */
+static bool is_behind(const struct podrt_pod *p, const Pod *pod)
+{
+	const char *phase = pod->status.phase;
+
+	if (p->state == POD_DONE)
+		return p->final_written && !is_over(pod);
+	return p->state == POD_RUNNING && !is_over(pod) && !str_eq(phase, "Running");
+}
+
 static void on_changed(struct podrt_pod *p, const struct kobj *o)
 {
 	const ObjectMeta *m = kobj_meta(o);
@@ -812,6 +823,8 @@ static void on_changed(struct podrt_pod *p, const struct kobj *o)
 		p->grace = grace;
 		step(p, PODEV_DELETED);
 	}
+	if (is_behind(p, kobj_typed(o)))
+		write_now(p);
 }
 
 static void on_pod(const struct kobj *old, const struct kobj *new, void *arg)

@@ -456,6 +456,28 @@ static void a_restored_server_wins_in_the_end(void **state)
 	teardown();
 }
 
+/* Ferry's own server after `ferry restore`: versions go on behind all that was seen, objects keep theirs. */
+static void a_restored_server_that_counts_on_is_believed_at_once(void **state)
+{
+	char items[512];
+
+	(void)state;
+	start_with_a_at_5();
+	fake_event(want(WATCH), "MODIFIED", POD, "a", "ua", 500, "new");
+	expect_log("~a ");
+	feed("b", "ub", 501, "x"); /* an own write that the backup does not have */
+	expect_log("+b ");
+	fake_event(want(WATCH), "ERROR", "{\"code\":410,\"reason\":\"Expired\"}");
+	snprintf(items, sizeof(items), POD, "a", "ua", 5, "x");
+	answer_list(1000500, items);
+	expect_log("~a -b ");
+	assert_string_equal(api_map_get(&pod("a")->metadata.labels, "app"), "x");
+	want(WATCH "&allowWatchBookmarks=true&resourceVersion=1000500&");
+	fake_event(want(WATCH), "MODIFIED", POD, "a", "ua", 1000501, "y");
+	expect_log("~a ");
+	teardown();
+}
+
 static void a_narrowed_source_takes_own_writes_only_for_what_it_holds(void **state)
 {
 	char items[512];
@@ -700,6 +722,7 @@ int main(void)
 		cmocka_unit_test(an_own_delete_is_not_undone_by_late_events),
 		cmocka_unit_test(an_answer_that_says_deleted_removes),
 		cmocka_unit_test(a_lagging_replica_is_asked_again),
+		cmocka_unit_test(a_restored_server_that_counts_on_is_believed_at_once),
 		cmocka_unit_test(a_restored_server_wins_in_the_end),
 		cmocka_unit_test(a_narrowed_source_takes_own_writes_only_for_what_it_holds),
 		cmocka_unit_test(undecodable_objects_are_left_out),
