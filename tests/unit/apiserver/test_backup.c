@@ -843,14 +843,20 @@ static int cmp_usec(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+static double at_permille(const struct probe *p, size_t permille)
+{
+	size_t i = p->n * permille / 1000;
+
+	return (double)p->took[i < p->n ? i : p->n - 1] / 1e3;
+}
+
 static void tell(const char *what, struct probe *p)
 {
+	assert_true(p->n > 0);
 	qsort(p->took, p->n, sizeof(*p->took), cmp_usec);
-	if (p->n)
-		printf("  %s: %zu writes, p50 %.2f ms, p99 %.2f ms, p99.9 %.2f ms, longest %.2f ms\n",
-		       what, p->n, (double)p->took[p->n / 2] / 1e3,
-		       (double)p->took[p->n * 99 / 100] / 1e3,
-		       (double)p->took[p->n * 999 / 1000] / 1e3, (double)p->took[p->n - 1] / 1e3);
+	printf("  %s: %zu writes, p50 %.2f ms, p99 %.2f ms, p99.9 %.2f ms, longest %.2f ms\n", what,
+	       p->n, at_permille(p, 500), at_permille(p, 990), at_permille(p, 999),
+	       at_permille(p, 1000));
 }
 
 /* Prints what writes feel of a backup of 8,000 objects of 2 KiB; that they go on is what is asserted. */

@@ -218,10 +218,11 @@ static void a_bookmark_never_overtakes_an_event(void **state)
 {
 	(void)state;
 	struct fx f;
-	static struct fx_watch w;
+	struct fx_watch *w = mem_alloc(sizeof(*w));
 
+	assert_non_null(w);
 	fx_up(&f, NULL);
-	fx_watch_start(&f, &w, CMS "?watch=1&allowWatchBookmarks=true", NULL);
+	fx_watch_start(&f, w, CMS "?watch=1&allowWatchBookmarks=true", NULL);
 	for (int i = 0; i < 20; i++) {
 		char body[160];
 
@@ -244,11 +245,11 @@ static void a_bookmark_never_overtakes_an_event(void **state)
 	int64_t last = 0;
 	size_t bookmarks = 0, events = 0;
 
-	for (size_t i = 0; i < w.n; i++) {
-		bool is_bookmark = str_eq(fx_event_type(&w, i), "BOOKMARK");
+	for (size_t i = 0; i < w->n; i++) {
+		bool is_bookmark = str_eq(fx_event_type(w, i), "BOOKMARK");
 		int64_t rev = 0;
 
-		assert_int_equal(str_to_i64(js_str(js_at(fx_event_obj(&w, i), "metadata",
+		assert_int_equal(str_to_i64(js_str(js_at(fx_event_obj(w, i), "metadata",
 							 "resourceVersion", NULL)),
 					    0, INT64_MAX, &rev, NULL),
 				 RC_OK);
@@ -259,7 +260,7 @@ static void a_bookmark_never_overtakes_an_event(void **state)
 	}
 	assert_int_equal(events, 20);
 	assert_true(bookmarks >= 5);
-	fx_watch_stop(&w);
+	fx_watch_stop(w);
 	fx_down(&f);
 }
 
