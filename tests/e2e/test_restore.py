@@ -7,7 +7,8 @@ import subprocess
 import threading
 
 import ferrytest as ft
-from conftest import check_goes_on, kernel_boot, node_of, other, own_cluster, qemu_pids, start_writing, wait_movable
+from conftest import (check_goes_on, kernel_boot, migrations, node_of, other, own_cluster, qemu_pids,
+                      start_writing, wait_movable)
 
 DISKS = [{"name": d, "disk": {"bus": "virtio"}} for d in ("empty", "data")]
 
@@ -149,6 +150,36 @@ def test_a_restore_under_running_guests(images, tmp_path):
         obj, _ = ft.move(c.api, "stays", timeout=60)
         assert obj["status"]["phase"] == "Succeeded"
         check_goes_on(g, boot)
+
+
+def test_a_backup_from_the_middle_of_a_move(images, tmp_path):
+    """The move has ended since then: the guest runs on where it went, and once the agents are restarted, as the guide
+    says, the VMI names that node and the move is over."""
+    with own_cluster("restore-mid") as c:
+        vmi = make(c, images, "midway")
+        wait_movable(c.api, "midway")
+        g = start_writing(ft.vmi_address(vmi))
+        boot, source = g.status()["bootID"], vmi["status"]["nodeName"]
+        with migrations(c.api, bandwidthPerMigration="4Mi"):
+            c.api.create(ft.migration("mid", "midway"))
+            c.api.wait("VirtualMachineInstanceMigration", "mid", lambda m: ft.phase(m) == "Running", 60)
+            c.ferry("backup", str(tmp_path / "mid.db"))
+            assert node_of(c.api, "midway") == source
+            m = c.api.wait("VirtualMachineInstanceMigration", "mid",
+                           lambda m: ft.phase(m) in ("Succeeded", "Failed"), 120)
+            assert ft.phase(m) == "Succeeded"
+        with Twice(c, ["midway"]) as twice:
+            with api_server_stopped(c):
+                r = restore(c, str(tmp_path / "mid.db"))
+                assert r.returncode == 0, r.stderr
+            for pid in (c.pid("node-1"), c.pid("node-2"), c.pid("controller")):
+                os.kill(pid, signal.SIGTERM)
+            c.api.wait("VirtualMachineInstance", "midway", lambda v: v is not None and
+                       v["status"].get("nodeName") == other(source), 60)
+            c.api.wait("VirtualMachineInstanceMigration", "mid", lambda m: ft.phase(m) == "Succeeded", 60)
+            check_goes_on(g, boot)
+            assert one_qemu(c, "midway", other(source))
+        assert twice.seen == []
 
 
 def test_an_interrupted_backup_leaves_nothing(cluster, tmp_path):

@@ -159,7 +159,7 @@ static enum rc settle_old(struct restore *r, int64_t *rev, struct err *err)
 	*rev = 0;
 	if (!is_sqlite(r->store))
 		return RC_OK;
-	enum rc rc = db_open(&d, r->store, NULL, DB_LOCKED | DB_EXISTS, &mark, &why);
+	enum rc rc = db_open(&d, r->store, NULL, DB_LOCKED | DB_EXISTS | DB_AS_IS, &mark, &why);
 
 	if (rc == RC_CLOSED || rc == RC_NOMEM)
 		return err_copy(err, &why);

@@ -108,6 +108,8 @@ enum rc db_schema(struct db *d, const char *path, unsigned flags, struct err *er
 		return RC_OK;
 	if (format == 0 && flags & DB_EXISTS)
 		return err_set(err, RC_INVALID, "it is empty");
+	if (flags & DB_AS_IS)
+		return RC_OK;
 	if (format > 0 && !(flags & DB_NO_COPY))
 		rc = keep_copy(d, path, format, err);
 	return rc ? rc : run_steps(d, format, err);

@@ -42,6 +42,7 @@ enum db_open_flags {
 	DB_LOCKED = 1,	/* the caller holds "<path>.lock"; else it is held until db_close() */
 	DB_EXISTS = 2,	/* only a store that is there; else it is made */
 	DB_NO_COPY = 4, /* an older format is brought up to date without keeping a copy */
+	DB_AS_IS = 8,	/* an older format stays as it is */
 };
 /* vfs NULL: the system's. */
 MUST_CHECK enum rc db_open(struct db **out, const char *path, const char *vfs, unsigned flags,

@@ -539,6 +539,14 @@ static void an_old_backup_can_be_restored(void **state)
 		fail_msg("%s", err.msg);
 	assert_true(info.backup_rev == 10 && info.objects == 7);
 	assert_int_equal(pragma(from, "user_version"), 1); /* the backup itself stays as it is */
+	assert_int_equal(pragma(h.path, "user_version"), 2);
+	/* and so does an old store that is replaced, or not even that */
+	copy_to(from, h.path);
+	assert_int_not_equal(store_restore("/no/such.db", h.path, 2, &info, &err), RC_OK);
+	assert_int_equal(pragma(h.path, "user_version"), 1);
+	assert_int_equal(store_restore(from, h.path, 2, &info, &err), RC_OK);
+	assert_int_equal(info.old_rev, 10);
+	assert_int_equal(pragma(info.kept, "user_version"), 1);
 	assert_int_equal(hist_open(&h, NULL, NULL, NULL), RC_OK);
 	assert_int_equal(store_count(h.s, "configmaps"), 2);
 	hist_down(&h);

@@ -462,6 +462,14 @@ static void lose_power(struct world *w)
 	serve(w);
 }
 
+/* An orderly restart: a commit that runs is let end. */
+static void restart(struct world *w)
+{
+	stop(w);
+	w->h.s = store_close(w->h.s);
+	serve(w);
+}
+
 /* ---- all keys together ---------------------------------------------------------------------------------- */
 
 /* A list is the state at its revision, as the watch tells it. */
@@ -512,8 +520,12 @@ static void run(uint64_t seed, int turns, int crashes)
 
 		while (steps--)
 			assert_int_equal(loop_step(w.h.loop, 0, NULL, NULL), RC_OK);
-		if (turn % every == 0 && crashes-- > 0)
-			lose_power(&w);
+		if (turn % every == 0 && crashes-- > 0) {
+			if (crashes % 3)
+				lose_power(&w);
+			else
+				restart(&w);
+		}
 		if (turn % 25 == 0)
 			check_list(&w);
 	}
