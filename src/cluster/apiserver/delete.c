@@ -324,8 +324,8 @@ static void ns_request(struct apisrv *s, const char *method, const char *type, c
 /* What stays in a namespace that goes: deleted, and held by finalizers or a grace period. */
 struct held {
 	struct sbuf content; /* "pods. has 1 resource instances, …" */
-	struct json *
-		finalizers; /* their names, with how many objects each holds; NULL: out of memory */
+	/* Their names, with how many objects each holds; NULL: out of memory. */
+	struct json *finalizers;
 	size_t left;
 };
 
@@ -388,7 +388,7 @@ static void empty_resource(struct apisrv *s, const struct resource *res, const c
 	obj_list_fini(&left);
 }
 
-/* A condition whose message is the same keeps its time. */
+/* A condition that is there already keeps its time. */
 static struct json *ns_condition(const struct json *ns, const char *type, const char *reason,
 				 const char *head, struct sbuf *text, const char *now)
 {
@@ -414,8 +414,9 @@ static void tell_held(struct apisrv *s, const char *ns, const struct json *obj, 
 	char now[32];
 
 	JS_FOREACH(it, h->finalizers)
-		sbuf_addf(&finalizers, "%s%s in %lld resource instances", finalizers.n ? ", " : "",
-			  it.key, (long long)js_int(it.value, 0));
+		if (finalizers.n < 8 * KIB) /* enough to go on with */
+			sbuf_addf(&finalizers, "%s%s in %lld resource instances",
+				  finalizers.n ? ", " : "", it.key, (long long)js_int(it.value, 0));
 
 	time_rfc3339(loop_realtime(s->loop), now);
 	if (!rc && h->content.n)
