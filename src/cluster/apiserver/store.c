@@ -105,6 +105,7 @@ static void fail_all(struct store *s, enum rc rc, const struct err *err)
 	/* Callbacks may queue new writes: these must see a store without the failed ones. */
 	LIST_FOREACH(it, &failed)
 		write_retract(s, LIST_ENTRY(it, struct store_write, link));
+	run_barriers(s, false);
 	while ((l = list_pop_head(&failed))) {
 		struct store_write *w = LIST_ENTRY(l, struct store_write, link);
 
@@ -113,7 +114,6 @@ static void fail_all(struct store *s, enum rc rc, const struct err *err)
 			w->done(w->arg, rc, NULL, err);
 		write_free(w);
 	}
-	run_barriers(s, false);
 }
 
 static void publish(struct store *s, struct store_write *w)
