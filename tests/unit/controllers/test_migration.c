@@ -564,6 +564,7 @@ static void no_other_node_fails_at_once(void **state)
 	assert_at(&w, KVMIM, "m1", PHASE, "Failed");
 	assert_at(&w, KVMIM, "m1", WHY, "there is no other node");
 	assert_at(&w, KVMIM, "m1", "/status/ferry/reason", "OnlyOneNode");
+	assert_at(&w, KVMIM, "m1", "/status/ferry/plane", "control");
 	assert_null(cast_target(&w));
 	world_fini(&w);
 }
