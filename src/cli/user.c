@@ -15,9 +15,9 @@
 #include "base/sbuf.h"
 #include "base/str.h"
 #include "cli/cmd.h"
-#include "cli/yaml.h"
 #include "json/json.h"
 #include "pki/pki.h"
+#include "yaml/yaml.h"
 
 enum { MAX_GROUPS = 31, DEFAULT_DAYS = 365, MAX_DAYS = 3650 };
 

@@ -53,6 +53,10 @@ void apisrv_metrics(struct apisrv *s, struct sbuf *out)
 		   (double)st.commit_max / 1e6);
 	one_metric(out, "ferry_store_checkpoints_total", "counter", "Checkpoints.",
 		   (double)st.checkpoints);
+	one_metric(out, "ferry_store_checkpoint_failures_total", "counter",
+		   "Checkpoints that failed: the log grows.", (double)st.checkpoint_failures);
+	one_metric(out, "ferry_store_wal_pages", "gauge",
+		   "Pages of the log that a checkpoint has to write.", (double)st.wal_pages);
 	one_metric(out, "ferry_store_log_rows", "gauge", "Rows of the revision log.",
 		   (double)st.log_rows);
 	one_metric(out, "ferry_store_revision", "gauge", "Newest resourceVersion.",

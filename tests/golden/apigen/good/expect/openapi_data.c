@@ -29,10 +29,10 @@ const struct api_openapi_v3 *api_openapi_v3(void)
 	static struct api_openapi_v3 rows[5];
 
 	if (!rows[0].path) {
-		rows[0] = (struct api_openapi_v3){"apis/x.dev/v1", {blob_openapi_v3_apis_x_dev_v1_p, (size_t)(blob_openapi_v3_apis_x_dev_v1_e - blob_openapi_v3_apis_x_dev_v1_p)}, 0x5196eabfb360ec20};
-		rows[1] = (struct api_openapi_v3){"apis/y.dev/v1", {blob_openapi_v3_apis_y_dev_v1_p, (size_t)(blob_openapi_v3_apis_y_dev_v1_e - blob_openapi_v3_apis_y_dev_v1_p)}, 0x078f70a63c7e1bc9};
-		rows[2] = (struct api_openapi_v3){"apis/y.dev/v1alpha1", {blob_openapi_v3_apis_y_dev_v1alpha1_p, (size_t)(blob_openapi_v3_apis_y_dev_v1alpha1_e - blob_openapi_v3_apis_y_dev_v1alpha1_p)}, 0x4c6a7d3ef5196f17};
-		rows[3] = (struct api_openapi_v3){"apis/y.dev/v1beta1", {blob_openapi_v3_apis_y_dev_v1beta1_p, (size_t)(blob_openapi_v3_apis_y_dev_v1beta1_e - blob_openapi_v3_apis_y_dev_v1beta1_p)}, 0x30b189fcfadc05c2};
+		rows[0] = (struct api_openapi_v3){"apis/x.dev/v1", {blob_openapi_v3_apis_x_dev_v1_p, (size_t)(blob_openapi_v3_apis_x_dev_v1_e - blob_openapi_v3_apis_x_dev_v1_p)}, 0x9e8029ff28590479};
+		rows[1] = (struct api_openapi_v3){"apis/y.dev/v1", {blob_openapi_v3_apis_y_dev_v1_p, (size_t)(blob_openapi_v3_apis_y_dev_v1_e - blob_openapi_v3_apis_y_dev_v1_p)}, 0x54bf15acc1025a23};
+		rows[2] = (struct api_openapi_v3){"apis/y.dev/v1alpha1", {blob_openapi_v3_apis_y_dev_v1alpha1_p, (size_t)(blob_openapi_v3_apis_y_dev_v1alpha1_e - blob_openapi_v3_apis_y_dev_v1alpha1_p)}, 0x2e4b7cad7e1279a6};
+		rows[3] = (struct api_openapi_v3){"apis/y.dev/v1beta1", {blob_openapi_v3_apis_y_dev_v1beta1_p, (size_t)(blob_openapi_v3_apis_y_dev_v1beta1_e - blob_openapi_v3_apis_y_dev_v1beta1_p)}, 0x03d90ea7bcf1a6d0};
 	}
 	return rows;
 }

@@ -1,7 +1,7 @@
 
 2.0
 
-Kubernetesv1.33.0BØfÖ
+Kubernetesv1.33.0BžøÖ
 /apis/x.dev/v1/gadgets»¥list Gadget*listXV1Gadget12application/json:*/*BJ
 HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
 <:8queryToken of the previous answer."continue2stringBE
@@ -300,7 +300,429 @@ GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
  #/definitions/dev.x.v1.ThingListj
 x-kubernetes-action"list"jT
 x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}J7
-531query"true": indented output."pretty2stringJþ(
+531query"true": indented output."pretty2string‚
+/apis/y.dev/v1beta1/cupså©list Cup*listYV1beta1Cup202application/json:*/*BJ
+HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
+<:8queryToken of the previous answer."continue2stringBE
+CA?queryOnly objects with these fields."fieldSelector2stringBE
+CA?queryOnly objects with these labels."labelSelector2stringB8
+642queryMost items of one answer."limit2integerBL
+JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
+HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
+IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
+GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
+753queryChanges instead of a list."watch2booleanJ8
+6
+200/
+-
+OK'
+%
+##/definitions/dev.y.v1beta1.CupListj
+x-kubernetes-action"list"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}J7
+531query"true": indented output."pretty2stringÊ
+//apis/y.dev/v1beta1/namespaces/{namespace}/asks–"«post Ask*postYV1beta1Ask192application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
+3
+1bodybody *!
+#/definitions/dev.y.v1beta1.AskJ4
+2
+201+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Askj
+x-kubernetes-action"post"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Ask","version":"v1beta1"}J-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2stringª
+//apis/y.dev/v1beta1/namespaces/{namespace}/cupsö©list Cup*listYV1beta1Cup212application/json:*/*BJ
+HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
+<:8queryToken of the previous answer."continue2stringBE
+CA?queryOnly objects with these fields."fieldSelector2stringBE
+CA?queryOnly objects with these labels."labelSelector2stringB8
+642queryMost items of one answer."limit2integerBL
+JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
+HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
+IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
+GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
+753queryChanges instead of a list."watch2booleanJ8
+6
+200/
+-
+OK'
+%
+##/definitions/dev.y.v1beta1.CupListj
+x-kubernetes-action"list"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}"«post Cup*postYV1beta1Cup222application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
+3
+1bodybody *!
+#/definitions/dev.y.v1beta1.CupJ4
+2
+201+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Cupj
+x-kubernetes-action"post"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}*±
+deletecollection Cup*deletecollectionYV1beta1Cup232application/json:application/json:application/yamlBJ
+HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
+<:8queryToken of the previous answer."continue2stringBF
+DB@query'"All": check everything, store nothing."dryRun2stringBE
+CA?queryOnly objects with these fields."fieldSelector2stringBF
+DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
+CA?queryOnly objects with these labels."labelSelector2stringB8
+642queryMost items of one answer."limit2integerBE
+CA?queryWhat happens to dependants."propagationPolicy2stringBL
+JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
+HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
+IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
+GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
+753queryChanges instead of a list."watch2booleanBV
+T
+Rbodybody *B
+@#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptionsJN
+L
+200E
+C
+OK=
+;
+9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj+
+x-kubernetes-action"deletecollection"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}J-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2stringŠ
+6/apis/y.dev/v1beta1/namespaces/{namespace}/cups/{name}Ïáget Cup*getYV1beta1Cup242application/json:*/*J4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Cupj
+x-kubernetes-action"get"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}¨put Cup*putYV1beta1Cup252application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
+3
+1bodybody *!
+#/definitions/dev.y.v1beta1.CupJ4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Cupj
+x-kubernetes-action"put"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}*Ð
+delete Cup*deleteYV1beta1Cup272application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
+CA?queryWhat happens to dependants."propagationPolicy2stringBT
+R
+Pbodybody*B
+@#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptionsJN
+L
+200E
+C
+OK=
+;
+9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
+x-kubernetes-action
+"delete"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}BÏ	patch Cup*patchYV1beta1Cup262application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
+OMKquery2Take fields over from other managers (apply only)."force2booleanBN
+L
+Jbodybody *:
+8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Cupj 
+x-kubernetes-action	"patch"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}J1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2stringÚ
+</apis/y.dev/v1beta1/namespaces/{namespace}/cups/{name}/scale™éget Cup*getYV1beta1Cup282application/json:*/*J9
+7
+2000
+.
+OK(
+&
+$#/definitions/dev.y.v1beta1.TheScalej
+x-kubernetes-action"get"jZ
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}µput Cup*putYV1beta1Cup292application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB:
+8
+6bodybody *&
+$#/definitions/dev.y.v1beta1.TheScaleJ9
+7
+2000
+.
+OK(
+&
+$#/definitions/dev.y.v1beta1.TheScalej
+x-kubernetes-action"put"jZ
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}B×	patch Cup*patchYV1beta1Cup302application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
+OMKquery2Take fields over from other managers (apply only)."force2booleanBN
+L
+Jbodybody *:
+8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ9
+7
+2000
+.
+OK(
+&
+$#/definitions/dev.y.v1beta1.TheScalej 
+x-kubernetes-action	"patch"jZ
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}J1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2stringª
+//apis/y.dev/v1beta1/namespaces/{namespace}/potsö©list Pot*listYV1beta1Pot322application/json:*/*BJ
+HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
+<:8queryToken of the previous answer."continue2stringBE
+CA?queryOnly objects with these fields."fieldSelector2stringBE
+CA?queryOnly objects with these labels."labelSelector2stringB8
+642queryMost items of one answer."limit2integerBL
+JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
+HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
+IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
+GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
+753queryChanges instead of a list."watch2booleanJ8
+6
+200/
+-
+OK'
+%
+##/definitions/dev.y.v1beta1.PotListj
+x-kubernetes-action"list"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}"«post Pot*postYV1beta1Pot332application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
+3
+1bodybody *!
+#/definitions/dev.y.v1beta1.PotJ4
+2
+201+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj
+x-kubernetes-action"post"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}*±
+deletecollection Pot*deletecollectionYV1beta1Pot342application/json:application/json:application/yamlBJ
+HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
+<:8queryToken of the previous answer."continue2stringBF
+DB@query'"All": check everything, store nothing."dryRun2stringBE
+CA?queryOnly objects with these fields."fieldSelector2stringBF
+DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
+CA?queryOnly objects with these labels."labelSelector2stringB8
+642queryMost items of one answer."limit2integerBE
+CA?queryWhat happens to dependants."propagationPolicy2stringBL
+JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
+HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
+IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
+GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
+753queryChanges instead of a list."watch2booleanBV
+T
+Rbodybody *B
+@#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptionsJN
+L
+200E
+C
+OK=
+;
+9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj+
+x-kubernetes-action"deletecollection"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}J-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2stringŠ
+6/apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}Ïáget Pot*getYV1beta1Pot352application/json:*/*J4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj
+x-kubernetes-action"get"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}¨put Pot*putYV1beta1Pot362application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
+3
+1bodybody *!
+#/definitions/dev.y.v1beta1.PotJ4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj
+x-kubernetes-action"put"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}*Ð
+delete Pot*deleteYV1beta1Pot382application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
+CA?queryWhat happens to dependants."propagationPolicy2stringBT
+R
+Pbodybody*B
+@#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptionsJN
+L
+200E
+C
+OK=
+;
+9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
+x-kubernetes-action
+"delete"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}BÏ	patch Pot*patchYV1beta1Pot372application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
+OMKquery2Take fields over from other managers (apply only)."force2booleanBN
+L
+Jbodybody *:
+8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj 
+x-kubernetes-action	"patch"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}J1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2stringÚ
+</apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}/scale™éget Pot*getYV1beta1Pot422application/json:*/*J9
+7
+2000
+.
+OK(
+&
+$#/definitions/dev.y.v1beta1.TheScalej
+x-kubernetes-action"get"jZ
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}µput Pot*putYV1beta1Pot432application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB:
+8
+6bodybody *&
+$#/definitions/dev.y.v1beta1.TheScaleJ9
+7
+2000
+.
+OK(
+&
+$#/definitions/dev.y.v1beta1.TheScalej
+x-kubernetes-action"put"jZ
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}B×	patch Pot*patchYV1beta1Pot442application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
+OMKquery2Take fields over from other managers (apply only)."force2booleanBN
+L
+Jbodybody *:
+8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ9
+7
+2000
+.
+OK(
+&
+$#/definitions/dev.y.v1beta1.TheScalej 
+x-kubernetes-action	"patch"jZ
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}J1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2string¾
+=/apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}/statusüáget Pot*getYV1beta1Pot392application/json:*/*J4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj
+x-kubernetes-action"get"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}¨put Pot*putYV1beta1Pot402application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
+3
+1bodybody *!
+#/definitions/dev.y.v1beta1.PotJ4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj
+x-kubernetes-action"put"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}BÏ	patch Pot*patchYV1beta1Pot412application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
+OMKquery2Take fields over from other managers (apply only)."force2booleanBN
+L
+Jbodybody *:
+8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj 
+x-kubernetes-action	"patch"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}J1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2string‚
+/apis/y.dev/v1beta1/potså©list Pot*listYV1beta1Pot312application/json:*/*BJ
+HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
+<:8queryToken of the previous answer."continue2stringBE
+CA?queryOnly objects with these fields."fieldSelector2stringBE
+CA?queryOnly objects with these labels."labelSelector2stringB8
+642queryMost items of one answer."limit2integerBL
+JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
+HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
+IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
+GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
+753queryChanges instead of a list."watch2booleanJ8
+6
+200/
+-
+OK'
+%
+##/definitions/dev.y.v1beta1.PotListj
+x-kubernetes-action"list"jW
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}J7
+531query"true": indented output."pretty2stringJ–@
 4
 dev.x.v1.Empty""Its presence says it.²
 object
@@ -486,6 +908,135 @@ f
 0
 phase'"Where it is. One of: A, B.²
 string
+î
+dev.y.v1beta1.AskØ"A question.²
+objectÊà
+-
+
+apiVersion"Group and version.²
+string
+
+kind"Kind.²
+string
+L
+metadata@
+##/definitions/io.meta.v1.ObjectMeta"Standard object metadata.
+E
+status;
+%#/definitions/dev.y.v1beta1.AskStatus"What was observed.úY
+x-kubernetes-group-version-kind64[{"group":"y.dev","kind":"Ask","version":"v1beta1"}]
+—
+dev.y.v1beta1.AskListý"A list of Ask.šitems²
+objectÊö
+-
+
+apiVersion"Group and version.²
+string
+
+kind"Kind.²
+string
+`
+metadataT
+;#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"Metadata of the list.
+G
+items>"The objects.²
+arrayº#
+!
+#/definitions/dev.y.v1beta1.Askú]
+x-kubernetes-group-version-kind:8[{"group":"y.dev","kind":"AskList","version":"v1beta1"}]
+
+dev.y.v1beta1.AskStatusd"The answer.²
+objectÊI
+G
+text?"2What it says. Not supported by Ferry yet: refused.²
+string
+é
+dev.y.v1beta1.CupÓ"A cup.šspec²
+objectÊÙ
+-
+
+apiVersion"Group and version.²
+string
+
+kind"Kind.²
+string
+L
+metadata@
+##/definitions/io.meta.v1.ObjectMeta"Standard object metadata.
+>
+spec6
+##/definitions/dev.y.v1beta1.PotSpec"What is wanted.úY
+x-kubernetes-group-version-kind64[{"group":"y.dev","kind":"Cup","version":"v1beta1"}]
+—
+dev.y.v1beta1.CupListý"A list of Cup.šitems²
+objectÊö
+-
+
+apiVersion"Group and version.²
+string
+
+kind"Kind.²
+string
+`
+metadataT
+;#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"Metadata of the list.
+G
+items>"The objects.²
+arrayº#
+!
+#/definitions/dev.y.v1beta1.Cupú]
+x-kubernetes-group-version-kind:8[{"group":"y.dev","kind":"CupList","version":"v1beta1"}]
+ê
+dev.y.v1beta1.PotÔ""A pot. Refused: nobody makes pots.šspec²
+objectÊÙ
+-
+
+apiVersion"Group and version.²
+string
+
+kind"Kind.²
+string
+L
+metadata@
+##/definitions/io.meta.v1.ObjectMeta"Standard object metadata.
+>
+spec6
+##/definitions/dev.y.v1beta1.PotSpec"What is wanted.ú½
+x-kubernetes-group-version-kind™–[{"group":"y.dev","kind":"Pot","version":"v1beta1"},{"group":"y.dev","kind":"Pot","version":"v1alpha1"},{"group":"y.dev","kind":"Pot","version":"v1"}]
+„
+dev.y.v1beta1.PotListê"A list of Pot.šitems²
+objectÊö
+-
+
+apiVersion"Group and version.²
+string
+
+kind"Kind.²
+string
+`
+metadataT
+;#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"Metadata of the list.
+G
+items>"The objects.²
+arrayº#
+!
+#/definitions/dev.y.v1beta1.PotúÉ
+x-kubernetes-group-version-kind¥¢[{"group":"y.dev","kind":"PotList","version":"v1beta1"},{"group":"y.dev","kind":"PotList","version":"v1alpha1"},{"group":"y.dev","kind":"PotList","version":"v1"}]
+®
+dev.y.v1beta1.PotSpec”"	The wish.²
+objectÊ{
+O
+replicasCint32".How many. Not supported by Ferry yet: refused.²	
+integer
+(
+lid!"Whether it has one.²	
+boolean
+_
+dev.y.v1beta1.TheScaleE"	How many.²
+objectÊ,
+*
+replicasint32"	How many.²	
+integer
 f
 -io.k8s.apimachinery.pkg.api.resource.Quantity5"(A number with a suffix: 512Mi, 500m, 2G.²
 string
