@@ -41,6 +41,8 @@ static enum rc validate(struct hook_ctx *ctx, const void *obj, const void *old,
 
 	assert_true(ctx->op != HOOK_CREATE || !old);
 	assert_true(ctx->op != HOOK_DELETE || !obj);
+	if (!vm)
+		return err_set(err, RC_INVALID, "neither an old version nor a new one");
 	assert_string_equal(vm->metadata.name, ctx->name);
 	if (ctx->op == HOOK_DELETE && str_eq(ctx->name, "kept"))
 		return err_set(err, RC_FORBIDDEN, "it is kept");
