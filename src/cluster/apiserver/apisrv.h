@@ -21,7 +21,7 @@ struct apisrv_config {
 	bool no_bootstrap;		  /* do not make the standard namespaces */
 	bool with_roles; /* make and mend the standard roles; without any only certificates of
 			    administrators, controllers and nodes have rights */
-	uint64_t seed;			  /* uids and generated names follow from it; 0: random */
+	uint64_t seed;	 /* uids and generated names follow from it; 0: random */
 	/* APISRV_KEY_BYTES that sign the tokens of lists in pages, for tokens that outlive a restart; NULL: one
 	 * for this run. */
 	const unsigned char *continue_key;

@@ -1,6 +1,6 @@
 /* src/cluster/apiserver/managed.h - metadata.managedFields: who set which field of an object.
  *
- * Loop thread only.  docs/design/0009 says which objects have them.
+ * Loop thread only.  docs/design/0010 says which objects have them.
  */
 #ifndef APISERVER_MANAGED_H
 #define APISERVER_MANAGED_H

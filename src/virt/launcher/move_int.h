@@ -68,7 +68,7 @@ struct move {
 	usec_t stop_at, resume_at;
 	usec_t waits_at;  /* for the agent's word: source: pre-switchover; target: all is loaded */
 	usec_t waited_us; /* until QEMU went on; 0: not known */
-	int64_t epoch; /* -1: none */
+	int64_t epoch;	  /* -1: none */
 	bool released, resumed;
 	bool release_tried;
 	bool migrate_sent;    /* source: QEMU has been told to migrate */

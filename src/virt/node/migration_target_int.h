@@ -23,7 +23,7 @@ struct mig_target {
 	int64_t epoch;
 	bool has_binding; /* the PortBinding leads here, or this plan writes it; or there is none to be written */
 	usec_t stop_at, resume_at;
-	usec_t waited_us; /* from all being loaded until it ran; 0: not known */
+	usec_t waited_us;	   /* from all being loaded until it ran; 0: not known */
 	struct json *final;	   /* what the source said last */
 	bool is_split, is_whole;   /* post-copy: its guest runs, pages are still to come */
 	bool is_broken;		   /* the link is lost */

@@ -304,7 +304,8 @@ static void kill_launcher(struct vm *vm)
 		return;
 	log_info("VM '%s/%s': its launcher (process %d) is ended with its pod", vm->ns, vm->name,
 		 (int)vm->launcher_pid);
-	(void)kill(vm->launcher_pid, SIGKILL); /* a child that has not been waited for: it is this one */
+	(void)kill(vm->launcher_pid,
+		   SIGKILL); /* a child that has not been waited for: it is this one */
 }
 
 /* The launcher has nothing left to look after. */
