@@ -98,9 +98,10 @@ class Api:
         if body is not None:
             data = body if isinstance(body, (bytes, str)) else json.dumps(body)
         for attempt in (1, 2):
-            conn = getattr(self.local, "conn", None)
-            if conn is None:
+            conn, now = getattr(self.local, "conn", None), time.monotonic()
+            if conn is None or now - self.local.used > 60:  # the server closes what was silent for three minutes
                 conn = self.local.conn = self.connection()
+            self.local.used = now
             try:
                 conn.request(method, path, data, {"Content-Type": content_type, "Accept": accept})
                 r = conn.getresponse()
