@@ -2,7 +2,9 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "base/try.h"
+#include "ev/ev.h"
 #include "http/client.h"
 #include "http/server.h"
 #include "http/ws.h"
@@ -12,11 +14,13 @@
  * both directions.  The client's handshake is answered only after the agent's came through, so that a
  * refusal of the agent is an HTTP answer.  When one side is slow the other one is not read.
  *
- * A console stays the VMI's when that moves: the source's end of it comes after the VMI names the target, and then
- * the target's is asked for, while the client waits.
+ * A console stays the VMI's when that moves: when the source's end of it is over the target's is asked for, while the
+ * client waits, as soon as the VMI names the target.  That is about to happen, or has happened: the two nodes say
+ * each for itself what they have done.  Nothing tells a subresource of changes, so the VMI is looked at.
  */
 static const char PROTOCOL[] = "plain.kubevirt.io";
 static const usec_t DIAL_TIMEOUT = 10 * USEC_PER_SEC;
+static const usec_t FOLLOW_FOR = 10 * USEC_PER_SEC, FOLLOW_LOOK = 20 * USEC_PER_MSEC;
 
 struct console {
 	struct list link;
@@ -28,7 +32,10 @@ struct console {
 	char *ns, *name, *uid;
 	char *node; /* whose agent this is */
 	bool agent_closed, client_closed;
-	bool is_following; /* the next agent has not answered yet */
+	bool is_following; /* the next agent is not known, or has not answered yet */
+	struct ev_src *look;
+	usec_t follow_until;
+	uint16_t code; /* with which the last agent ended */
 };
 
 static void console_free(struct console *k)
@@ -36,6 +43,7 @@ static void console_free(struct console *k)
 	list_remove(&k->link);
 	http_ws_free(k->agent);
 	http_ws_free(k->client);
+	ev_src_free(k->look);
 	mem_free(k->ns);
 	mem_free(k->name);
 	mem_free(k->uid);
@@ -192,25 +200,60 @@ static enum rc connect_to(struct console *k, const struct json *vmi, struct err 
 			       err);
 }
 
-/* The guest runs on another node by now: its console goes on there. */
+/* Its guest has left that node, or is about to. */
+static bool is_leaving(const struct json *vmi, const char *node)
+{
+	const struct json *m = js_at(vmi, "status", "migrationState", NULL);
+
+	return str_eq(js_get_str(m, "sourceNode"), node) && !js_get_bool(m, "completed", false) &&
+	       !js_get_bool(m, "failed", false);
+}
+
+static void on_look(void *arg);
+
+/* Its console goes on where the guest runs by now, or will in a moment.  False: there is no such place. */
 static bool follow(struct console *k)
 {
 	const struct json *vmi = hook_get(k->env, VMI_RESOURCE, k->ns, k->name);
 	struct err err = {0};
+	enum rc rc;
 
 	if (!vmi || !vmi_is_running(vmi) ||
-	    !str_eq(js_str(js_at(vmi, "metadata", "uid", NULL)), k->uid) ||
-	    str_eq(js_str(js_at(vmi, "status", "nodeName", NULL)), k->node))
+	    !str_eq(js_str(js_at(vmi, "metadata", "uid", NULL)), k->uid))
 		return false;
-	k->agent = http_ws_free(k->agent);
-	if (connect_to(k, vmi, &err)) {
+	if (!str_eq(js_str(js_at(vmi, "status", "nodeName", NULL)), k->node)) {
+		k->agent = http_ws_free(k->agent);
+		rc = connect_to(k, vmi, &err);
+		k->agent_closed = rc != RC_OK;
+	} else if (is_leaving(vmi, k->node) && loop_now(k->s->loop) < k->follow_until) {
+		rc = ev_timer_after(k->s->loop, &k->look, FOLLOW_LOOK, on_look, k, &err);
+	} else {
+		return false;
+	}
+	if (rc) {
 		log_warn("console of '%s/%s': it ends with the move: %s", k->ns, k->name, err.msg);
 		return false;
 	}
-	k->agent_closed = false;
 	k->is_following = true;
 	http_ws_pause(k->client, true);
 	return true;
+}
+
+static void end_with_agent(struct console *k, const char *reason)
+{
+	k->is_following = false;
+	if (!k->client_closed)
+		pass_close(&k->client, k->code, reason);
+	on_closed(k);
+}
+
+static void on_look(void *arg)
+{
+	struct console *k = arg;
+
+	k->look = ev_src_free(k->look);
+	if (!follow(k))
+		end_with_agent(k, "the guest's console on the node it was on has ended");
 }
 
 static void agent_close(struct http_ws *ws, uint16_t code, const char *reason, int status,
@@ -225,11 +268,10 @@ static void agent_close(struct http_ws *ws, uint16_t code, const char *reason, i
 		refused(k, status, why);
 		return;
 	}
-	if (!k->client_closed && follow(k))
-		return;
-	if (!k->client_closed)
-		pass_close(&k->client, code, reason);
-	on_closed(k);
+	k->code = code;
+	k->follow_until = loop_now(k->s->loop) + FOLLOW_FOR;
+	if (k->client_closed || !follow(k))
+		end_with_agent(k, reason);
 }
 
 static void on_cancel(struct hook_call *call)

@@ -257,6 +257,58 @@ static void a_console_goes_on_where_its_vm_has_moved(void **state)
 	teardown(&w);
 }
 
+static void set_move(struct world *w, struct json *move)
+{
+	const struct json *list = js_get(w->env.objects, "virtualmachineinstances.kubevirt.io");
+	struct json *status = js_get(js_item(list, 0), "status");
+
+	assert_int_equal(js_set(status, "migrationState", move), RC_OK);
+}
+
+/* The source ends its copy before the target's word of it has been written. */
+static void a_console_waits_until_its_vm_says_where_it_is(void **state)
+{
+	struct world w;
+
+	setup(&w, *state);
+	dial(&w);
+	fixture_wait(w.f, &w.is_open);
+	set_move(&w, js_pack("{s:s, s:s}", "sourceNode", "n1", "targetNode", "n2"));
+	struct http_ws *source = STEAL(w.agent);
+
+	http_ws_close(source, HTTP_WS_NORMAL, "the console has ended");
+	fixture_run_for(w.f, 200 * USEC_PER_MSEC);
+	assert_false(w.is_closed);
+	assert_null(w.agent);
+	set_node(&w, "n2");
+	for (int i = 0; i < 2000 && !w.agent; i++)
+		fixture_run_for(w.f, USEC_PER_MSEC);
+	assert_non_null(w.agent);
+	fixture_run_for(w.f, 100 * USEC_PER_MSEC);
+	assert_int_equal(http_ws_send(w.ws, false, "\r", 1), RC_OK);
+	fixture_wait(w.f, &w.has_message);
+	assert_false(w.is_closed);
+	http_ws_free(source);
+	teardown(&w);
+}
+
+static void a_console_ends_when_its_vm_does_not_leave_after_all(void **state)
+{
+	struct world w;
+
+	setup(&w, *state);
+	dial(&w);
+	fixture_wait(w.f, &w.is_open);
+	set_move(&w, js_pack("{s:s, s:s}", "sourceNode", "n1", "targetNode", "n2"));
+	http_ws_close(w.agent, HTTP_WS_NORMAL, "the console has ended");
+	fixture_run_for(w.f, 100 * USEC_PER_MSEC);
+	assert_false(w.is_closed);
+	set_move(&w, js_pack("{s:s, s:b}", "sourceNode", "n1", "failed", 1));
+	fixture_wait(w.f, &w.is_closed);
+	assert_int_equal(w.code, HTTP_WS_NORMAL);
+	teardown(&w);
+}
+
 static void a_console_that_the_target_refuses_ends(void **state)
 {
 	struct world w;
@@ -389,6 +441,8 @@ int main(void)
 		WITH(console_carries_bytes_both_ways),
 		WITH(end_of_the_console_reaches_the_client),
 		WITH(a_console_goes_on_where_its_vm_has_moved),
+		WITH(a_console_waits_until_its_vm_says_where_it_is),
+		WITH(a_console_ends_when_its_vm_does_not_leave_after_all),
 		WITH(a_console_that_the_target_refuses_ends),
 		WITH(a_client_that_leaves_while_its_vm_is_followed_leaves_nothing),
 		WITH(lost_agent_is_an_abnormal_end),
