@@ -35,10 +35,6 @@ MEMORY_PORTS = "49152-51300"
 AGENT_PORT = 8186
 END = 75  # seconds that a move may take to end after its fault is over
 IP = {"node-1": f"{ft.UNDERLAY}.11", "node-2": f"{ft.UNDERLAY}.12", None: f"{ft.UNDERLAY}.1"}
-# What a guest's kernel says when its processor or its clock stood still: true, and no damage.
-STOOD = ("clocksource", "hrtimer: interrupt took", "timekeeping", "stall", "soft lockup", "hung", "watchdog", "rcu",
-         "blocked for more than")
-
 
 class Run:
     """One cell, once."""
@@ -372,9 +368,7 @@ class Run:
             now = w.guest.status()
             if now["kernelBad"] != b["kernelBad"] and not now["kernelText"]:
                 now = w.guest.status()  # it is counted a moment before its text is there
-            text = now["kernelText"].lower()
-            self.must(now["kernelBad"] == b["kernelBad"] or any(x in text for x in STOOD),
-                      f"the guest's kernel complains: {now['kernelText']}")
+            self.must(not ft.kernel_complains(now, b), f"the guest's kernel complains: {now['kernelText']}")
         self.must(now["memBad"] == 0 and now["diskBad"] == 0, f"corrupt: {now}")
 
     def check_finished(self):

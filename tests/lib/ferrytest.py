@@ -519,6 +519,17 @@ class Probe:
         return self.count(json.loads(lines[-1])) if lines else None
 
 
+# What a guest's kernel says when its processor or its clock stood still: true, and no damage.
+STOOD = ("clocksource", "hrtimer: interrupt took", "timekeeping", "stall", "soft lockup", "hung", "watchdog", "rcu",
+         "blocked for more than")
+
+
+def kernel_complains(now, before=None):
+    """Of more than standing still, from one status of a guest to another (it tells its last text only)."""
+    return now["kernelBad"] != (before["kernelBad"] if before else 0) and \
+        not any(x in now["kernelText"].lower() for x in STOOD)
+
+
 class Guest:
     """The tiny guest's command port."""
 
