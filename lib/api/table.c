@@ -516,17 +516,6 @@ static void pdb_max_unavailable(const struct json *obj, usec_t now, struct sbuf 
 	number_or_share(js_at(obj, "spec", "maxUnavailable", NULL), out);
 }
 
-/* The key that follows after (NULL: the first one) in order. */
-static const char *next_key(const struct json *obj, const char *after)
-{
-	const char *next = NULL;
-
-	JS_FOREACH(it, obj)
-		if ((!after || strcmp(it.key, after) > 0) && (!next || strcmp(it.key, next) < 0))
-			next = it.key;
-	return next;
-}
-
 /* "used/hard" of what a quota counts, limits and the rest apart. */
 static void quota_used(const struct json *obj, bool is_limit, struct sbuf *out)
 {
@@ -534,7 +523,7 @@ static void quota_used(const struct json *obj, bool is_limit, struct sbuf *out)
 	const struct json *used = js_at(obj, "status", "used", NULL);
 	const char *sep = "";
 
-	for (const char *k = next_key(hard, NULL); k; k = next_key(hard, k)) {
+	for (const char *k = js_next_key(hard, NULL); k; k = js_next_key(hard, k)) {
 		const char *u = js_get_str(used, k), *h = js_get_str(hard, k);
 
 		if ((strstr(k, "limits.") != NULL) != is_limit)

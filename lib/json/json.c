@@ -183,6 +183,16 @@ size_t js_len(const struct json *j)
 	return js_is_array(j) ? json_array_size(J(j)) : json_object_size(J(j));
 }
 
+const char *js_next_key(const struct json *obj, const char *after)
+{
+	const char *next = NULL;
+
+	JS_FOREACH(it, obj)
+		if ((!after || strcmp(it.key, after) > 0) && (!next || strcmp(it.key, next) < 0))
+			next = it.key;
+	return next;
+}
+
 const char *js_str(const struct json *j)
 {
 	return j ? json_string_value(J(j)) : NULL;

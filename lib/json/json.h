@@ -64,7 +64,9 @@ struct json *js_get(const struct json *obj, const char *key); /* NULL: absent or
 struct json *js_at(const struct json *obj, ...) __attribute__((sentinel));
 struct json *js_item(const struct json *arr, size_t i); /* NULL: out of range or not an array */
 size_t js_len(const struct json *j);			/* items or keys; 0 for anything else */
-const char *js_str(const struct json *j);		/* NULL unless a string */
+/* The key that follows after (NULL: the first one) in the order of their bytes; NULL: none.  Borrowed. */
+const char *js_next_key(const struct json *obj, const char *after);
+const char *js_str(const struct json *j);			 /* NULL unless a string */
 const char *js_get_str(const struct json *obj, const char *key); /* js_str(js_get()) */
 int64_t js_int(const struct json *j, int64_t fallback);		 /* integers only */
 int64_t js_get_int(const struct json *obj, const char *key, int64_t fallback);

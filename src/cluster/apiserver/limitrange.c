@@ -47,17 +47,6 @@ static enum rc each_item(struct change *ch, item_fn fn, struct sbuf *out)
 
 /* ---- defaults ------------------------------------------------------------------------------------- */
 
-/* The key that follows after (NULL: the first one) in order. */
-static const char *next_key(const struct json *obj, const char *after)
-{
-	const char *next = NULL;
-
-	JS_FOREACH(it, obj)
-		if ((!after || strcmp(it.key, after) > 0) && (!next || strcmp(it.key, next) < 0))
-			next = it.key;
-	return next;
-}
-
 /* Sets what is missing in resources.<what>; tells of it: "cpu, memory request for container a". */
 static enum rc set_missing(struct json *container, const char *what, const char *one,
 			   const struct json *defaults, struct sbuf *note)
@@ -69,7 +58,7 @@ static enum rc set_missing(struct json *container, const char *what, const char 
 
 	if (!have)
 		return RC_NOMEM;
-	for (const char *key = next_key(defaults, NULL); key; key = next_key(defaults, key)) {
+	for (const char *key = js_next_key(defaults, NULL); key; key = js_next_key(defaults, key)) {
 		if (js_get(have, key) || (is_request && usage_asked(container, false, key)))
 			continue; /* a limit is also a request */
 		if (js_set(have, key, js_ref(js_get(defaults, key))))

@@ -311,6 +311,21 @@ static bool has_all_of(struct change *ch, const struct rbac_role *role)
 	return ok;
 }
 
+/* All that is in its rules.  obj NULL: there was no memory for it. */
+static bool has_all_in(struct change *ch, const struct json *obj)
+{
+	struct rbac_role *role = obj ? rbac_role_new(js_get(obj, "rules")) : NULL;
+
+	if (!role) {
+		call_nomem(ch->c);
+		return false;
+	}
+	bool ok = has_all_of(ch, role);
+
+	mem_free(role);
+	return ok;
+}
+
 static bool may_have_rules(struct change *ch)
 {
 	static const char *const everything[] = {"*"};
@@ -327,16 +342,7 @@ static bool may_have_rules(struct change *ch)
 	if ((js_get(ch->obj, "aggregationRule") || js_get(ch->old, "aggregationRule")) &&
 	    !has_all_of(ch, &admin))
 		return false;
-	struct rbac_role *role = rbac_role_new(js_get(ch->obj, "rules"));
-
-	if (!role) {
-		call_nomem(ch->c);
-		return false;
-	}
-	bool ok = has_all_of(ch, role);
-
-	mem_free(role);
-	return ok;
+	return has_all_in(ch, ch->obj);
 }
 
 /* The rules are those of the newest version, which may be on its way to the disk. */
@@ -359,16 +365,8 @@ static bool may_bind(struct change *ch)
 		return false;
 	}
 	CLEANUP(js_unrefp) struct json *obj = o ? obj_json(o) : NULL;
-	struct rbac_role *role = obj ? rbac_role_new(js_get(obj, "rules")) : NULL;
 
-	if (!role) {
-		call_nomem(ch->c);
-		return false;
-	}
-	bool ok = has_all_of(ch, role);
-
-	mem_free(role);
-	return ok;
+	return has_all_in(ch, obj);
 }
 
 bool rbac_may_grant(struct change *ch)
