@@ -47,12 +47,14 @@ def test_nodes_share_only_the_storage_class(cluster):
 
 
 def traces():
-    """What a cluster could leave on the machine.  (Named network namespaces and their mounts are not
-    Ferry's: others may come and go meanwhile.)"""
+    """What a cluster could leave on the machine.  (Named network namespaces and their mounts are not Ferry's, and other
+    lanes have folders of their own: both may come and go meanwhile.)"""
     links = sorted(l.split(":")[1].strip().split("@")[0] for l in subprocess.run(
         ["ip", "-o", "link"], capture_output=True, text=True).stdout.splitlines())
+    lanes = os.path.dirname(os.path.abspath(WORK)) + "/"
     with open("/proc/self/mountinfo") as f:
-        m = sorted(at for at in (l.split()[4] for l in f) if not at.startswith("/run/netns"))
+        m = sorted(at for at in (l.split()[4] for l in f) if not at.startswith("/run/netns") and
+                   (at.startswith(os.path.abspath(WORK)) or not at.startswith(lanes)))
     nft = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True).stdout
     routes = subprocess.run(["ip", "route"], capture_output=True, text=True).stdout
     return {"links": links, "mounts": m, "nft": nft, "routes": routes}
