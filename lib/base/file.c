@@ -94,7 +94,7 @@ enum rc file_write_all(int fd, const void *bytes, size_t n, struct err *err)
 	return RC_OK;
 }
 
-static enum rc sync_parent(const char *path, struct err *err)
+enum rc file_sync_parent(const char *path, struct err *err)
 {
 	CLEANUP(mem_freep) char *dir = mem_strdup(path);
 	char *slash = dir ? strrchr(dir, '/') : NULL;
@@ -132,7 +132,7 @@ enum rc file_write_durable(const char *path, const void *bytes, size_t n, mode_t
 		(void)unlink(tmp);
 		return rc;
 	}
-	return sync_parent(path, err);
+	return file_sync_parent(path, err);
 }
 
 enum rc file_mkdir_p(const char *path, mode_t mode, struct err *err)

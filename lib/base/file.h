@@ -22,6 +22,8 @@ MUST_CHECK enum rc file_read(const char *path, size_t max, char **out, size_t *n
  * is whole and durable, before it the old one is untouched. */
 MUST_CHECK enum rc file_write_durable(const char *path, const void *bytes, size_t n, mode_t mode,
 				      struct err *err);
+/* The name of what path leads to is on disk after this. */
+MUST_CHECK enum rc file_sync_parent(const char *path, struct err *err);
 /* mkdir -p with this mode for what is missing. */
 MUST_CHECK enum rc file_mkdir_p(const char *path, mode_t mode, struct err *err);
 /* Removes a tree below (and with) path without following links or crossing mounts; a missing path is fine. */

@@ -135,22 +135,12 @@ static enum rc receive(struct backup *b, struct err *err)
 /* On disk under its own name, the folder too. */
 static enum rc keep(struct backup *b, struct err *err)
 {
-	const char *slash = strrchr(b->file, '/');
-	CLEANUP(mem_freep)
-	char *dir = slash ? mem_strndup(b->file, (size_t)(slash - b->file) + 1) : mem_strdup(".");
-
-	if (!dir)
-		return err_set(err, RC_NOMEM, "out of memory");
 	if (fsync(b->fd) != 0)
 		return err_set_sys(err, errno, "cannot write '%s'", b->part);
 	if (rename(b->part, b->file) != 0)
 		return err_set_sys(err, errno, "cannot rename '%s'", b->part);
 	b->part = mem_free(b->part);
-	CLEANUP(fd_closep) int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	if (fd < 0 || fsync(fd) != 0)
-		return err_set_sys(err, errno, "cannot sync '%s'", dir);
-	return RC_OK;
+	return file_sync_parent(b->file, err);
 }
 
 static enum rc make_part(struct backup *b, struct err *err)

@@ -147,8 +147,7 @@ enum rc backup_stream_end(struct backup_stream *s, struct err *err)
 	if (s->state != BACKUP_DONE)
 		return err_set(err, RC_IO, "the server's answer ended before the backup did");
 	gnutls_hash_output(s->hash, sum);
-	for (size_t i = 0; i < SHA256_BYTES; i++)
-		(void)snprintf(hex + 2 * i, 3, "%02x", sum[i]);
+	str_hex(sum, sizeof(sum), hex);
 	if (strcmp(hex, s->sha256) != 0)
 		return err_set(err, RC_IO, "what came is not what was sent (SHA-256 differs)");
 	return RC_OK;

@@ -6,9 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
 #include <unistd.h>
 
+#include "base/b64.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/mem.h"
@@ -86,22 +87,7 @@ static enum rc find_server(const char *dir, char **out, struct err *err)
 /* NULL: out of memory. */
 static struct json *base64(const char *text)
 {
-	static const char abc[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	size_t n = strlen(text);
-	char *out = mem_alloc((n + 2) / 3 * 4 + 1), *o = out;
-
-	for (size_t i = 0; out && i < n; i += 3) {
-		size_t left = n - i;
-		uint32_t v = (uint32_t)(unsigned char)text[i] << 16 |
-			     (left > 1 ? (uint32_t)(unsigned char)text[i + 1] << 8 : 0) |
-			     (left > 2 ? (uint32_t)(unsigned char)text[i + 2] : 0);
-
-		*o++ = abc[v >> 18];
-		*o++ = abc[v >> 12 & 63];
-		*o++ = left > 1 ? abc[v >> 6 & 63] : '=';
-		*o++ = left > 2 ? abc[v & 63] : '=';
-	}
+	char *out = b64_encode(text, strlen(text), false);
 	struct json *j = out ? js_new_str(out) : NULL;
 
 	if (out)
@@ -123,14 +109,6 @@ static struct json *kubeconfig(const struct wish *w, const char *server, const s
 		       "ferry");
 }
 
-static usec_t realtime(void)
-{
-	struct timeval tv;
-
-	gettimeofday(&tv, NULL);
-	return (usec_t)tv.tv_sec * USEC_PER_SEC + (usec_t)tv.tv_usec;
-}
-
 static enum rc print_for(const struct wish *w, const char *dir, struct err *err)
 {
 	CLEANUP(pki_pair_fini) struct pki_pair ca = {0};
@@ -150,7 +128,7 @@ static enum rc print_for(const struct wish *w, const char *dir, struct err *err)
 			err_prepend(err, "the cluster's authority");
 	}
 	if (!rc)
-		rc = pki_issue(&own, &ca, &req, realtime(), err);
+		rc = pki_issue(&own, &ca, &req, clock_realtime(), err);
 	if (rc)
 		return rc;
 	config = kubeconfig(w, server, &ca, &own);

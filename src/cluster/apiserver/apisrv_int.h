@@ -423,8 +423,6 @@ extern const struct apisrv_user apisrv_self; /* the server's own identity */
 MUST_CHECK enum rc proto_decode(const char *body, size_t n, struct json **out, struct err *err);
 
 /* util */
-char *b64_encode(const void *p, size_t n, bool url); /* NULL when out of memory */
-MUST_CHECK enum rc b64_decode(const char *s, bool url, char **out, size_t *n);
 /* Puts '?' in place of what is not UTF-8: text that a stranger sent, or that was cut. */
 void text_clean(char *text);
 /* The value of a member of a compact JSON object as it stands in the text; false: absent.  For texts

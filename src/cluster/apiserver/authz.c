@@ -155,12 +155,10 @@ static bool owns_allocation(struct apisrv *s, const char *node, const struct jso
 /* Also before the VMI itself says where it runs: its pod is bound here. */
 static bool runs_pod_of(struct apisrv *s, const char *node, const char *ns, const char *vmi)
 {
-	char prefix[LIMIT_NAME_BYTES + 2];
 	struct store_iter it;
 	struct obj *o;
 
-	snprintf(prefix, sizeof(prefix), "%s/", ns);
-	store_iter_init(&it, s->store, "pods", prefix);
+	store_iter_in(&it, s->store, "pods", ns);
 	while ((o = store_iter_next(&it))) {
 		CLEANUP(js_unrefp) struct json *pod = obj_json(o);
 
@@ -277,12 +275,10 @@ static bool mentions(const struct json *j, const char *name)
 static bool referenced_by(struct apisrv *s, const char *table, const char *ns, const char *name,
 			  const char *node, concern_fn concerns)
 {
-	char prefix[LIMIT_NAME_BYTES + 2];
 	struct store_iter it;
 	struct obj *o;
 
-	snprintf(prefix, sizeof(prefix), "%s/", ns);
-	store_iter_init(&it, s->store, table, prefix);
+	store_iter_in(&it, s->store, table, ns);
 	while ((o = store_iter_next(&it))) {
 		CLEANUP(js_unrefp) struct json *j = obj_json(o);
 

@@ -23,6 +23,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "ev/ev.h"
 #include "http/server.h"
 
@@ -147,8 +148,7 @@ static void finish(struct backup_call *b)
 
 	gnutls_hash_deinit(b->hash, sum);
 	b->hash = NULL;
-	for (size_t i = 0; i < SHA256_BYTES; i++)
-		snprintf(hex + 2 * i, 3, "%02x", sum[i]);
+	str_hex(sum, sizeof(sum), hex);
 	snprintf(rev, sizeof(rev), "%lld", (long long)b->info.rev);
 	log_info("a backup of revision %s, %zu objects, %llu bytes, for '%s'", rev, b->info.objects,
 		 (unsigned long long)b->info.bytes, b->call->user.name);

@@ -356,14 +356,12 @@ static void add_finalizers(struct held *h, const struct json *obj)
 static void empty_resource(struct apisrv *s, const struct resource *res, const char *ns,
 			   struct held *held)
 {
-	char prefix[LIMIT_NAME_BYTES + 2];
 	struct store_iter it;
 	struct obj_list left = {0};
 	struct obj *o;
 	size_t n = 0;
 
-	snprintf(prefix, sizeof(prefix), "%s/", ns);
-	store_iter_init(&it, s->store, res->table, prefix);
+	store_iter_in(&it, s->store, res->table, ns);
 	while ((o = store_iter_next_newest(&it))) {
 		held->left++;
 		if (mem_grow((void **)&left.items, &left.cap, left.n, sizeof(*left.items)))

@@ -86,13 +86,10 @@ const struct json *hook_get(struct hook_env *env, const char *resource, const ch
 void hook_each(struct hook_env *env, const char *resource, const char *ns, hook_each_fn fn,
 	       void *arg)
 {
-	char prefix[LIMIT_NAME_BYTES + 2] = "";
 	struct store_iter it;
 	struct obj *o;
 
-	if (!str_is_empty(ns))
-		snprintf(prefix, sizeof(prefix), "%s/", ns);
-	store_iter_init(&it, S(env)->store, resource, prefix);
+	store_iter_in(&it, S(env)->store, resource, ns);
 	while ((o = store_iter_next_newest(&it))) {
 		CLEANUP(js_unrefp) struct json *j = obj_json(o);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/b64.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/b64.h"
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/str.h"

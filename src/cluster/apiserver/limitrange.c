@@ -10,13 +10,6 @@
 
 #define ANN_DEFAULTED "kubernetes.io/limit-ranger"
 
-static __int128 nano(const char *text)
-{
-	struct api_quantity q;
-
-	return text && api_quantity_parse(text, &q, NULL) == RC_OK ? q.nano : 0;
-}
-
 static bool is_pod_create(const struct change *ch)
 {
 	return ch->op == HOOK_CREATE && strcmp(ch->res->table, "pods") == 0;
@@ -27,13 +20,11 @@ typedef enum rc (*item_fn)(struct change *ch, const struct json *item, struct sb
 
 static enum rc each_item(struct change *ch, item_fn fn, struct sbuf *out)
 {
-	char prefix[LIMIT_NAME_BYTES + 2];
 	struct store_iter it;
 	enum rc rc = RC_OK;
 	struct obj *o;
 
-	snprintf(prefix, sizeof(prefix), "%s/", ch->ns);
-	store_iter_init(&it, ch->c->srv->store, "limitranges", prefix);
+	store_iter_in(&it, ch->c->srv->store, "limitranges", ch->ns);
 	while (!rc && (o = store_iter_next_newest(&it))) {
 		CLEANUP(js_unrefp) struct json *range = obj_json(o);
 		const struct json *items = js_at(range, "spec", "limits", NULL);
@@ -142,10 +133,10 @@ static void check_min(const struct asked *k, const char *min, struct sbuf *out)
 	if (!k->request)
 		fault(out, "minimum %s usage per %s is %s.  No request is specified", k->resource,
 		      k->type, min);
-	else if (nano(k->request) < nano(min))
+	else if (usage_nano(k->request) < usage_nano(min))
 		fault(out, "minimum %s usage per %s is %s, but request is %s", k->resource, k->type,
 		      min, k->request);
-	else if (k->limit && nano(k->limit) < nano(min))
+	else if (k->limit && usage_nano(k->limit) < usage_nano(min))
 		fault(out, "minimum %s usage per %s is %s, but limit is %s", k->resource, k->type,
 		      min, k->limit);
 }
@@ -155,29 +146,31 @@ static void check_max(const struct asked *k, const char *max, bool has_limits, s
 	if (has_limits && !k->limit)
 		fault(out, "maximum %s usage per %s is %s.  No limit is specified", k->resource,
 		      k->type, max);
-	else if (has_limits && nano(k->limit) > nano(max))
+	else if (has_limits && usage_nano(k->limit) > usage_nano(max))
 		fault(out, "maximum %s usage per %s is %s, but limit is %s", k->resource, k->type,
 		      max, k->limit);
-	else if (k->request && nano(k->request) > nano(max))
+	else if (k->request && usage_nano(k->request) > usage_nano(max))
 		fault(out, "maximum %s usage per %s is %s, but request is %s", k->resource, k->type,
 		      max, k->request);
 }
 
 static void check_ratio(const struct asked *k, const char *ratio, struct sbuf *out)
 {
-	double had = nano(k->request) ? (double)nano(k->limit) / (double)nano(k->request) : 0;
+	double had = usage_nano(k->request)
+			     ? (double)usage_nano(k->limit) / (double)usage_nano(k->request)
+			     : 0;
 
-	if (!nano(k->request))
+	if (!usage_nano(k->request))
 		fault(out,
 		      "%s max limit to request ratio per %s is %s, but no request is specified or "
 		      "request is 0",
 		      k->resource, k->type, ratio);
-	else if (!nano(k->limit))
+	else if (!usage_nano(k->limit))
 		fault(out,
 		      "%s max limit to request ratio per %s is %s, but no limit is specified or "
 		      "limit is 0",
 		      k->resource, k->type, ratio);
-	else if (had > (double)nano(ratio) / 1e9)
+	else if (had > (double)usage_nano(ratio) / 1e9)
 		fault(out, "%s max limit to request ratio per %s is %s, but provided ratio is %f",
 		      k->resource, k->type, ratio, had);
 }
@@ -355,7 +348,7 @@ static void check_order(struct change *ch, const struct json *item, size_t i, co
 	JS_FOREACH(it, js_get(item, a)) {
 		const char *x = js_str(it.value), *y = js_str(js_get(js_get(item, b), it.key));
 
-		if (!y || nano(x) <= nano(y))
+		if (!y || usage_nano(x) <= usage_nano(y))
 			continue;
 		snprintf(path, sizeof(path), "spec.limits[%zu].%s[%s]", i, a, it.key);
 		fe_invalid(&ch->fe, path, x, "%s value %s is greater than %s value %s",
@@ -396,7 +389,7 @@ static void check_limit_item(struct change *ch, const struct json *item, size_t 
 	check_order(ch, item, i, "min", "default");
 	check_order(ch, item, i, "min", "defaultRequest");
 	JS_FOREACH(it, js_get(item, "maxLimitRequestRatio"))
-		if (nano(js_str(it.value)) < 1000 * 1000 * 1000) {
+		if (usage_nano(js_str(it.value)) < 1000 * 1000 * 1000) {
 			char at[LIMIT_NAME_BYTES * 2 + 64];
 
 			snprintf(at, sizeof(at), "spec.limits[%zu].maxLimitRequestRatio[%s]", i,

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "base/b64.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"

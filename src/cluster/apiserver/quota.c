@@ -257,22 +257,12 @@ static enum rc add_quota(struct account *a, const struct json *obj)
 	return RC_OK;
 }
 
-static struct store_iter in_namespace(struct account *a, const char *table,
-				      char prefix[LIMIT_NAME_BYTES + 2])
-{
-	struct store_iter it;
-
-	snprintf(prefix, LIMIT_NAME_BYTES + 2, "%s/", a->ns);
-	store_iter_init(&it, a->all->srv->store, table, prefix);
-	return it;
-}
-
 static enum rc count_quotas(struct account *a)
 {
-	char prefix[LIMIT_NAME_BYTES + 2];
-	struct store_iter it = in_namespace(a, "resourcequotas", prefix);
+	struct store_iter it;
 	struct obj *o;
 
+	store_iter_in(&it, a->all->srv->store, "resourcequotas", a->ns);
 	while ((o = store_iter_next_newest(&it))) {
 		CLEANUP(js_unrefp) struct json *quota = obj_json(o);
 
@@ -302,11 +292,11 @@ static bool counts_content(const struct account *a, const char *table)
 
 static enum rc count_table(struct account *a, const char *table)
 {
-	char prefix[LIMIT_NAME_BYTES + 2];
-	struct store_iter it = in_namespace(a, table, prefix);
 	bool are_pods = strcmp(table, "pods") == 0, parse = counts_content(a, table);
+	struct store_iter it;
 	struct obj *o;
 
+	store_iter_in(&it, a->all->srv->store, table, a->ns);
 	while ((o = store_iter_next_newest(&it))) {
 		CLEANUP(js_unrefp) struct json *obj = parse ? obj_json(o) : NULL;
 
@@ -363,11 +353,9 @@ static struct account *account_of(struct quotas *q, const char *ns)
 
 static bool has_quotas(struct quotas *q, const char *ns)
 {
-	char prefix[LIMIT_NAME_BYTES + 2];
 	struct store_iter it;
 
-	snprintf(prefix, sizeof(prefix), "%s/", ns);
-	store_iter_init(&it, q->srv->store, "resourcequotas", prefix);
+	store_iter_in(&it, q->srv->store, "resourcequotas", ns);
 	return store_iter_next_newest(&it) != NULL;
 }
 

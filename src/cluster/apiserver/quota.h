@@ -39,6 +39,8 @@ MUST_CHECK enum rc usage_amounts_to_text(const char *table, struct json *obj);
 
 /* ---- usage.c: what single objects use --------------------------------------------------------- */
 
+/* An amount in billionths; NULL, and what is none: 0. */
+__int128 usage_nano(const char *text);
 /* The table whose objects a resource of spec.hard counts ("pods" for all that containers ask for). */
 const char *usage_table(const char *resource);
 /* Is there such a resource for quotas, and is it counted whole? */

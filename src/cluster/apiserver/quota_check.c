@@ -102,12 +102,10 @@ static void check_scopes(struct change *ch, const struct json *spec)
 static void check_lines_of_all(struct change *ch)
 {
 	struct store_iter it;
-	char prefix[LIMIT_NAME_BYTES + 2];
 	size_t n = js_len(js_at(ch->obj, "spec", "hard", NULL));
 	struct obj *o;
 
-	snprintf(prefix, sizeof(prefix), "%s/", ch->ns);
-	store_iter_init(&it, ch->c->srv->store, "resourcequotas", prefix);
+	store_iter_in(&it, ch->c->srv->store, "resourcequotas", ch->ns);
 	while ((o = store_iter_next_newest(&it))) {
 		CLEANUP(js_unrefp) struct json *other = obj_json(o);
 

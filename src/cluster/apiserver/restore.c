@@ -183,13 +183,13 @@ static enum rc swap(struct restore *r, struct store_restore_info *info, struct e
 	/* Only a store that could not be opened still has a log.  It must not be taken for the new one's. */
 	if (access(r->wal, F_OK) == 0 && rename(r->wal, r->kept_wal) != 0)
 		return err_set(err, RC_IO, "cannot keep '%s': %s", r->wal, strerror(errno));
-	enum rc rc = db_fsync_dir_of(r->store, err);
+	enum rc rc = file_sync_parent(r->store, err);
 
 	if (rc)
 		return rc;
 	if (rename(r->fresh, r->store) != 0)
 		return err_set(err, RC_IO, "cannot rename '%s': %s", r->fresh, strerror(errno));
-	rc = db_fsync_dir_of(r->store, err);
+	rc = file_sync_parent(r->store, err);
 	if (rc && err)
 		err_prepend(err, "it is restored, but may not survive a loss of power");
 	return rc;

@@ -13,6 +13,7 @@
 #define APISERVER_STORE_H
 
 #include "base/err.h"
+#include "base/limits.h"
 #include "base/list.h"
 
 struct json;
@@ -79,9 +80,12 @@ struct store_iter {
 	const void *table;
 	size_t at;
 	const char *prefix;
+	char room[LIMIT_NAME_BYTES + 2]; /* of store_iter_in(): the iterator stays where it is */
 };
 /* prefix: of the rest ("default/", "" or NULL for all); borrowed. */
 void store_iter_init(struct store_iter *it, struct store *s, const char *table, const char *prefix);
+/* The objects of one namespace; ns "" or NULL: all. */
+void store_iter_in(struct store_iter *it, struct store *s, const char *table, const char *ns);
 struct obj *store_iter_next(struct store_iter *it); /* visible version; borrowed; NULL: end */
 struct obj *store_iter_next_newest(struct store_iter *it); /* as store_newest() */
 

@@ -37,17 +37,6 @@ enum rc db_fsync(const char *path, struct err *err)
 	return r == 0 ? RC_OK : err_set(err, RC_IO, "cannot sync '%s': %s", path, strerror(e));
 }
 
-enum rc db_fsync_dir_of(const char *path, struct err *err)
-{
-	const char *slash = strrchr(path, '/');
-	CLEANUP(mem_freep)
-	char *dir = !slash	    ? mem_strdup(".")
-		    : slash == path ? mem_strdup("/")
-				    : mem_strndup(path, (size_t)(slash - path));
-
-	return dir ? db_fsync(dir, err) : err_set(err, RC_NOMEM, "out of memory");
-}
-
 enum rc db_check_room(const char *path, uint64_t bytes, struct err *err)
 {
 	const char *slash = strrchr(path, '/');
@@ -158,7 +147,7 @@ enum rc db_copy_finish(struct db_copy *c, struct store_file_info *info, struct e
 	if (!rc)
 		rc = db_fsync(c->path, err);
 	if (!rc)
-		rc = db_fsync_dir_of(c->path, err);
+		rc = file_sync_parent(c->path, err);
 	if (!rc)
 		rc = db_check_file(c->path, info, err);
 	if (!rc)

@@ -156,7 +156,7 @@ enum rc db_open(struct db **out, const char *path, const char *vfs, unsigned fla
 		rc = db_schema(d, path, flags, err);
 	/* SQLite makes the names of its logs durable, not that of the file itself. */
 	if (!rc)
-		rc = db_fsync_dir_of(path, err);
+		rc = file_sync_parent(path, err);
 	if (!rc)
 		rc = db_query_int(d, "SELECT value FROM meta WHERE name='compact_rev'", compact_rev,
 				  err);

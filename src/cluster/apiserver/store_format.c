@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "cluster/apiserver/store_db.h"
 
@@ -62,7 +63,7 @@ static enum rc keep_copy(struct db *d, const char *path, int64_t format, struct 
 		rc = err_set(err, RC_IO, "cannot rename '%s'", part);
 	}
 	if (!rc)
-		rc = db_fsync_dir_of(name, err);
+		rc = file_sync_parent(name, err);
 	if (rc && err)
 		err_prepend(err, "cannot keep a copy before the format is changed");
 	return rc;

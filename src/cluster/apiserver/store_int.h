@@ -97,8 +97,7 @@ DEFINE_CLEANUP(struct db_copy *, db_copy_free);
 MUST_CHECK enum rc db_check(struct db *d, struct store_file_info *info, struct err *err);
 /* The same of a file that db_copy_finish() left, opened for reading alone. */
 MUST_CHECK enum rc db_check_file(const char *path, struct store_file_info *info, struct err *err);
-MUST_CHECK enum rc db_fsync(const char *path, struct err *err); /* a file or a folder */
-MUST_CHECK enum rc db_fsync_dir_of(const char *path, struct err *err);
+MUST_CHECK enum rc db_fsync(const char *path, struct err *err);
 /* Is there room for a file of so many bytes beside path, and some to spare?  RC_BUSY: no. */
 MUST_CHECK enum rc db_check_room(const char *path, uint64_t bytes, struct err *err);
 

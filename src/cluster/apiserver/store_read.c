@@ -1,5 +1,6 @@
 #include "cluster/apiserver/store_int.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -283,6 +284,16 @@ void store_iter_init(struct store_iter *it, struct store *s, const char *table, 
 	*it = (struct store_iter){.store = s, .table = t, .prefix = prefix ? prefix : ""};
 	if (t)
 		it->at = table_lower_bound(t, it->prefix, false);
+}
+
+void store_iter_in(struct store_iter *it, struct store *s, const char *table, const char *ns)
+{
+	char prefix[sizeof(it->room)];
+
+	snprintf(prefix, sizeof(prefix), "%s%s", ns ? ns : "", str_is_empty(ns) ? "" : "/");
+	store_iter_init(it, s, table, prefix);
+	memcpy(it->room, prefix, sizeof(prefix));
+	it->prefix = it->room;
 }
 
 static const struct entry *iter_entry(struct store_iter *it)

@@ -15,7 +15,7 @@ static bool is_terminal(const struct json *pod)
 	return str_eq(phase, "Succeeded") || str_eq(phase, "Failed");
 }
 
-static __int128 nano(const char *text)
+__int128 usage_nano(const char *text)
 {
 	struct api_quantity q;
 
@@ -169,12 +169,12 @@ __int128 usage_of_pod(const struct json *pod, bool limit, const char *name)
 	__int128 sum = 0;
 
 	for (size_t i = 0; i < js_len(all); i++)
-		sum += nano(usage_asked(js_item(all, i), limit, name));
+		sum += usage_nano(usage_asked(js_item(all, i), limit, name));
 	for (size_t i = 0; i < js_len(first); i++)
-		sum = MAX(sum, nano(usage_asked(js_item(first, i), limit, name)));
+		sum = MAX(sum, usage_nano(usage_asked(js_item(first, i), limit, name)));
 	/* As Kubernetes: the overhead of a pod without a limit is no limit. */
 	if (!limit || sum)
-		sum += nano(js_str(js_get(js_get(spec, "overhead"), name)));
+		sum += usage_nano(js_str(js_get(js_get(spec, "overhead"), name)));
 	return sum;
 }
 
@@ -209,7 +209,7 @@ static __int128 claim_usage(const char *name, const struct json *claim)
 	}
 	if (!str_eq(what, "requests.storage"))
 		return ONE;
-	return nano(js_str(js_at(claim, "spec", "resources", "requests", "storage", NULL)));
+	return usage_nano(js_str(js_at(claim, "spec", "resources", "requests", "storage", NULL)));
 }
 
 static __int128 service_usage(const char *name, const struct json *svc)

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/b64.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "cluster/apiserver/apisrv_int.h"
