@@ -356,7 +356,6 @@ static void kill_after(void *arg)
 	bool has_disks = !j->rc && j->has_disks && vm->pod;
 
 	vm->waits_for_move = j->disks->moved.is_undecided;
-
 	if (has_disks)
 		j->rc = disks_begin(j->disks, &j->err);
 	if (has_disks && !j->rc)

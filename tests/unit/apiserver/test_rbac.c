@@ -44,11 +44,6 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void drop(struct json *j)
-{
-	js_unref(j);
-}
-
 static const char *const known[] = {"system:authenticated"};
 static const char *const team[] = {"team-a", "system:authenticated"};
 static const struct apisrv_user jane = {.name = "jane", .n_groups = 1, .groups = known};

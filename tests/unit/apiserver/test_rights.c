@@ -52,11 +52,6 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void drop(struct json *j)
-{
-	js_unref(j);
-}
-
 static void strangers_are_refused_in_kubernetes_words(void **state)
 {
 	(void)state;

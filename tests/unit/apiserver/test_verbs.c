@@ -23,11 +23,6 @@
 
 static struct fx f;
 
-static void drop(struct json *j)
-{
-	js_unref(j);
-}
-
 static int setup(void **state)
 {
 	(void)state;

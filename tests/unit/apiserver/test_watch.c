@@ -32,11 +32,6 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void drop(struct json *j)
-{
-	js_unref(j);
-}
-
 static void make_cm(const char *name, const char *label)
 {
 	char body[256];
