@@ -14,7 +14,7 @@
 #include "ev/ev.h"
 #include "http/uri.h"
 
-enum { MAX_SELECTORS = 64 };
+enum { MAX_SELECTORS = 64 }; /* as the schema says */
 
 struct selectors {
 	struct api_selector *v[MAX_SELECTORS];

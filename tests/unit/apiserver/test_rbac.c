@@ -242,11 +242,17 @@ static void an_apply_that_creates_needs_the_right_to_create(void **state)
 
 /* ---- form ---------------------------------------------------------------------------------------------- */
 
+#define FOUR(x_) x_ "," x_ "," x_ "," x_
+
 static void wrong_roles_and_bindings_are_refused(void **state)
 {
 	static const struct {
 		const char *path, *body, *says;
 	} rows[] = {
+		{CROLES,
+		 "{\"metadata\":{\"name\":\"x\"},\"aggregationRule\":{\"clusterRoleSelectors\":[" FOUR(
+			 FOUR(FOUR("{\"matchLabels\":{\"a\":\"b\"}}"))) ",{}]}}",
+		 "aggregationRule.clusterRoleSelectors: Too many: 65: must have at most 64 items"},
 		{ROLES, ROLE("r", "{\"verbs\":[],\"apiGroups\":[\"\"],\"resources\":[\"pods\"]}"),
 		 "rules[0].verbs: Required value: verbs must contain at least one value"},
 		{ROLES, ROLE("r", "{\"verbs\":[\"get\"],\"resources\":[\"pods\"]}"),
