@@ -9,7 +9,8 @@
  *     dirty MIB RATE     rewrite MIB of memory at RATE MiB/s (0: flat out; MIB 0: stop)
  *     verify MIB RATE    keep MIB of memory filled with a checked pattern, renewed at RATE MiB/s (0: as
  *                        fast as it goes; MIB 0: stop)
- *     disk BYTES         write and re-read checked blocks on the data disk (0: stop)
+ *     disk BYTES [RATE]  write and re-read checked blocks on the data disk, at RATE MiB/s (0: as fast as it
+ *                        goes; BYTES 0: stop)
  *     poweroff | reboot | panic
  *
  * Kernel arguments: tiny.heartbeat=1 prints a line a second on the console instead of a shell;
@@ -294,8 +295,9 @@ static void verify_loop(unsigned mib, double rate)
 		}
 }
 
-static void disk_loop(const char *dev, uint64_t bytes)
+static void disk_loop(const char *dev, uint64_t bytes, double rate)
 {
+	double start = now_s(), done = 0;
 	int fd = open(dev, O_RDWR | O_DIRECT | O_CLOEXEC);
 	uint64_t blocks = bytes / PAGE;
 	uint64_t *w = NULL, *r = NULL;
@@ -322,7 +324,9 @@ static void disk_loop(const char *dev, uint64_t bytes)
 					!page_ok(r, old, old <= i ? g : g - 1)))
 				cnt->disk_bad++;
 			cnt->disk_checks++;
+			done += PAGE / 1048576.0;
 			usleep(1000);
+			pace(start, done, rate);
 		}
 }
 
@@ -449,12 +453,12 @@ static void command(char *line, char *out, size_t size)
 		worker_verify = stop_worker(worker_verify);
 		if (mib && (worker_verify = fork()) == 0)
 			verify_loop(mib, rate);
-	} else if (sscanf(line, "disk %llu", &bytes) == 1) {
+	} else if (sscanf(line, "disk %llu %lf", &bytes, &rate) >= 1) {
 		worker_disk = stop_worker(worker_disk);
 		if (bytes && !data_disk())
 			snprintf(out, size, "{\"error\":\"no data disk\"}\n");
 		else if (bytes && (worker_disk = fork()) == 0)
-			disk_loop(data_disk(), bytes);
+			disk_loop(data_disk(), bytes, rate);
 	} else if (strcmp(line, "poweroff") == 0) {
 		sync();
 		reboot(RB_POWER_OFF);
