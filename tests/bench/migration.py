@@ -1,7 +1,9 @@
 """Figures of the migration engine: against QEMU by hand in the same run, and what a long row of moves leaves behind."""
+import collections
 import contextlib
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import time
 
 import ferrytest as ft
 import handmove
+from held import Held
 
 
 def ask_in(pid, line, address=handmove.ADDRESS):
@@ -139,23 +142,42 @@ def held(cluster):
 
 
 def bench_row(b):
-    """A long row of moves there and back under load: wrong bytes, and what is left of them."""
+    """A long row of moves there and back under network, disk and memory load: wrong bytes, and what is left of them."""
     n = 100 if b.args.quick else 1000
     b.up()
-    g = ft.Guest(b.start_guest("row", "256Mi"), timeout=30)
-    first = g.status()
-    g.command("verify 16 8")
-    g.command("dirty 16 8")
-    before = None
-    for i in range(n):
-        moved(b.cluster.api, "row")
-        if i == min(19, n // 2):
-            time.sleep(6)  # the last frames are sent on for five seconds
-            before = held(b.cluster)
-    time.sleep(6)
-    after, s = held(b.cluster), g.status()
+    image = os.path.join(b.work, "row.img")
+    shutil.copyfile(f"{b.args.tiny}/disk.img", image)
+    b.cluster.shared_disk("row", image)
+    api = b.cluster.api
+    api.create(ft.vm("row", "256Mi", pvc="row"))
+    address = ft.vmi_address(api.wait("VirtualMachineInstance", "row", ft.vmi_running, 60))
+    g = ft.Guest(address, timeout=30)
+    first = g.wait(90)
+    for load in ("verify 16 8", "dirty 16 8", "disk 4194304 1"):
+        g.command(load)
+    held_open, before, others = Held([address]), None, collections.Counter()
+    try:
+        for i in range(n):
+            st = ft.move(api, "row", timeout=300)[0]["status"]
+            if st["phase"] != "Succeeded":
+                others[st.get("ferry", {}).get("reason") or st["migrationState"].get("failureReason")] += 1
+            if i == min(19, n // 2):
+                time.sleep(6)  # the last frames are sent on for five seconds
+                before = held(b.cluster)
+            if (i + 1) % 100 == 0:
+                print(f"    {i + 1} moves, {sum(others.values())} of them did not succeed", flush=True)
+        time.sleep(6)
+        after, s = held(b.cluster), g.status()
+    finally:
+        connections = held_open.stop()
     bad = s["memBad"] + s["diskBad"]
     b.add(f"{n} moves there and back under load: wrong bytes", bad, "", "0", bad == 0 and s["bootID"] == first["bootID"])
+    b.add("the same: pages and blocks checked", s["memChecks"] + s["diskChecks"], "")
+    b.add("the same: moves that did not succeed", sum(others.values()), "", "0", not others)
+    for why, times in others.most_common():
+        print(f"    {times} times: {why}")
+    broken = [c["why"] for c in connections if c["why"]]
+    b.add("the same: held connections that broke", len(broken), "", "0", not broken)
     for what in ("processes", "descriptors", "objects"):
         grown = after[what] - before[what]
         b.add(f"the same: growth in {what} after the first ones", grown, "", "0", grown <= 0, baseline=before[what])
