@@ -586,15 +586,22 @@ class Suite:
                 shutil.rmtree(os.path.join(base, d), ignore_errors=True)
         os.makedirs(base, exist_ok=True)
         todo = sorted(todo, key=lambda t: self.turns(t[0]))  # those last, in a world of their own
+        todo = todo[self.a.skip:]
+        done = 0
         try:
             for i, (cell, rep) in enumerate(todo, 1):
                 if self.turns(cell) and not self.has_turned:
                     self.close()
                     self.has_turned = True
                 self.one(i, len(todo), cell, rep)
+                done = i
+        except KeyboardInterrupt:
+            print(f"ended early: --skip {self.a.skip + done} goes on from here", flush=True)
+            self.failed.append("ended early")
         finally:
             self.close()
         self.trace()
+        return done
 
 
 def main():
@@ -630,12 +637,14 @@ def main():
             print(f"not among them, with {a.runs} runs: {', '.join(left_out)}", flush=True)
         todo = [(c, 0) for c in chosen]
     i, n = (int(x) for x in a.part.split("/"))
-    todo = todo[i - 1::n][a.skip:]
+    todo = todo[i - 1::n]
     os.makedirs(a.work, exist_ok=True)
-    print(f"seed {a.seed}: {len(todo)} runs of {len(matrix.CELLS)} cells", flush=True)
+    print(f"seed {a.seed}: {max(0, len(todo) - a.skip)} runs of {len(matrix.CELLS)} cells", flush=True)
+    for s in (signal.SIGINT, signal.SIGTERM):  # also where a shell has it ignored: its cluster is not left behind
+        signal.signal(s, signal.default_int_handler)
     suite = Suite(a)
-    suite.run(todo)
-    print(f"{len(todo)} runs, {len(suite.failed)} failed", flush=True)
+    done = suite.run(todo)
+    print(f"{done} runs, {len(suite.failed)} failed", flush=True)
     return 1 if suite.failed else 0
 
 
