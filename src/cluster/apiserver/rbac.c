@@ -109,14 +109,23 @@ struct rbac_role *rbac_role_new(const struct json *rules)
 	return role;
 }
 
-static bool has_word(const struct rbac_words *w, const char *word)
+static bool is_among(const struct rbac_words *w, const char *word)
 {
-	if (w->any)
-		return true;
 	for (size_t i = 0; i < w->n; i++)
 		if (strcmp(w->v[i], word) == 0)
 			return true;
 	return false;
+}
+
+static bool has_word(const struct rbac_words *w, const char *word)
+{
+	return w->any || is_among(w, word);
+}
+
+/* Names have no wildcard: "*" would be an object called so. */
+static bool has_name(const struct rbac_words *names, const char *name)
+{
+	return !names->n || (*name && is_among(names, name));
 }
 
 /* "pods", "pods/status", and for any resource the subresource alone: "*" "/scale". */
@@ -165,7 +174,7 @@ bool rbac_rule_allows(const struct rbac_rule *rule, const struct authz_ask *ask)
 	if (ask->path)
 		return has_path(&rule->urls, ask->path);
 	return has_word(&rule->groups, ask->group) && has_resource(&rule->resources, ask) &&
-	       (!rule->names.n || (*ask->name && has_word(&rule->names, ask->name)));
+	       has_name(&rule->names, ask->name);
 }
 
 /* ---- bindings -------------------------------------------------------------------------------------- */

@@ -120,6 +120,9 @@ static void a_rule_gives_these_and_no_other_rights(void **state)
 		{"{\"verbs\":[\"get\"],\"apiGroups\":[\"\"],\"resources\":[\"pods\"],\"resourceNames\":["
 		 "\"a\"]}",
 		 ASK("get", "", "pods", "", ""), false},
+		{"{\"verbs\":[\"get\"],\"apiGroups\":[\"\"],\"resources\":[\"pods\"],\"resourceNames\":["
+		 "\"*\"]}",
+		 ASK("get", "", "pods", "", "b"), false},
 		{"{\"verbs\":[\"get\"],\"nonResourceURLs\":[\"/metrics\"]}",
 		 PATH("get", "/metrics"), true},
 		{"{\"verbs\":[\"get\"],\"nonResourceURLs\":[\"/metrics\"]}",
