@@ -39,6 +39,8 @@ static struct http_req *req_new(struct http_server *s, struct MHD_Connection *c,
 	list_push_tail(&s->reqs, &r->link);
 	s->n_reqs++;
 	r->conn->req = r;
+	if (!r->conn->is_stranger)
+		guard_phase(r->conn, CONN_HEAD);
 	return r;
 }
 
@@ -57,8 +59,12 @@ void req_free(struct http_req *r)
 	ev_src_free(r->hangup);
 	ev_src_free(r->attach);
 	sbuf_fini(&r->ws_head);
-	if (r->conn && r->conn->req == r)
+	guard_give_body(r);
+	guard_give_answer(r, r->answer_taken);
+	if (r->conn && r->conn->req == r) {
 		r->conn->req = NULL;
+		guard_phase(r->conn, CONN_IDLE);
+	}
 	http_uri_fini(&r->uri);
 	sbuf_fini(&r->body);
 	sbuf_fini(&r->queue);
@@ -168,7 +174,7 @@ void req_answer(struct http_req *r, struct MHD_Response *response, int status)
 struct head_scan {
 	unsigned n;
 	unsigned n_length;
-	bool has_te;
+	bool has_te, has_other_te;
 	bool has_nul;
 };
 
@@ -183,8 +189,11 @@ static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char 
 		scan->has_nul = true;
 	if (!strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH))
 		scan->n_length++;
-	if (!strcasecmp(key, MHD_HTTP_HEADER_TRANSFER_ENCODING))
+	if (!strcasecmp(key, MHD_HTTP_HEADER_TRANSFER_ENCODING)) {
 		scan->has_te = true;
+		if (!value || strcasecmp(value, "chunked"))
+			scan->has_other_te = true;
+	}
 	return MHD_YES;
 }
 
@@ -213,6 +222,13 @@ static void check_framing(struct http_req *r)
 			"the length of the body is given twice (Content-Length, "
 			"Transfer-Encoding)");
 		reject(r, 400, true);
+	} else if (scan.has_te && r->is_http10) {
+		err_set(&r->why, RC_BAD_REQUEST, "HTTP/1.0 has no Transfer-Encoding");
+		reject(r, 400, true);
+	} else if (scan.has_other_te) {
+		/* libmicrohttpd would take everything up to the end of the connection for the body */
+		err_set(&r->why, RC_UNSUPPORTED, "the only Transfer-Encoding is chunked");
+		reject(r, 501, true);
 	}
 	length = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND,
 					     MHD_HTTP_HEADER_CONTENT_LENGTH);
@@ -249,21 +265,34 @@ static void check_peer(struct http_req *r)
 		reject(r, rc == RC_UNAUTHORIZED ? 401 : 500, false);
 }
 
-static void req_begin(struct http_req *r, const char *method)
+/* With the first request it shows whose connection it is, and whether he may have one more. */
+static void check_share(struct http_req *r)
+{
+	enum rc rc = guard_identify(r->conn, &r->why);
+
+	if (rc)
+		reject(r, rc == RC_BUSY ? 429 : 500, true);
+}
+
+static void req_begin(struct http_req *r, const char *method, const char *version)
 {
 	enum rc rc;
 
 	r->is_begun = true;
+	r->is_http10 = strcmp(version, "HTTP/1.1") != 0;
 	r->method = method;
 	r->server->n_requests++;
+	guard_phase(r->conn, CONN_BODY);
 	check_framing(r);
-	if (r->reject)
-		return;
-	rc = http_uri_parse(&r->uri, r->target, strlen(r->target), &r->why);
-	if (rc)
-		reject(r, rc == RC_TOO_BIG ? 414 : rc_http(rc), false);
-	else
-		check_peer(r);
+	if (!r->reject) {
+		rc = http_uri_parse(&r->uri, r->target, strlen(r->target), &r->why);
+		if (rc)
+			reject(r, rc == RC_TOO_BIG ? 414 : rc_http(rc), false);
+		else
+			check_peer(r);
+	}
+	if (r->conn->is_stranger)
+		check_share(r);
 }
 
 /* The server's own refusals are Status objects, as everything else that Kubernetes clients read.  The
@@ -273,7 +302,12 @@ static void answer_rejected(struct http_req *r)
 	struct sbuf b = SBUF_INIT(4096);
 	char *text = NULL;
 	size_t n = 0;
+	static const struct http_header later = {"Retry-After", "5"};
+	bool is_full = r->reject == 429 || r->reject == 503;
 	const char *reason = r->reject == 413	? "RequestEntityTooLarge"
+			     : r->reject == 429 ? "TooManyRequests"
+			     : r->reject == 503 ? "ServiceUnavailable"
+			     : r->reject == 501 ? "NotImplemented"
 			     : r->reject == 401 ? "Unauthorized"
 			     : r->reject == 500 ? "InternalError"
 						: "BadRequest";
@@ -293,7 +327,7 @@ static void answer_rejected(struct http_req *r)
 	r->is_owned = true;
 	r->state = REQ_OWNED;
 	if (text)
-		http_respond_take(r, r->reject, "application/json", text, n, NULL, 0);
+		http_respond_take(r, r->reject, "application/json", text, n, &later, is_full);
 	else
 		req_answer(r, NULL, 0);
 }
@@ -309,11 +343,15 @@ static enum MHD_Result take_body(struct http_req *r, const char *bytes, size_t *
 			r->server->body_max);
 		reject(r, 413, false);
 	}
+	r->n_received += *n;
+	if (!r->reject && guard_take_body(r, *n, &r->why))
+		reject(r, 503, true);
 	if (!r->reject) {
 		sbuf_add(&r->body, bytes, *n);
 		rc = sbuf_rc(&r->body);
 	} else {
 		sbuf_fini(&r->body);
+		guard_give_body(r);
 		r->drained += *n;
 	}
 	*n = 0;
@@ -337,6 +375,7 @@ static enum MHD_Result deliver(struct http_req *r)
 				  ? RC_OK
 				  : RC_NOMEM);
 	r->state = REQ_QUEUED;
+	guard_phase(r->conn, CONN_ANSWER);
 	ok = MHD_queue_response(r->mhd, (unsigned)r->status, r->response);
 	MHD_destroy_response(r->response); /* our reference; libmicrohttpd has its own */
 	r->response = NULL;
@@ -352,11 +391,10 @@ enum MHD_Result req_on_access(void *cls, struct MHD_Connection *c, const char *u
 	(void)cls;
 	(void)c;
 	(void)url;
-	(void)version;
 	if (!r)
 		return MHD_NO; /* out of memory in req_on_uri() */
 	if (!r->is_begun) {
-		req_begin(r, method);
+		req_begin(r, method, version);
 		if (!r->must_close)
 			return MHD_YES;
 		answer_rejected(r); /* before the body */
@@ -371,6 +409,7 @@ enum MHD_Result req_on_access(void *cls, struct MHD_Connection *c, const char *u
 		} else {
 			r->state = REQ_OWNED;
 			r->is_owned = true;
+			guard_phase(r->conn, CONN_BUSY);
 			r->server->handler(r, r->server->arg);
 		}
 	}
@@ -490,6 +529,12 @@ void http_respond_take(struct http_req *r, int status, const char *content_type,
 {
 	struct MHD_Response *m = NULL;
 
+	if (n > GUARD_SMALL && !r->reject && guard_take_answer(r, n, &r->why)) {
+		mem_free(body);
+		reject(r, 503, true);
+		answer_rejected(r);
+		return;
+	}
 	if (body && n)
 		m = MHD_create_response_from_buffer_with_free_callback(n, body, free_body);
 	else

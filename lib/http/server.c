@@ -26,7 +26,7 @@
  * The certificate comes from a callback and the clients' chains are verified by us (tls.c), so both can
  * be replaced without touching the listening socket or the connections.
  */
-enum { CONNECTIONS_DEFAULT = 4096, BACKLOG = 1024 };
+enum { BACKLOG = 1024 };
 static const usec_t IDLE_DEFAULT = 180 * USEC_PER_SEC;
 
 struct conn *conn_of(struct MHD_Connection *c)
@@ -162,6 +162,7 @@ static void on_connection(void *cls, struct MHD_Connection *c, void **context,
 			return;
 		if (k->req)
 			req_free(k->req);
+		guard_leave(k);
 		tls_peer_fini(&k->id);
 		mem_free(k);
 		*context = NULL;
@@ -177,8 +178,16 @@ static void on_connection(void *cls, struct MHD_Connection *c, void **context,
 	set_address(k, c);
 	if (!k->peer.is_unix)
 		set_socket_options(k->fd);
+	info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	guard_enter(k, k->peer.is_unix || !info ? NULL : info->client_addr);
 	*context = k;
 	s->n_conns++;
+}
+
+static enum MHD_Result on_accept(void *cls, const struct sockaddr *sa, socklen_t n)
+{
+	(void)n;
+	return guard_accepts(cls, sa) ? MHD_YES : MHD_NO;
 }
 
 static int on_certificate(gnutls_session_t session, const gnutls_datum_t *ca_names, int n_ca_names,
@@ -283,7 +292,7 @@ static enum rc start_daemon(struct http_server *s, const struct http_server_conf
 {
 	unsigned flags = MHD_USE_EPOLL | MHD_USE_ERROR_LOG | MHD_ALLOW_SUSPEND_RESUME;
 	usec_t idle = config->idle_timeout ? config->idle_timeout : IDLE_DEFAULT;
-	unsigned max = config->connections_max ? config->connections_max : CONNECTIONS_DEFAULT;
+	unsigned max = config->connections_max ? config->connections_max : LIMIT_CONNECTIONS;
 	const char *ca = s->tls ? tls_store_ca_pem(s->tls) : NULL;
 	struct MHD_OptionItem tls[] = {
 		{MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)on_certificate},
@@ -296,8 +305,12 @@ static enum rc start_daemon(struct http_server *s, const struct http_server_conf
 
 	if (s->tls)
 		flags |= MHD_USE_TLS;
+	enum rc rc = guard_init(s, config, max, idle, err);
+
+	if (rc)
+		return rc;
 	s->mhd = MHD_start_daemon(
-		flags, 0, NULL, NULL, req_on_access, s, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, s,
+		flags, 0, on_accept, s, req_on_access, s, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, s,
 		MHD_OPTION_LISTEN_SOCKET, s->listen_fd, MHD_OPTION_URI_LOG_CALLBACK, req_on_uri, s,
 		MHD_OPTION_NOTIFY_COMPLETED, req_on_completed, s, MHD_OPTION_NOTIFY_CONNECTION,
 		on_connection, s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(64 * 1024),
@@ -362,7 +375,13 @@ void http_server_stats(const struct http_server *s, struct http_server_stats *ou
 		.open_streams = s->n_streams,
 		.open_websockets = s->n_ws,
 		.connections = s->n_conns,
+		.body_bytes = s->guard.bodies,
+		.answer_bytes = s->guard.answers,
+		.strangers = s->guard.n_strangers,
+		.trusted = s->guard.n_trusted,
+		.others = s->guard.n_others,
 	};
+	memcpy(out->refused, s->guard.refused, sizeof(out->refused));
 }
 
 /* Stopping */
@@ -438,6 +457,7 @@ struct http_server *http_server_free(struct http_server *s)
 	s->epoll_src = ev_src_free(s->epoll_src);
 	if (s->mhd)
 		MHD_stop_daemon(s->mhd);
+	guard_fini(s);
 	ev_src_free(s->kick);
 	ev_src_free(s->timer);
 	ev_src_free(s->stop_timer);

@@ -57,7 +57,15 @@ struct http_server_config {
 	const char *ca_file; /* clients' CA; NULL: no client certificate is asked for */
 
 	size_t body_max;	  /* 0: LIMIT_BODY_BYTES */
-	unsigned connections_max; /* 0: 4096 */
+	unsigned connections_max; /* 0: LIMIT_CONNECTIONS */
+	/* Who must get in when others do not: a share of connections and of memory is kept for such peers.
+	 * NULL: whoever shows a valid certificate. */
+	bool (*is_trusted)(const struct http_peer *peer);
+	usec_t head_timeout; /* of the handshake and of a head; 0: LIMIT_HEAD_USEC */
+	/* Of a body, and of an answer that waits for its reader, beyond LIMIT_RATE_FLOOR; 0: LIMIT_BODY_USEC */
+	usec_t body_timeout;
+	size_t bodies_max,
+		answers_max; /* bytes at any time; 0: LIMIT_BODIES_BYTES, LIMIT_ANSWERS_BYTES */
 	usec_t idle_timeout; /* of a connection without traffic and without a request; 0: 180 s */
 	http_handler_fn handler;
 	void *arg;
@@ -78,9 +86,27 @@ uint16_t http_server_port(const struct http_server *s); /* 0 for a unix socket *
  * used for every request from now on, old connections included.  On failure nothing changes. */
 MUST_CHECK enum rc http_server_reload_tls(struct http_server *s, struct err *err);
 
+/* Why a connection was closed, or a request refused, for the sake of others. */
+enum http_refusal {
+	HTTP_REFUSED_SLOW_HEAD,	  /* no whole head in time */
+	HTTP_REFUSED_SLOW_BODY,	  /* nor body */
+	HTTP_REFUSED_SLOW_READER, /* does not take its answer */
+	HTTP_REFUSED_STRANGERS,	  /* too many before their first request: the oldest goes */
+	HTTP_REFUSED_ADDRESS,	  /* too many of one address: the oldest goes, or the new one */
+	HTTP_REFUSED_USER,	  /* 429 */
+	HTTP_REFUSED_CONNECTIONS, /* an idle one goes, or 429 */
+	HTTP_REFUSED_BODIES,	  /* 503 */
+	HTTP_REFUSED_ANSWERS,	  /* 503; the end of a stream */
+	HTTP_REFUSED__MAX
+};
+const char *http_refusal_name(enum http_refusal why); /* "slow-head" */
+
 struct http_server_stats {
-	uint64_t requests;	/* since the start */
-	unsigned open_requests; /* not yet fully answered, streams included */
+	uint64_t requests; /* since the start */
+	uint64_t refused[HTTP_REFUSED__MAX];
+	size_t body_bytes, answer_bytes;     /* held now */
+	unsigned strangers, trusted, others; /* of the connections */
+	unsigned open_requests;		     /* not yet fully answered, streams included */
 	unsigned open_streams;
 	unsigned open_websockets;
 	unsigned connections;
@@ -122,6 +148,9 @@ void http_stream_begin(struct http_req *r, int status, const char *content_type,
 /* On the wire in the same turn of the loop when the socket takes it.  RC_BUSY: the backlog is full and
  * nothing was added (end the stream: a watcher resumes by itself); RC_NOMEM. */
 MUST_CHECK enum rc http_stream_write(struct http_req *r, const void *bytes, size_t n);
+/* What was written so far is what the stream begins with: of what follows, only max_backlog bytes may wait (and
+ * no more than http_stream_begin() allowed in all). */
+void http_stream_settle(struct http_req *r, size_t max_backlog);
 size_t http_stream_backlog(const struct http_req *r); /* bytes not yet given to the socket */
 /* fn runs from the loop each time the backlog falls to at most low bytes after it had been above. */
 void http_stream_on_room(struct http_req *r, size_t low, http_room_fn fn, void *arg);

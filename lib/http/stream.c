@@ -45,6 +45,8 @@ static ssize_t on_read(void *cls, uint64_t pos, char *buf, size_t max)
 	if (n) {
 		memcpy(buf, r->queue.p + r->queue_off, n);
 		r->queue_off += n;
+		r->queue_first -= MIN(r->queue_first, n);
+		guard_give_answer(r, n);
 		after_read(r);
 		return (ssize_t)n;
 	}
@@ -67,6 +69,7 @@ void http_stream_begin(struct http_req *r, int status, const char *content_type,
 	}
 	/* The front of the queue is freed lazily, hence twice the bound on what waits. */
 	sbuf_init(&r->queue, max_backlog * 2);
+	r->queue_max = max_backlog;
 	r->is_stream = true;
 	r->server->n_streams++;
 	req_answer(r, m, status);
@@ -77,7 +80,7 @@ enum rc http_stream_write(struct http_req *r, const void *bytes, size_t n)
 	enum rc rc;
 
 	assert(r->is_owned && r->is_stream);
-	if (queued(r) + n > r->queue.max / 2)
+	if (queued(r) + n > r->queue_max + r->queue_first || guard_take_answer(r, n, NULL))
 		return RC_BUSY;
 	sbuf_add(&r->queue, bytes, n);
 	rc = sbuf_rc(&r->queue);
@@ -87,6 +90,13 @@ enum rc http_stream_write(struct http_req *r, const void *bytes, size_t n)
 		r->room_due = true;
 	req_resume(r);
 	return RC_OK;
+}
+
+void http_stream_settle(struct http_req *r, size_t max_backlog)
+{
+	assert(r->is_owned && r->is_stream);
+	r->queue_first = queued(r);
+	r->queue_max = MIN(max_backlog, r->queue_max - r->queue_first);
 }
 
 size_t http_stream_backlog(const struct http_req *r)

@@ -234,6 +234,9 @@ static enum rc dn_value(gnutls_x509_crt_t crt, const char *oid, unsigned index, 
 		return err_set(err, RC_UNAUTHORIZED, "client certificate: %s", gnutls_strerror(r));
 	if (strlen(buf) != n)
 		return err_set(err, RC_UNAUTHORIZED, "client certificate: a name with a NUL in it");
+	/* What GnuTLS cannot show as text, a NUL among it, it shows as "#" and hexadecimal bytes. */
+	if (buf[0] == '#')
+		return err_set(err, RC_UNAUTHORIZED, "client certificate: a name that is no text");
 	*out = mem_strdup(buf);
 	return *out ? RC_OK : err_set(err, RC_NOMEM, "cannot allocate the client's name");
 }

@@ -127,7 +127,7 @@ bool http_req_wants_upgrade(const struct http_req *r)
 {
 	const char *v = http_req_header(r, MHD_HTTP_HEADER_UPGRADE);
 
-	return v && ws_has_token(v, "websocket");
+	return v && !r->is_http10 && ws_has_token(v, "websocket"); /* RFC 9110, 7.8 */
 }
 
 const char *http_req_ws_protocol(const struct http_req *r, const char *const *supported)

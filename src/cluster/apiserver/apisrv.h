@@ -7,6 +7,10 @@
 
 #include "cluster/apiserver/hooks.h"
 
+#define GROUP_CONTROLLERS "system:ferry:controllers"
+#define GROUP_NODES	  "system:nodes"
+#define GROUP_MASTERS	  "system:masters"
+
 struct apisrv;
 struct apisrv_call; /* a request that is not answered yet */
 struct store;
@@ -73,6 +77,9 @@ struct apisrv_sink {
 	void (*stream_begin)(void *arg, int status, const char *content_type, size_t backlog);
 	/* RC_BUSY: the reader is too slow (nothing was taken): the watch will be ended. */
 	enum rc (*stream_write)(void *arg, const void *bytes, size_t n);
+	/* What was written is what the stream begins with; of what follows only backlog bytes may wait.  NULL:
+	 * nothing waits here. */
+	void (*stream_settle)(void *arg, size_t backlog);
 	void (*stream_end)(void *arg);
 	/* A hook took the connection over (http_upgrade_ws).  NULL: nothing to forget. */
 	void (*upgraded)(void *arg);
@@ -89,5 +96,7 @@ void apisrv_cancel(struct apisrv_call *c);
 /* Prometheus text of the core and the store, appended. */
 struct sbuf;
 void apisrv_metrics(struct apisrv *s, struct sbuf *out);
+/* Who adds to it: one at a time; fn NULL: nobody. */
+void apisrv_on_metrics(struct apisrv *s, void (*fn)(struct sbuf *out, void *arg), void *arg);
 
 #endif

@@ -16,11 +16,8 @@
 #include "http/uri.h"
 #include "json/json.h"
 
-#define GROUP_CONTROLLERS "system:ferry:controllers"
-#define GROUP_NODES	  "system:nodes"
-#define GROUP_MASTERS	  "system:masters"
-#define NODE_USER_PREFIX  "system:node:"
-#define SUBRES_GROUP	  "subresources.kubevirt.io"
+#define NODE_USER_PREFIX "system:node:"
+#define SUBRES_GROUP	 "subresources.kubevirt.io"
 
 enum verb {
 	VERB_GET,
@@ -114,6 +111,8 @@ struct apisrv {
 	uint64_t requests[VERB__MAX][6]; /* by status / 100 */
 	uint64_t watch_events, watch_closed;
 	usec_t latency_sum[VERB__MAX];
+	void (*more_metrics)(struct sbuf *out, void *arg); /* NULL: none */
+	void *more_metrics_arg;
 };
 
 struct watcher;

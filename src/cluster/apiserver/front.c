@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sbuf.h"
 #include "base/str.h"
 #include "cluster/apiserver/apisrv.h"
 #include "http/server.h"
@@ -97,6 +98,13 @@ static enum rc on_stream_write(void *arg, const void *bytes, size_t n)
 	return http_stream_write(x->req, bytes, n);
 }
 
+static void on_stream_settle(void *arg, size_t backlog)
+{
+	struct exchange *x = arg;
+
+	http_stream_settle(x->req, backlog);
+}
+
 static void on_stream_end(void *arg)
 {
 	struct exchange *x = arg;
@@ -119,6 +127,7 @@ static const struct apisrv_sink sink = {
 	.answer = on_answer,
 	.stream_begin = on_stream_begin,
 	.stream_write = on_stream_write,
+	.stream_settle = on_stream_settle,
 	.stream_end = on_stream_end,
 	.upgraded = on_upgraded,
 	.warn = on_stream_warn,
@@ -290,6 +299,18 @@ static void identify(const struct http_peer *peer, struct apisrv_user *u,
 	u->n_groups = n;
 }
 
+/* Whose connections and memory others cannot take. */
+static bool is_trusted(const struct http_peer *peer)
+{
+	static const char *const groups[] = {GROUP_NODES, GROUP_CONTROLLERS, GROUP_MASTERS};
+
+	for (size_t i = 0; peer->has_cert && i < peer->n_orgs; i++)
+		for (size_t k = 0; k < ARRAY_SIZE(groups); k++)
+			if (strcmp(peer->orgs[i], groups[k]) == 0)
+				return true;
+	return false;
+}
+
 static void on_request(struct http_req *req, void *arg)
 {
 	struct front *f = arg;
@@ -340,6 +361,36 @@ static void on_request(struct http_req *req, void *arg)
 		mem_free(x);
 }
 
+/* ---- metrics ---------------------------------------------------------------------------------------- */
+
+static void on_metrics(struct sbuf *out, void *arg)
+{
+	const struct front *f = arg;
+	struct http_server_stats st;
+
+	http_server_stats(f->http, &st);
+	sbuf_adds(
+		out,
+		"# HELP ferry_http_refused_total Connections closed and requests refused for the sake of "
+		"others.\n# TYPE ferry_http_refused_total counter\n");
+	for (int i = 0; i < HTTP_REFUSED__MAX; i++)
+		sbuf_addf(out, "ferry_http_refused_total{reason=\"%s\"} %llu\n",
+			  http_refusal_name(i), (unsigned long long)st.refused[i]);
+	sbuf_addf(out,
+		  "# HELP ferry_http_connections Open connections by who has them.\n"
+		  "# TYPE ferry_http_connections gauge\n"
+		  "ferry_http_connections{of=\"unknown\"} %u\n"
+		  "ferry_http_connections{of=\"trusted\"} %u\n"
+		  "ferry_http_connections{of=\"others\"} %u\n",
+		  st.strangers, st.trusted, st.others);
+	sbuf_addf(out,
+		  "# HELP ferry_http_held_bytes Bytes of requests and of answers on their way.\n"
+		  "# TYPE ferry_http_held_bytes gauge\n"
+		  "ferry_http_held_bytes{what=\"requests\"} %zu\n"
+		  "ferry_http_held_bytes{what=\"answers\"} %zu\n",
+		  st.body_bytes, st.answer_bytes);
+}
+
 /* ---- the server ---------------------------------------------------------------------------------------- */
 
 enum rc front_new(struct front **out, struct loop *loop, struct apisrv *srv,
@@ -356,6 +407,7 @@ enum rc front_new(struct front **out, struct loop *loop, struct apisrv *srv,
 		.cert_file = config->cert_file,
 		.key_file = config->key_file,
 		.ca_file = config->ca_file,
+		.is_trusted = is_trusted,
 		.handler = on_request,
 		.arg = f,
 	};
@@ -365,6 +417,7 @@ enum rc front_new(struct front **out, struct loop *loop, struct apisrv *srv,
 		mem_free(f);
 		return rc;
 	}
+	apisrv_on_metrics(srv, on_metrics, f);
 	*out = f;
 	return RC_OK;
 }
@@ -373,6 +426,7 @@ struct front *front_free(struct front *f)
 {
 	if (!f)
 		return NULL;
+	apisrv_on_metrics(f->srv, NULL, NULL);
 	http_server_free(f->http);
 	return mem_free(f);
 }

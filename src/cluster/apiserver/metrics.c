@@ -61,4 +61,12 @@ void apisrv_metrics(struct apisrv *s, struct sbuf *out)
 		   (double)st.log_rows);
 	one_metric(out, "ferry_store_revision", "gauge", "Newest resourceVersion.",
 		   (double)store_rev(s->store));
+	if (s->more_metrics)
+		s->more_metrics(out, s->more_metrics_arg);
+}
+
+void apisrv_on_metrics(struct apisrv *s, void (*fn)(struct sbuf *out, void *arg), void *arg)
+{
+	s->more_metrics = fn;
+	s->more_metrics_arg = arg;
 }

@@ -26,6 +26,9 @@ struct watcher {
 	struct ev_src *timer;
 };
 
+/* Bytes of events that may wait for one reader beyond what its watch began with. */
+enum { BACKLOG = 4 * 1024 * 1024 };
+
 static const char *const event_names[] = {
 	[STORE_ADDED] = "ADDED",
 	[STORE_MODIFIED] = "MODIFIED",
@@ -303,18 +306,27 @@ static void on_timeout(void *arg)
 	watcher_end(w);
 }
 
-/* What may wait for the reader: the events of a bad moment, beyond what the watch begins with. */
+static void add_size(void *arg, const struct store_event *ev)
+{
+	size_t *bytes = arg, n;
+
+	obj_text(ev->obj, &n);
+	*bytes += n + 64;
+}
+
+/* What the watch may begin with, at most, and the events of a bad moment; stream_settle() keeps of it what was
+ * really written. */
 static size_t backlog_of(struct apisrv *s, const struct apisrv_call *c, const struct filter *f,
 			 const struct watch_opts *o)
 {
-	size_t bytes = 4 * MIB, n;
-	struct store_stats st;
+	size_t bytes = BACKLOG, n;
 	struct store_iter it;
 	struct obj *obj;
 
 	if (!o->initial) {
-		store_get_stats(s->store, &st);
-		return bytes + st.text_bytes * 2;
+		/* Too old, or from the future: answered with an error, which fits. */
+		ignore_rc(store_replay(s->store, c->res->table, o->rev, add_size, &bytes, NULL));
+		return c->out.as == OUT_TABLE ? bytes * 2 : bytes;
 	}
 	store_iter_init(&it, s->store, c->res->table, f->prefix);
 	while ((obj = store_iter_next(&it))) {
@@ -415,4 +427,6 @@ void serve_watch(struct apisrv_call *c)
 	}
 	if (w->failed)
 		watcher_end(w);
+	else if (c->sink->stream_settle)
+		c->sink->stream_settle(c->arg, BACKLOG);
 }
