@@ -4,6 +4,7 @@
 #include <sys/time.h>
 
 #include "base/file.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -26,6 +27,8 @@ static const char *opt_listen = "127.0.0.1:6443";
 static const char *opt_advertise = "";
 static const char *opt_service_cidr = "10.96.0.0/16";
 static const char *opt_node_ports = "30000-32767";
+static const char *opt_requests = "400";
+static const char *opt_watches = "1000";
 
 static usec_t realtime(void)
 {
@@ -335,12 +338,30 @@ static enum rc continue_key(unsigned char key[APISRV_KEY_BYTES], struct err *err
 	return file_write_durable(path, key, APISRV_KEY_BYTES, 0600, err);
 }
 
+static enum rc parse_limit(const char *option, const char *text, unsigned max, unsigned *out,
+			   struct err *err)
+{
+	uint64_t n = 0;
+
+	if (str_to_u64(text, max, &n, NULL) || n == 0)
+		return err_set(err, RC_INVALID, "--%s '%s' is not a number from 1 to %u", option,
+			       text, max);
+	*out = (unsigned)n;
+	return RC_OK;
+}
+
 static enum rc start(struct server *s, struct err *err)
 {
 	unsigned char key[APISRV_KEY_BYTES];
+	unsigned requests = 0, watches = 0;
 	struct loop *loop = daemon_loop(s->daemon);
 	enum rc rc = parse_listen(s, opt_listen, err);
 
+	if (!rc)
+		rc = parse_limit("max-requests-inflight", opt_requests, 100000, &requests, err);
+	if (!rc)
+		rc = parse_limit("max-watches-per-user", opt_watches, LIMIT_WATCHERS, &watches,
+				 err);
 	s->pki = mem_printf("%s/pki", opt_state);
 	if (!rc && !s->pki)
 		rc = err_set(err, RC_NOMEM, "out of memory");
@@ -357,6 +378,8 @@ static enum rc start(struct server *s, struct err *err)
 	if (!rc) {
 		const struct apisrv_config config = {.store = s->store,
 						     .continue_key = key,
+						     .requests_max = requests,
+						     .watches_max = watches,
 						     .service_cidr = opt_service_cidr,
 						     .node_port_range = opt_node_ports,
 						     .hooks = &s->hooks,
@@ -394,6 +417,13 @@ int main(int argc, char **argv)
 		{"node-ports", "FROM-TO",
 		 "ports for Services of type NodePort (default 30000-32767)",
 		 .text = &opt_node_ports},
+		{"max-requests-inflight", "N",
+		 "requests that run or wait for the disk at a time, of others than nodes and controllers (default "
+		 "400)",
+		 .text = &opt_requests},
+		{"max-watches-per-user", "N",
+		 "watches that one user may have open, nodes and controllers apart (default 1000)",
+		 .text = &opt_watches},
 		{NULL},
 	};
 	static const struct daemon_def def = {

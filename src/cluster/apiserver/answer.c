@@ -271,7 +271,7 @@ void call_fail(struct apisrv_call *c, int code, const char *reason, struct json 
 	if (code == 405)
 		a.allow = "GET, POST, PUT, PATCH, DELETE";
 	if (code == 429 || code == 503 || code == 504)
-		a.retry_after = 1;
+		a.retry_after = c->retry_after ? c->retry_after : 1;
 	answer_json_with(c, &a, st);
 }
 

@@ -126,7 +126,9 @@ static void call_free(struct apisrv_call *c)
 	c->watch = watcher_free(c->watch);
 	c->backup = backup_call_free(c->backup);
 	c->held = held_answer_free(c->held);
+	flow_leave(c);
 	inner_cancel_all(&c->inner);
+	c->doomed = doomed_free(c->doomed);
 	http_uri_fini(&c->uri);
 	user_fini(&c->user);
 	user_fini(&c->by);
@@ -218,6 +220,7 @@ static enum rc call_new(struct apisrv_call **out, struct apisrv *s, const struct
 	c->sink = sink;
 	c->arg = arg;
 	c->http = r->http;
+	c->is_inner = r->is_inner;
 	c->started = loop_now(s->loop);
 	c->out.meta_version = "meta.k8s.io/v1";
 	c->group = c->version = c->ns = c->plural = c->name = c->sub = c->rest = "";
@@ -413,14 +416,9 @@ static void dispatch(struct apisrv_call *c)
 		serve[c->verb](c);
 }
 
-/* Requests for stored resources and for hooks' subresources: "/apis/<group>/<version>/<more>". */
-static void serve_resource(struct apisrv_call *c, const char **seg, size_t n, const char *accept)
+/* It is its turn. */
+static void go_resource(struct apisrv_call *c, const char *accept)
 {
-	route_resource(c, seg, n);
-	if (!set_verb(c)) {
-		fail_method(c);
-		return;
-	}
 	bool other_method = false;
 
 	if (serve_review(c))
@@ -441,6 +439,25 @@ static void serve_resource(struct apisrv_call *c, const char **seg, size_t n, co
 		serve_subres(c);
 	else if (parse_accept(c, accept) && parse_body(c))
 		dispatch(c);
+}
+
+/* Requests for stored resources and for hooks' subresources: "/apis/<group>/<version>/<more>". */
+static void serve_resource(struct apisrv_call *c, const char **seg, size_t n, const char *accept)
+{
+	route_resource(c, seg, n);
+	if (set_verb(c))
+		flow_enter(c, accept, go_resource);
+	else
+		fail_method(c);
+}
+
+/* Everything else; whether the server lives is told at once. */
+static void serve_other(struct apisrv_call *c, const char *accept)
+{
+	if (is_public_path(c->uri.path))
+		serve_discovery(c, accept);
+	else
+		flow_enter(c, accept, serve_discovery);
 }
 
 static void route(struct apisrv_call *c, const struct apisrv_request *r)
@@ -464,13 +481,13 @@ static void route(struct apisrv_call *c, const struct apisrv_request *r)
 	bool named = str_has_prefix(c->uri.path, "/apis/");
 
 	if (!core && !named) {
-		serve_discovery(c, r->accept);
+		serve_other(c, r->accept);
 		return;
 	}
 	size_t skip = core ? 2 : 3;
 
 	if (count_segments(c->uri.path) <= skip) { /* only the group or version itself */
-		serve_discovery(c, r->accept);
+		serve_other(c, r->accept);
 		return;
 	}
 	size_t n = split_path(c->uri.path, seg);
@@ -712,6 +729,8 @@ enum rc apisrv_new(struct apisrv **out, struct loop *loop, const struct apisrv_c
 		rc = err_set(err, RC_NOMEM, "out of memory");
 	if (!rc && rbac_new(&s->rbac, s->store))
 		rc = err_set(err, RC_NOMEM, "out of memory");
+	if (!rc && flow_new(&s->flow, s, config->requests_max, config->watches_max))
+		rc = err_set(err, RC_NOMEM, "out of memory");
 	if (!rc)
 		rc = make_timers(s, err);
 	if (!rc)
@@ -774,6 +793,7 @@ struct apisrv *apisrv_free(struct apisrv *s)
 	}
 	hook_borrow_fini(s);
 	s->quotas = quotas_free(s->quotas);
+	s->flow = flow_free(s->flow);
 	ev_src_free(s->bookmark_timer);
 	ev_src_free(s->ttl_timer);
 	ev_src_free(s->ns_defer);

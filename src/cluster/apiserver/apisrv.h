@@ -29,6 +29,8 @@ struct apisrv_config {
 	/* APISRV_KEY_BYTES that sign the tokens of lists in pages, for tokens that outlive a restart; NULL: one
 	 * for this run. */
 	const unsigned char *continue_key;
+	unsigned requests_max; /* at a time, of others than nodes and controllers; 0: 400 */
+	unsigned watches_max;  /* of one user; 0: LIMIT_WATCHERS_USER */
 };
 
 MUST_CHECK enum rc apisrv_new(struct apisrv **out, struct loop *loop,
@@ -52,6 +54,7 @@ struct apisrv_request {
 	const struct apisrv_user *user; /* NULL: anonymous */
 	const struct apisrv_user *as;	/* whom user wants to be for this request; NULL: himself */
 	struct http_req *http;		/* for websockets; NULL: in-process */
+	bool is_inner;			/* of the server to itself: never made to wait */
 };
 
 /* Borrowed for the time of the call. */

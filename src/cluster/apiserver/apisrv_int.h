@@ -11,6 +11,7 @@
 #include "base/map.h"
 #include "base/sbuf.h"
 #include "cluster/apiserver/apisrv.h"
+#include "cluster/apiserver/flow.h"
 #include "cluster/apiserver/rbac.h"
 #include "cluster/apiserver/store.h"
 #include "http/uri.h"
@@ -95,6 +96,7 @@ struct apisrv {
 	struct list calls;
 	struct list inner; /* requests to ourselves that no call owns */
 	struct quotas *quotas;
+	struct flow *flow;
 	struct ev_src *bookmark_timer, *ttl_timer, *ns_defer;
 	struct rbac *rbac;
 	struct ev_src *aggregate_defer; /* roles that gather others' rules are looked at */
@@ -167,8 +169,11 @@ struct apisrv_call {
 	const char *rest; /* behind subres->path */
 	void *hook_data;
 	void (*hook_cancel)(struct hook_call *call);
-	struct list inner; /* struct inner_request */
-	size_t n_inner;	   /* deletecollection: deletions on their way */
+	struct list inner;     /* struct inner_request */
+	struct doomed *doomed; /* deletecollection; NULL: it is none */
+	struct flow_place flow;
+	bool is_inner;
+	int retry_after; /* of a refusal, seconds; 0: 1 */
 };
 
 /* ---- apisrv.c -------------------------------------------------------------------------------- */
@@ -319,6 +324,9 @@ void serve_update(struct apisrv_call *c);
 void serve_patch(struct apisrv_call *c);
 void serve_delete(struct apisrv_call *c);
 void serve_deletecollection(struct apisrv_call *c);
+/* dryRun of DeleteOptions (NULL: none came) and of the address; false: answered. */
+bool call_parse_dry_run(struct apisrv_call *c, const struct json *body);
+struct doomed *doomed_free(struct doomed *d); /* NULL is fine; returns NULL */
 /* Takes the body as ch->obj, checked against the address; false: answered. */
 bool change_decode(struct change *ch);
 void change_create(struct change *ch); /* ch->obj is decoded */

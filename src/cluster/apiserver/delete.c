@@ -1,4 +1,4 @@
-/* delete and deletecollection; namespaces that go; objects that expire. */
+/* delete; namespaces that go; objects that expire. */
 #include "cluster/apiserver/apisrv_int.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct delete_opts {
 };
 
 /* kubectl says it in the body, others in the address; nobody deletes by a word that is not known. */
-static bool parse_dry_run(struct apisrv_call *c, const struct json *body)
+bool call_parse_dry_run(struct apisrv_call *c, const struct json *body)
 {
 	const struct json *list = js_get(body, "dryRun");
 	const char *bad = call_param(c, "dryRun");
@@ -45,7 +45,7 @@ static bool parse_dry_run(struct apisrv_call *c, const struct json *body)
 
 static bool parse_opts(struct apisrv_call *c, const struct json *body, struct delete_opts *o)
 {
-	if (!parse_dry_run(c, body))
+	if (!call_parse_dry_run(c, body))
 		return false;
 	const char *grace = call_param(c, "gracePeriodSeconds"),
 		   *policy = call_param(c, "propagationPolicy");
@@ -222,81 +222,6 @@ void serve_delete_with(struct apisrv_call *c, const struct json *options, struct
 void serve_delete(struct apisrv_call *c)
 {
 	serve_delete_with(c, c->json, NULL);
-}
-
-/* ---- collections --------------------------------------------------------------------------------- */
-
-static void collection_done(struct apisrv_call *c)
-{
-	call_answer_json(c, 200, STEAL(c->reply));
-}
-
-static void on_one_deleted(void *arg, int status, const struct json *obj)
-{
-	struct apisrv_call *c = arg;
-
-	call_enter(c);
-	c->n_inner--;
-	/* Gone meanwhile is as good as deleted. */
-	if (status >= 400 && status != 404 && !c->done)
-		call_answer_json(c, status, js_copy(obj));
-	if (!c->n_inner && !c->done)
-		collection_done(c);
-	call_leave(c);
-}
-
-static bool delete_one(struct apisrv_call *c, struct obj *o)
-{
-	CLEANUP(js_unrefp) struct json *obj = obj_json(o);
-	CLEANUP(mem_freep) char *target = NULL;
-	struct err err = {0};
-	const char *dry = call_is_dry_run(c) ? "?dryRun=All" : "";
-	const char *root = *c->group ? "/apis/" : "/api", *ns = obj ? json_ns(obj) : "";
-
-	if (obj)
-		target = mem_printf("%s%s/%s%s%s/%s/%s%s", root, c->group, c->version,
-				    *ns ? "/namespaces/" : "", ns, c->plural, json_name(obj), dry);
-	if (!target || js_append(js_get(c->reply, "items"), js_ref(obj)))
-		return false;
-	c->n_inner++;
-	enum rc rc = apisrv_inner(c->srv, c, &c->user, "DELETE", target, NULL,
-				  c->json ? js_copy(c->json) : NULL, on_one_deleted, c, &err);
-
-	if (rc)
-		c->n_inner--;
-	return rc == RC_OK;
-}
-
-void serve_deletecollection(struct apisrv_call *c)
-{
-	struct filter f;
-	struct obj_list found = {0};
-	struct err err = {0};
-	bool more = false, ok = true;
-	char rv[24];
-
-	if (!parse_dry_run(c, c->json) || !filter_parse(c, &f))
-		return;
-	struct store_page page = {.table = c->res->table, .prefix = f.prefix};
-	enum rc rc = store_list(c->srv->store, &page, &found, &more, NULL, &err);
-
-	snprintf(rv, sizeof(rv), "%lld", (long long)store_rev(c->srv->store));
-	c->reply =
-		js_pack("{s:s, s:s, s:{s:s}, s:[]}", "kind", c->res->kind->list_kind, "apiVersion",
-			c->res->kind->api_version, "metadata", "resourceVersion", rv, "items");
-	ok = !rc && c->reply;
-	c->n_inner = 1; /* ourselves, until all are on their way */
-	for (size_t i = 0; ok && i < found.n; i++)
-		if (filter_matches(&f, found.items[i]))
-			ok = delete_one(c, found.items[i]);
-	ok = ok && !f.nomem;
-	filter_fini(&f);
-	obj_list_fini(&found);
-	c->n_inner--;
-	if (!ok)
-		call_nomem(c);
-	else if (!c->n_inner)
-		collection_done(c);
 }
 
 /* ---- namespaces that go --------------------------------------------------------------------------- */

@@ -237,6 +237,7 @@ static enum rc inner_start(struct inner *in, const struct apisrv_user *user, con
 		.body = text,
 		.n_body = text ? strlen(text) : 0,
 		.user = user,
+		.is_inner = true,
 	};
 
 	in->inside = true;

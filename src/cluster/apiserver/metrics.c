@@ -61,6 +61,7 @@ void apisrv_metrics(struct apisrv *s, struct sbuf *out)
 		   (double)st.log_rows);
 	one_metric(out, "ferry_store_revision", "gauge", "Newest resourceVersion.",
 		   (double)store_rev(s->store));
+	flow_metrics(s->flow, out);
 	if (s->more_metrics)
 		s->more_metrics(out, s->more_metrics_arg);
 }

@@ -403,6 +403,9 @@ static void list_answer(struct apisrv_call *c, struct listing *l)
 	enum rc rc = store_list(c->srv->store, &l->page, &found, &more, &remaining, &err);
 	struct json *meta = rc ? NULL : list_meta(c, l, &found, more, remaining);
 
+	flow_charge(c, found.n / (c->out.as == OUT_OBJECT ? TEXTS_PER_UNIT : FORMS_PER_UNIT));
+	if (l->page.keep) /* all were looked at */
+		flow_charge(c, store_count(c->srv->store, c->res->table) / TEXTS_PER_UNIT);
 	if (rc == RC_EXPIRED)
 		answer_expired(c, l, &err);
 	else if (l->filter.nomem)

@@ -342,11 +342,13 @@ static void send_initial(struct watcher *w, bool mark_end)
 	struct apisrv *s = w->call->srv;
 	struct store_iter it;
 	struct obj *o;
+	size_t n = 0;
 
 	store_iter_init(&it, s->store, w->call->res->table, w->filter.prefix);
-	while (!w->failed && (o = store_iter_next(&it)))
+	for (; !w->failed && (o = store_iter_next(&it)); n++)
 		if (filter_matches(&w->filter, o))
 			send_object(w, "ADDED", o);
+	flow_charge(w->call, n / (w->call->out.as == OUT_OBJECT ? TEXTS_PER_UNIT : FORMS_PER_UNIT));
 	w->failed = w->failed || w->filter.nomem;
 	w->sent_rev = store_rev(s->store);
 	if (mark_end)
@@ -387,12 +389,7 @@ void serve_watch(struct apisrv_call *c)
 		call_bad_request(c, "this client cannot watch");
 		return;
 	}
-	if (c->srv->n_watchers >= LIMIT_WATCHERS) {
-		call_fail(c, 429, "TooManyRequests", NULL,
-			  "too many watches are open on this server");
-		return;
-	}
-	if (!filter_parse(c, &filter))
+	if (!flow_may_watch(c) || !filter_parse(c, &filter))
 		return;
 	/* "watch one object": GET …/<name>?watch=true */
 	if (*c->name) {

@@ -572,6 +572,7 @@ static struct kept get_if_new(const char *target, const char *accept, const char
 				   .user = &fx_admin};
 
 	apisrv_handle(f.srv, &r, &sink, &k);
+	fx_settle(&f);
 	return k;
 }
 

@@ -87,6 +87,8 @@ static const struct row rows[] = {
 	 "HTTP/1.1 4"},
 	{"huge length", "POST / HTTP/1.1\r\n" HOST "Content-Length: 9223372036854775807\r\n\r\n", 0,
 	 0, "", "HTTP/1.1 413"},
+	{"body of 100 MB", "POST / HTTP/1.1\r\n" HOST "Content-Length: 104857600\r\n\r\n", 0, 0, "",
+	 "HTTP/1.1 413"},
 	{"chunk size overflow",
 	 "POST / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffffff\r\nabc",
 	 0, 0, "\r\n0\r\n\r\n", "HTTP/1.1 4"},
