@@ -11,7 +11,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct apisrv srv; /* the key is all zeros */
-	static const struct resource res = {.table = (char *)(uintptr_t)"configmaps"};
+	static const struct resource res = {.table = (char *)(uintptr_t) "configmaps"};
 	struct apisrv_call call = {.srv = &srv, .res = &res, .ns = "default"};
 	CLEANUP(mem_freep) char *token = NULL;
 	CLEANUP(mem_freep) char *start = NULL;

@@ -32,7 +32,8 @@ static void try_merge(const struct json *doc, const struct json *patch)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	CLEANUP(js_unrefp) struct json *doc = NULL, *patch = NULL, *out = NULL, *doc0 = NULL, *patch0 = NULL;
+	CLEANUP(js_unrefp)
+	struct json *doc = NULL, *patch = NULL, *out = NULL, *doc0 = NULL, *patch0 = NULL;
 
 	if (size < 3)
 		return 0;

@@ -35,7 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	CLEANUP(mem_freep) char *a = mem_strndup((const char *)data, size);
 	size_t n = strlen(a);
 	CLEANUP(mem_freep)
-	char *b = n + 1 < size ? mem_strndup((const char *)data + n + 1, size - n - 1) : mem_strdup("1");
+	char *b = n + 1 < size ? mem_strndup((const char *)data + n + 1, size - n - 1)
+			       : mem_strdup("1");
 	struct api_quantity x, y;
 
 	if (!read_one(a, &x) || !read_one(b, &y))

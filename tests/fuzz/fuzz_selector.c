@@ -15,8 +15,9 @@ static const char *const labels[] = {
 	"{\"a\":\"c\",\"app\":\"web\"}",
 	"{\"app\":\"web\",\"tier\":\"\",\"kubevirt.io/nodeName\":\"n1\"}",
 };
-static const char object[] = "{\"metadata\":{\"name\":\"x\",\"namespace\":\"default\"},\"spec\":{\"nodeName\":\"n1\"},"
-			     "\"status\":{\"phase\":\"Running\"}}";
+static const char object[] =
+	"{\"metadata\":{\"name\":\"x\",\"namespace\":\"default\"},\"spec\":{\"nodeName\":\"n1\"},"
+	"\"status\":{\"phase\":\"Running\"}}";
 
 static void try_labels(const char *text)
 {
@@ -39,7 +40,8 @@ static void try_labels(const char *text)
 		assert(matches || !api_selector_is_everything(s));
 		const char *need = api_selector_required(s, "app");
 
-		assert(!matches || !need || strcmp(js_get_str(j, "app") ? js_get_str(j, "app") : "", need) == 0);
+		assert(!matches || !need ||
+		       strcmp(js_get_str(j, "app") ? js_get_str(j, "app") : "", need) == 0);
 	}
 }
 
