@@ -345,12 +345,12 @@ static void on_sweep(void *arg)
 
 /* ---- memory ----------------------------------------------------------------------------------------- */
 
-/* What others than trusted peers get of max: three quarters together, half of that each. */
+/* What others than trusted peers get of max: three quarters together, half of that each, or one thing at a time. */
 static bool fits(const struct conn *k, size_t max, size_t all, size_t own, size_t n)
 {
 	if (k->is_trusted)
 		return all + n <= max;
-	return all + n <= max / 4 * 3 && own + n <= max / 8 * 3;
+	return all + n <= max / 4 * 3 && (!own || own + n <= max / 8 * 3);
 }
 
 enum rc guard_take_body(struct http_req *r, size_t n, struct err *err)

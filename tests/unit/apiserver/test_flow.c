@@ -175,6 +175,26 @@ static void one_who_asks_much_makes_nobody_wait(void **state)
 	assert_true(metric(LEVEL("current_inqueue_requests", "admin")) == 0);
 }
 
+/* Who leaves while he waits is not served, and those behind him are. */
+static void a_client_may_leave_while_it_waits(void **state)
+{
+	(void)state;
+	struct ask a[40];
+
+	answers = 0;
+	for (size_t i = 0; i < ARRAY_SIZE(a); i++)
+		ask(&a[i], &anna, "GET", CMS "/c", NULL, NULL);
+	assert_int_equal(answers, 32);
+	leave(&a[33], 1);
+	leave(&a[39], 1);
+	assert_true(metric(LEVEL("current_inqueue_requests", "admin")) == 6);
+	fx_settle(&f);
+	assert_int_equal(answers, 38);
+	assert_int_equal(a[33].status, 0);
+	assert_int_equal(a[39].status, 0);
+	assert_int_equal(a[38].status, 200);
+}
+
 static void components_and_health_never_wait(void **state)
 {
 	(void)state;
@@ -404,10 +424,15 @@ int main(void)
 {
 #define T(fn_) cmocka_unit_test_setup_teardown(fn_, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(one_who_asks_much_makes_nobody_wait),	  T(components_and_health_never_wait),
-		T(queues_are_bounded_in_length_and_time), T(lists_cost_by_their_size),
-		T(ten_thousand_watches_of_one_user),	  T(watches_are_kept_for_components),
-		T(a_collection_never_ends_half_way),	  T(users_that_are_gone_are_forgotten),
+		T(one_who_asks_much_makes_nobody_wait),
+		T(a_client_may_leave_while_it_waits),
+		T(components_and_health_never_wait),
+		T(queues_are_bounded_in_length_and_time),
+		T(lists_cost_by_their_size),
+		T(ten_thousand_watches_of_one_user),
+		T(watches_are_kept_for_components),
+		T(a_collection_never_ends_half_way),
+		T(users_that_are_gone_are_forgotten),
 	};
 
 	js_use_mem();
