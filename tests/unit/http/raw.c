@@ -136,6 +136,12 @@ bool raw_wait(struct raw *w, const char *text, usec_t time)
 	return !text && w->is_closed;
 }
 
+bool raw_has(struct raw *w)
+{
+	take(w);
+	return w->n > 0;
+}
+
 void raw_close(struct raw *w)
 {
 	if (w->tls)

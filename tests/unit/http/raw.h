@@ -25,6 +25,8 @@ void raw_send(struct raw *w, const void *bytes, size_t n);
 void raw_sends(struct raw *w, const char *text);
 /* Until text was seen, the server closed, or time is over; true: it was seen.  NULL: until it closed. */
 bool raw_wait(struct raw *w, const char *text, usec_t time);
+/* Takes what is here already, without a turn of the loop; true: something was. */
+bool raw_has(struct raw *w);
 void raw_close(struct raw *w);
 
 #endif
