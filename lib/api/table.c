@@ -415,6 +415,11 @@ static void data_count(const struct json *obj, usec_t now, struct sbuf *out)
 	sbuf_addf(out, "%zu", js_len(js_get(obj, "data")) + js_len(js_get(obj, "binaryData")));
 }
 
+static void sa_secrets(const struct json *obj, usec_t now, struct sbuf *out)
+{
+	sbuf_addf(out, "%zu", js_len(js_get(obj, "secrets")));
+}
+
 static void event_last_seen(const struct json *obj, usec_t now, struct sbuf *out)
 {
 	const char *t = js_str(js_at(obj, "series", "lastObservedTime", NULL));
@@ -577,6 +582,7 @@ static const struct {
 	{"quota-requests", quota_requests},
 	{"revision-controller", revision_controller},
 	{"rolebinding-role", binding_role},
+	{"sa-secrets", sa_secrets},
 	{"service-external-ip", service_external_ip},
 	{"service-ports", service_ports},
 	{"service-selector", service_selector},

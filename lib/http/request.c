@@ -262,7 +262,8 @@ static void check_peer(struct http_req *r)
 	c->peer.orgs = (const char *const *)c->id.orgs;
 	c->peer.n_orgs = rc ? 0 : c->id.n_orgs;
 	if (rc)
-		reject(r, rc == RC_UNAUTHORIZED ? 401 : 500, false);
+		/* closed: on the next connection the client shows the certificate that it has by then */
+		reject(r, rc == RC_UNAUTHORIZED ? 401 : 500, true);
 }
 
 /* With the first request it shows whose connection it is, and whether he may have one more. */

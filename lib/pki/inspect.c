@@ -10,7 +10,7 @@
 #include "base/str.h"
 #include "pki/pki.h"
 
-enum { NAMES_MAX = 256 };
+enum { NAMES_MAX = 256, CAS_MAX = 8 };
 
 static void crt_deinitp(gnutls_x509_crt_t *crt)
 {
@@ -123,23 +123,58 @@ static bool has_purpose(gnutls_x509_crt_t crt, const char *oid)
 	return gnutls_x509_crt_check_key_purpose(crt, oid, 0) != 0;
 }
 
-enum rc pki_verify(const char *cert_pem, const char *ca_pem, unsigned use, usec_t now,
-		   struct err *err)
+/* At least one. */
+static enum rc read_cas(gnutls_x509_crt_t out[CAS_MAX], unsigned *n, const char *pem,
+			struct err *err)
 {
-	CLEANUP(crt_deinitp) gnutls_x509_crt_t crt = NULL, ca = NULL;
+	gnutls_datum_t d = {(unsigned char *)(uintptr_t)pem, (unsigned)strlen(pem)};
+	unsigned max = CAS_MAX;
+	int r = gnutls_x509_crt_list_import(out, &max, &d, GNUTLS_X509_FMT_PEM,
+					    GNUTLS_X509_CRT_LIST_IMPORT_FAIL_IF_EXCEED);
+
+	if (r <= 0)
+		return err_set(err, RC_INVALID, "cannot read a certificate: %s",
+			       r ? gnutls_strerror(r) : "there is none");
+	*n = (unsigned)r;
+	return RC_OK;
+}
+
+/* Times are compared with the caller's clock. */
+static bool is_signed(gnutls_x509_crt_t crt, const gnutls_x509_crt_t *cas, unsigned n)
+{
 	unsigned status = 0;
+
+	return gnutls_x509_crt_list_verify(&crt, 1, cas, (int)n, NULL, 0,
+					   GNUTLS_VERIFY_DISABLE_TIME_CHECKS, &status) >= 0 &&
+	       !status;
+}
+
+static enum rc check_signed(gnutls_x509_crt_t crt, const char *ca_pem, bool by_first,
+			    struct err *err)
+{
+	gnutls_x509_crt_t cas[CAS_MAX];
+	unsigned n = 0;
+	enum rc rc = read_cas(cas, &n, ca_pem, err);
+
+	if (rc)
+		return rc;
+	if (!is_signed(crt, cas, by_first ? 1 : n))
+		rc = err_set(err, RC_UNAUTHORIZED, "the certificate is not signed by this CA");
+	for (unsigned i = 0; i < n; i++)
+		gnutls_x509_crt_deinit(cas[i]);
+	return rc;
+}
+
+static enum rc verify(const char *cert_pem, const char *ca_pem, bool by_first, unsigned use,
+		      usec_t now, struct err *err)
+{
+	CLEANUP(crt_deinitp) gnutls_x509_crt_t crt = NULL;
 	enum rc rc = read_crt(&crt, cert_pem, err);
 
 	if (!rc)
-		rc = read_crt(&ca, ca_pem, err);
+		rc = check_signed(crt, ca_pem, by_first, err);
 	if (rc)
 		return rc;
-	/* Times are compared with the caller's clock below. */
-	int r = gnutls_x509_crt_list_verify(&crt, 1, &ca, 1, NULL, 0,
-					    GNUTLS_VERIFY_DISABLE_TIME_CHECKS, &status);
-
-	if (r < 0 || status)
-		return err_set(err, RC_UNAUTHORIZED, "the certificate is not signed by this CA");
 	if (now < (usec_t)gnutls_x509_crt_get_activation_time(crt) * USEC_PER_SEC)
 		return err_set(err, RC_UNAUTHORIZED, "the certificate is not valid yet");
 	if (now >= (usec_t)gnutls_x509_crt_get_expiration_time(crt) * USEC_PER_SEC)
@@ -151,12 +186,18 @@ enum rc pki_verify(const char *cert_pem, const char *ca_pem, unsigned use, usec_
 	return RC_OK;
 }
 
+enum rc pki_verify(const char *cert_pem, const char *ca_pem, unsigned use, usec_t now,
+		   struct err *err)
+{
+	return verify(cert_pem, ca_pem, false, use, now, err);
+}
+
 bool pki_needs_rotation(const char *cert_pem, const char *ca_pem, usec_t now)
 {
 	struct pki_info i = {0};
 	usec_t life, left;
 
-	if (pki_verify(cert_pem, ca_pem, 0, now, NULL) || pki_inspect(&i, cert_pem, NULL))
+	if (verify(cert_pem, ca_pem, true, 0, now, NULL) || pki_inspect(&i, cert_pem, NULL))
 		return true;
 	life = i.not_after - i.not_before;
 	left = i.not_after - now;

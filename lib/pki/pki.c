@@ -80,8 +80,34 @@ static enum rc export_pem(const struct draft *d, struct pki_pair *out, struct er
 	return rc;
 }
 
-/* Version, serial, key, times and the subject's key id. */
-static enum rc draft_begin(struct draft *d, usec_t now, usec_t validity, struct err *err)
+/* The key alone: names and all else of a request are wishes. */
+static int set_requested_key(gnutls_x509_crt_t crt, gnutls_x509_crq_t crq)
+{
+	gnutls_pubkey_t key = NULL;
+	int r = gnutls_pubkey_init(&key);
+
+	if (r < 0)
+		return r;
+	r = gnutls_pubkey_import_x509_crq(key, crq, 0);
+	if (r >= 0)
+		r = gnutls_x509_crt_set_pubkey(crt, key);
+	gnutls_pubkey_deinit(key);
+	return r;
+}
+
+static int new_key(gnutls_x509_privkey_t *key)
+{
+	int r = gnutls_x509_privkey_init(key);
+
+	return r < 0 ? r
+		     : gnutls_x509_privkey_generate(
+			       *key, GNUTLS_PK_ECDSA,
+			       GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0);
+}
+
+/* Version, serial, key, times and the subject's key id.  crq: whose key it is; NULL: a fresh one. */
+static enum rc draft_begin(struct draft *d, gnutls_x509_crq_t crq, usec_t now, usec_t validity,
+			   struct err *err)
 {
 	unsigned char serial[SERIAL_BYTES], id[KEY_ID_BYTES];
 	size_t n_id = sizeof(id);
@@ -89,18 +115,14 @@ static enum rc draft_begin(struct draft *d, usec_t now, usec_t validity, struct 
 
 	rand_bytes(serial, sizeof(serial));
 	serial[0] &= 0x7f; /* a positive number */
-	if (r >= 0)
-		r = gnutls_x509_privkey_init(&d->key);
-	if (r >= 0)
-		r = gnutls_x509_privkey_generate(d->key, GNUTLS_PK_ECDSA,
-						 GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1),
-						 0);
+	if (r >= 0 && !crq)
+		r = new_key(&d->key);
 	if (r >= 0)
 		r = gnutls_x509_crt_set_version(d->crt, 3);
 	if (r >= 0)
 		r = gnutls_x509_crt_set_serial(d->crt, serial, sizeof(serial));
 	if (r >= 0)
-		r = gnutls_x509_crt_set_key(d->crt, d->key);
+		r = crq ? set_requested_key(d->crt, crq) : gnutls_x509_crt_set_key(d->crt, d->key);
 	if (r >= 0)
 		r = gnutls_x509_crt_set_activation_time(d->crt,
 							(time_t)((now - SLACK) / USEC_PER_SEC));
@@ -128,7 +150,7 @@ enum rc pki_ca_new(struct pki_pair *out, const char *cn, usec_t now, usec_t vali
 {
 	CLEANUP(draft_fini)
 	struct draft d = {0};
-	enum rc rc = draft_begin(&d, now, validity, err);
+	enum rc rc = draft_begin(&d, NULL, now, validity, err);
 
 	if (!rc)
 		rc = add_name(&d, GNUTLS_OID_X520_COMMON_NAME, cn, err);
@@ -212,26 +234,127 @@ static enum rc sign(struct draft *d, const struct draft *ca, struct err *err)
 	return tls_rc(r, "cannot sign", err);
 }
 
+static enum rc issue(struct draft *d, const struct pki_pair *ca, gnutls_x509_crq_t crq,
+		     const struct pki_request *req, usec_t now, struct err *err)
+{
+	CLEANUP(draft_fini)
+	struct draft signer = {0};
+	enum rc rc = import_ca(&signer, ca, err);
+
+	if (!rc)
+		rc = draft_begin(d, crq, now, req->validity, err);
+	for (size_t i = 0; !rc && i < req->n_orgs; i++)
+		rc = add_name(d, GNUTLS_OID_X520_ORGANIZATION_NAME, req->orgs[i], err);
+	if (!rc)
+		rc = add_name(d, GNUTLS_OID_X520_COMMON_NAME, req->cn, err);
+	for (size_t i = 0; !rc && i < req->n_sans; i++)
+		rc = add_san(d, req->sans[i], err);
+	if (!rc)
+		rc = add_extensions(d, req, err);
+	return rc ? rc : sign(d, &signer, err);
+}
+
 enum rc pki_issue(struct pki_pair *out, const struct pki_pair *ca, const struct pki_request *req,
 		  usec_t now, struct err *err)
 {
 	CLEANUP(draft_fini)
-	struct draft d = {0}, signer = {0};
-	enum rc rc = import_ca(&signer, ca, err);
+	struct draft d = {0};
+	enum rc rc = issue(&d, ca, NULL, req, now, err);
+
+	return rc ? rc : export_pem(&d, out, err);
+}
+
+/* Requests */
+
+static void crq_deinitp(gnutls_x509_crq_t *crq)
+{
+	if (*crq)
+		gnutls_x509_crq_deinit(*crq);
+}
+
+/* GnuTLS's text as the caller's. */
+static enum rc take_text(gnutls_datum_t *d, char **out, struct err *err)
+{
+	*out = mem_strndup((char *)d->data, d->size);
+	pki_wipe(d->data, d->size);
+	gnutls_free(d->data);
+	return *out ? RC_OK : err_set(err, RC_NOMEM, "out of memory");
+}
+
+enum rc pki_csr_new(char **csr_pem, char **key_pem, const char *cn, struct err *err)
+{
+	CLEANUP(crq_deinitp) gnutls_x509_crq_t crq = NULL;
+	CLEANUP(draft_fini) struct draft d = {0};
+	gnutls_datum_t csr = {0}, key = {0};
+	int r = gnutls_x509_crq_init(&crq);
+
+	if (r >= 0)
+		r = new_key(&d.key);
+	if (r >= 0)
+		r = gnutls_x509_crq_set_version(crq, 1);
+	if (r >= 0)
+		r = gnutls_x509_crq_set_dn_by_oid(crq, GNUTLS_OID_X520_COMMON_NAME, 0, cn,
+						  (unsigned)strlen(cn));
+	if (r >= 0)
+		r = gnutls_x509_crq_set_key(crq, d.key);
+	if (r >= 0)
+		r = gnutls_x509_crq_sign2(crq, d.key, GNUTLS_DIG_SHA256, 0);
+	if (r >= 0)
+		r = gnutls_x509_crq_export2(crq, GNUTLS_X509_FMT_PEM, &csr);
+	if (r >= 0)
+		r = gnutls_x509_privkey_export2_pkcs8(d.key, GNUTLS_X509_FMT_PEM, NULL,
+						      GNUTLS_PKCS_PLAIN, &key);
+	if (r < 0) {
+		gnutls_free(csr.data);
+		return tls_rc(r, "cannot make a request for a certificate", err);
+	}
+	CLEANUP(mem_freep) char *text = NULL;
+	enum rc rc = take_text(&csr, &text, err), rc2 = take_text(&key, key_pem, err);
+
+	if (rc || rc2) {
+		if (!rc2) {
+			pki_wipe(*key_pem, strlen(*key_pem));
+			*key_pem = mem_free(*key_pem);
+		}
+		return rc ? rc : rc2;
+	}
+	*csr_pem = STEAL(text);
+	return RC_OK;
+}
+
+static enum rc read_csr(gnutls_x509_crq_t *crq, const char *pem, struct err *err)
+{
+	gnutls_datum_t text = {(unsigned char *)(uintptr_t)pem, (unsigned)strlen(pem)};
+	unsigned bits = 0;
+	int r = gnutls_x509_crq_init(crq);
+
+	if (r >= 0)
+		r = gnutls_x509_crq_import(*crq, &text, GNUTLS_X509_FMT_PEM);
+	if (r < 0)
+		return tls_rc(r, "cannot read the request for a certificate", err);
+	if (gnutls_x509_crq_get_pk_algorithm(*crq, &bits) != GNUTLS_PK_ECDSA || bits != 256)
+		return err_set(err, RC_INVALID,
+			       "the request for a certificate has no key of curve P-256");
+	if (gnutls_x509_crq_verify(*crq, 0) < 0)
+		return err_set(err, RC_INVALID,
+			       "the request for a certificate is not signed with its own key");
+	return RC_OK;
+}
+
+enum rc pki_issue_for(char **cert_pem, const struct pki_pair *ca, const char *csr_pem,
+		      const struct pki_request *req, usec_t now, struct err *err)
+{
+	CLEANUP(crq_deinitp) gnutls_x509_crq_t crq = NULL;
+	CLEANUP(draft_fini) struct draft d = {0};
+	gnutls_datum_t cert = {0};
+	enum rc rc = read_csr(&crq, csr_pem, err);
 
 	if (!rc)
-		rc = draft_begin(&d, now, req->validity, err);
-	for (size_t i = 0; !rc && i < req->n_orgs; i++)
-		rc = add_name(&d, GNUTLS_OID_X520_ORGANIZATION_NAME, req->orgs[i], err);
+		rc = issue(&d, ca, crq, req, now, err);
 	if (!rc)
-		rc = add_name(&d, GNUTLS_OID_X520_COMMON_NAME, req->cn, err);
-	for (size_t i = 0; !rc && i < req->n_sans; i++)
-		rc = add_san(&d, req->sans[i], err);
-	if (!rc)
-		rc = add_extensions(&d, req, err);
-	if (!rc)
-		rc = sign(&d, &signer, err);
-	return rc ? rc : export_pem(&d, out, err);
+		rc = tls_rc(gnutls_x509_crt_export2(d.crt, GNUTLS_X509_FMT_PEM, &cert),
+			    "cannot write a certificate", err);
+	return rc ? rc : take_text(&cert, cert_pem, err);
 }
 
 /* Files */

@@ -35,6 +35,14 @@ MUST_CHECK enum rc pki_ca_new(struct pki_pair *out, const char *cn, usec_t now_r
 MUST_CHECK enum rc pki_issue(struct pki_pair *out, const struct pki_pair *ca,
 			     const struct pki_request *req, usec_t now_realtime, struct err *err);
 
+/* A fresh key, and a request (PKCS #10) for a certificate with it, both PEM and the caller's. */
+MUST_CHECK enum rc pki_csr_new(char **csr_pem, char **key_pem, const char *cn, struct err *err);
+/* A certificate, the caller's, for the key of such a request; names and all else are as req says, whatever the
+ * request wishes.  RC_INVALID: it is none, its key is of another kind, or it is not signed with it. */
+MUST_CHECK enum rc pki_issue_for(char **cert_pem, const struct pki_pair *ca, const char *csr_pem,
+				 const struct pki_request *req, usec_t now_realtime,
+				 struct err *err);
+
 /* <dir>/<name>.crt and <dir>/<name>.key; the directory is made (0700) when missing. */
 MUST_CHECK enum rc pki_save(const struct pki_pair *p, const char *dir, const char *name,
 			    struct err *err);
@@ -56,10 +64,11 @@ struct pki_info {
 /* Of the first certificate in the text. RC_INVALID. */
 MUST_CHECK enum rc pki_inspect(struct pki_info *out, const char *cert_pem, struct err *err);
 void pki_info_fini(struct pki_info *i);
-/* Did the CA (its certificate's PEM) sign it, is it in time, may it be used so?  RC_UNAUTHORIZED says why. */
+/* Did one of the CAs (certificates, PEM, one behind the other) sign it, is it in time, may it be used so?  RC_UNAUTHORIZED says why. */
 MUST_CHECK enum rc pki_verify(const char *cert_pem, const char *ca_pem, unsigned use,
 			      usec_t now_realtime, struct err *err);
-/* True when it cannot be read, when less than a third of its life is left, or when it is not the CA's. */
+/* True when it cannot be read, when less than a third of its life is left, or when it is not the first CA's, which is
+ * the one that signs. */
 bool pki_needs_rotation(const char *cert_pem, const char *ca_pem, usec_t now_realtime);
 
 /* Keys for QEMU's tls-creds-psk: bytes of randomness as lower-case hex. */

@@ -29,7 +29,7 @@ extern const struct cmd cmd_get, cmd_describe, cmd_apply, cmd_create, cmd_delete
 extern const struct cmd cmd_start, cmd_stop, cmd_restart, cmd_pause, cmd_unpause, cmd_migrate;
 extern const struct cmd cmd_cordon, cmd_uncordon, cmd_drain, cmd_evacuate_cancel;
 extern const struct cmd cmd_cpu_models;
-extern const struct cmd cmd_user;
+extern const struct cmd cmd_user, cmd_token;
 extern const struct cmd cmd_backup, cmd_restore;
 extern const struct cmd cmd_explain, cmd_console, cmd_completion, cmd_version;
 

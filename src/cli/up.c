@@ -221,7 +221,19 @@ static enum rc start_apiserver(const struct up *u, struct err *err)
 {
 	CLEANUP(mem_freep) char *prog = mem_printf("%s/ferry-apiserver", u->bin);
 	CLEANUP(mem_freep) char *dir = below(u, "control");
-	const char *const args[] = {"--", prog, "--state", dir, "--listen", UNDERLAY ".1:6443",
+	CLEANUP(mem_freep) char *audit = below(u, "logs/audit.log");
+	const char *const args[] = {"--",
+				    prog,
+				    "--state",
+				    dir,
+				    "--listen",
+				    UNDERLAY ".1:6443",
+				    "--audit-log",
+				    audit,
+				    "--audit-log-size",
+				    "32",
+				    "--audit-log-keep",
+				    "4",
 				    NULL};
 
 	return start_box(u, "apiserver", args, err);

@@ -9,12 +9,15 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "cluster/apiserver/apisrv.h"
+#include "cluster/apiserver/audit.h"
 #include "cluster/apiserver/front.h"
 #include "cluster/apiserver/identity.h"
 #include "cluster/apiserver/restore.h"
 #include "cluster/apiserver/store.h"
+#include "cluster/apiserver/token.h"
 #include "ctl/daemon.h"
 #include "ev/ev.h"
+#include "pki/pki.h"
 #include "virt/admission/admission.h"
 #include "virt/subresources/subresources.h"
 
@@ -29,6 +32,8 @@ static const char *opt_service_cidr = "10.96.0.0/16";
 static const char *opt_node_ports = "30000-32767";
 static const char *opt_requests = "400";
 static const char *opt_watches = "1000";
+static const char *opt_issuer;
+static const char *opt_audit, *opt_audit_mib = "100", *opt_audit_keep = "10";
 
 static usec_t realtime(void)
 {
@@ -41,11 +46,12 @@ static usec_t realtime(void)
 /* ---- ferry-apiserver issue ---------------------------------------------------------------------------- */
 
 static const char issue_help[] =
-	"usage: ferry-apiserver issue --state DIR --cn CN [--org O]... [--san NAME|ADDRESS]... --out DIR\n"
+	"usage: ferry-apiserver issue --state DIR --cn CN [--org O]... [--san NAME|ADDRESS]...\n"
+	"                             [--seconds N] --out DIR\n"
 	"\n"
 	"Writes ca.crt, tls.crt and tls.key into --out: a certificate of the cluster's own authority, for a\n"
-	"node (--cn system:node:NAME --org system:nodes --san ADDRESS) or another client.  Needs no running\n"
-	"server.\n";
+	"node (--cn system:node:NAME --org system:nodes --san ADDRESS) or another client, good for a year or\n"
+	"so many seconds.  Needs no running server.\n";
 
 static int issue_usage(const char *why, const char *what)
 {
@@ -58,6 +64,7 @@ static int issue(int argc, char **argv)
 	const char *orgs[MAX_WORDS], *sans[MAX_WORDS], *state = NULL;
 	struct identity_issue what = {.orgs = orgs, .sans = sans, .now = realtime()};
 	struct err err = {0};
+	uint64_t seconds = 0;
 
 	for (int i = 2; i < argc; i++) {
 		if (strcmp(argv[i], "--help") == 0) {
@@ -74,6 +81,9 @@ static int issue(int argc, char **argv)
 			what.cn = value;
 		else if (strcmp(name, "--out") == 0)
 			what.out = value;
+		else if (strcmp(name, "--seconds") == 0 &&
+			 !str_to_u64(value, (uint64_t)3650 * 86400, &seconds, NULL) && seconds)
+			what.validity = (usec_t)seconds * USEC_PER_SEC;
 		else if (strcmp(name, "--org") == 0 && what.n_orgs < MAX_WORDS)
 			orgs[what.n_orgs++] = value;
 		else if (strcmp(name, "--san") == 0 && what.n_sans < MAX_WORDS)
@@ -147,19 +157,63 @@ static int restore(int argc, char **argv)
 	return 0;
 }
 
+/* ---- ferry-apiserver rotate-ca -------------------------------------------------------------------------- */
+
+static const char rotate_help[] =
+	"usage: ferry-apiserver rotate-ca --state DIR prepare|switch|finish\n"
+	"\n"
+	"Gives the cluster another authority while everything runs: 'prepare' announces it, 'switch' lets it\n"
+	"sign, 'finish' takes the old one away.  Send the server SIGHUP after each step, and wait two hours\n"
+	"before the next: nodes look once an hour.\n";
+
+static int rotate_ca(int argc, char **argv)
+{
+	const char *state = NULL, *step = NULL;
+	struct err err = {0};
+	bool bad = false;
+
+	for (int i = 2; i < argc && !bad; i++) {
+		if (strcmp(argv[i], "--help") == 0) {
+			fputs(rotate_help, stdout);
+			return 0;
+		}
+		if (strcmp(argv[i], "--state") == 0 && i + 1 < argc)
+			state = argv[++i];
+		else if (!step && argv[i][0] != '-')
+			step = argv[i];
+		else
+			bad = true;
+	}
+	if (bad || !state || !step) {
+		fprintf(stderr, "ferry-apiserver rotate-ca: --state DIR and a step are needed\n%s",
+			rotate_help);
+		return 2;
+	}
+	log_setup("ferry-apiserver", LOG_LVL_INFO, false);
+	CLEANUP(mem_freep) char *dir = mem_printf("%s/pki", state);
+
+	if (!dir || identity_rotate_ca(dir, step, realtime(), &err)) {
+		fprintf(stderr, "ferry-apiserver rotate-ca: %s\n", dir ? err.msg : "out of memory");
+		return 1;
+	}
+	return 0;
+}
+
 /* ---- the daemon ------------------------------------------------------------------------------------------ */
 
 struct server {
 	struct daemon *daemon;
 	struct store *store;
 	struct apisrv *srv;
+	struct tokens *tokens;
+	struct audit *audit; /* NULL: not asked for */
 	struct front *front;
 	struct virt_subres *subres;
 	struct apisrv_hooks hooks;
 	struct ev_src *daily;
 	char host[64];
 	uint16_t port;
-	char *pki;
+	char *pki, *url;
 };
 
 /* "ADDRESS:PORT", "[V6]:PORT" */
@@ -202,16 +256,16 @@ static enum rc prepare_identity(struct server *s, struct err *err)
 	     w = strtok_r(NULL, ", ", &save))
 		names[n++] = w;
 	const char *first = n ? names[0] : is_wildcard(s->host) ? "127.0.0.1" : s->host;
-	CLEANUP(mem_freep)
-	char *url = strchr(first, ':') ? mem_printf("https://[%s]:%u", first, s->port)
-				       : mem_printf("https://%s:%u", first, s->port);
 
+	mem_free(s->url);
+	s->url = strchr(first, ':') ? mem_printf("https://[%s]:%u", first, s->port)
+				    : mem_printf("https://%s:%u", first, s->port);
 	if (!is_wildcard(s->host))
 		names[n++] = s->host;
-	if (!url)
+	if (!s->url)
 		return err_set(err, RC_NOMEM, "out of memory");
 	const struct identity_config ic = {
-		.dir = s->pki, .server = url, .names = names, .n_names = n, .now = realtime()};
+		.dir = s->pki, .server = s->url, .names = names, .n_names = n, .now = realtime()};
 
 	return identity_prepare(&ic, err);
 }
@@ -230,6 +284,51 @@ static enum rc listen_https(struct server *s, struct err *err)
 	if (!cert || !key || !ca)
 		return err_set(err, RC_NOMEM, "out of memory");
 	return front_new(&s->front, daemon_loop(s->daemon), s->srv, &fc, err);
+}
+
+static enum rc prepare_tokens(struct server *s, struct err *err)
+{
+	CLEANUP(mem_freep) char *jwks = mem_printf("%s/openid/v1/jwks", s->url);
+	enum rc rc = jwks ? tokens_new(&s->tokens, opt_issuer, jwks) : RC_NOMEM;
+
+	if (rc)
+		return err_set(err, rc, "out of memory");
+	return identity_token_keys(s->pki, realtime(), s->tokens, err);
+}
+
+static enum rc open_audit(struct server *s, struct err *err)
+{
+	uint64_t mib = 0, keep = 0;
+
+	if (!opt_audit)
+		return RC_OK;
+	if (str_to_u64(opt_audit_mib, 1 << 20, &mib, NULL) || !mib)
+		return err_set(err, RC_INVALID, "--audit-log-size is a number of MiB, from 1 on");
+	if (str_to_u64(opt_audit_keep, 1000, &keep, NULL))
+		return err_set(err, RC_INVALID, "--audit-log-keep is a number from 0 to 1000");
+	const struct audit_config config = {
+		.path = opt_audit, .max_bytes = mib << 20, .keep = (unsigned)keep};
+	enum rc rc = audit_new(&s->audit, daemon_loop(s->daemon), &config, err);
+
+	return rc ? err_prepend(err, "--audit-log") : RC_OK;
+}
+
+/* For whoever has to trust the server: ConfigMap kube-root-ca.crt; and for nodes, whose certificates it renews. */
+static enum rc publish_ca(struct server *s, struct err *err)
+{
+	CLEANUP(mem_freep) char *path = mem_printf("%s/ca.crt", s->pki);
+	CLEANUP(mem_freep) char *pem = NULL;
+	size_t n;
+	enum rc rc = path ? file_read(path, LIMIT_FILE_BYTES, &pem, &n, err)
+			  : err_set(err, RC_NOMEM, "out of memory");
+
+	CLEANUP(pki_pair_fini) struct pki_pair ca = {0};
+
+	if (!rc)
+		rc = pki_load(&ca, s->pki, "ca", err);
+	if (!rc && (apisrv_set_ca(s->srv, pem) || apisrv_set_signer(s->srv, ca.cert, ca.key)))
+		rc = err_set(err, RC_NOMEM, "out of memory");
+	return rc;
 }
 
 static void on_stopped(void *arg)
@@ -254,6 +353,10 @@ static void on_reload(void *arg)
 
 	if (!rc)
 		rc = front_reload(s->front, &err);
+	if (!rc)
+		rc = identity_token_keys(s->pki, realtime(), s->tokens, &err);
+	if (!rc)
+		rc = publish_ca(s, &err);
 	if (rc)
 		log_error("cannot reload the certificates, the old ones stay in use: %s", err.msg);
 	else
@@ -375,6 +478,10 @@ static enum rc start(struct server *s, struct err *err)
 		rc = set_hooks(s, err);
 	if (!rc)
 		rc = continue_key(key, err);
+	if (!rc)
+		rc = prepare_tokens(s, err);
+	if (!rc)
+		rc = open_audit(s, err);
 	if (!rc) {
 		const struct apisrv_config config = {.store = s->store,
 						     .continue_key = key,
@@ -383,10 +490,14 @@ static enum rc start(struct server *s, struct err *err)
 						     .service_cidr = opt_service_cidr,
 						     .node_port_range = opt_node_ports,
 						     .hooks = &s->hooks,
+						     .tokens = s->tokens,
+						     .audit = s->audit,
 						     .with_roles = true};
 
 		rc = apisrv_new(&s->srv, loop, &config, err);
 	}
+	if (!rc)
+		rc = publish_ca(s, err);
 	if (!rc)
 		rc = listen_https(s, err);
 	if (!rc)
@@ -424,13 +535,25 @@ int main(int argc, char **argv)
 		{"max-watches-per-user", "N",
 		 "watches that one user may have open, nodes and controllers apart (default 1000)",
 		 .text = &opt_watches},
+		{"audit-log", "FILE",
+		 "write down who did what, a line of JSON each (default: nothing is written down)",
+		 .text = &opt_audit},
+		{"audit-log-size", "MIB", "put the file aside when it is larger (default 100)",
+		 .text = &opt_audit_mib},
+		{"audit-log-keep", "N", "how many files put aside stay (default 10)",
+		 .text = &opt_audit_keep},
+		{"service-account-issuer", "URL",
+		 "who tokens of service accounts say they are from, and for (default " TOKEN_ISSUER
+		 ")",
+		 .text = &opt_issuer},
 		{NULL},
 	};
 	static const struct daemon_def def = {
 		"ferry-apiserver", "serves the Kubernetes and KubeVirt API from a SQLite store",
 		options,
 		.more = "ferry-apiserver issue --help tells how to make certificates for nodes, and\n"
-			"ferry-apiserver restore --help how to go back to a backup.\n"};
+			"ferry-apiserver restore --help how to go back to a backup, rotate-ca --help how to change\n"
+			"the authority.\n"};
 	struct server s = {0};
 	struct err err = {0};
 
@@ -438,6 +561,8 @@ int main(int argc, char **argv)
 		return issue(argc, argv);
 	if (argc > 1 && strcmp(argv[1], "restore") == 0)
 		return restore(argc, argv);
+	if (argc > 1 && strcmp(argv[1], "rotate-ca") == 0)
+		return rotate_ca(argc, argv);
 	int code = daemon_new(&s.daemon, &def, argc, argv);
 
 	if (!s.daemon)
@@ -446,9 +571,12 @@ int main(int argc, char **argv)
 	ev_src_free(s.daily);
 	front_free(s.front);
 	apisrv_free(s.srv);
+	tokens_free(s.tokens);
+	audit_free(s.audit);
 	virt_subres_free(s.subres);
 	store_close(s.store);
 	mem_free(s.pki);
+	mem_free(s.url);
 	daemon_free(s.daemon);
 	return code;
 }

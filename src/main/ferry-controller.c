@@ -66,6 +66,7 @@ static void choose(struct controller *c)
 	add(c, &volume_ctl_def);
 	add(c, &nodelifecycle_ctl_def);
 	add(c, &disruption_ctl_def);
+	add(c, &account_ctl_def);
 	add(c, &installation_ctl_def);
 	for (size_t i = 0; gc_ctl_defs[i]; i++)
 		add(c, gc_ctl_defs[i]);

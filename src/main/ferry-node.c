@@ -21,6 +21,7 @@
 #include "base/str.h"
 #include "base/try.h"
 #include "cluster/podruntime/netsync.h"
+#include "cluster/podruntime/nodecert.h"
 #include "cluster/podruntime/nodereg.h"
 #include "cluster/podruntime/podnet.h"
 #include "cluster/podruntime/podruntime.h"
@@ -91,6 +92,7 @@ struct node {
 	struct cpuprobe *cpuprobe;
 	struct json *probe;
 	struct nodereg *reg;
+	struct nodecert *nodecert;
 	struct podnet *net;
 	struct podnet_config net_cfg;
 	struct netsync *netsync;
@@ -420,6 +422,31 @@ static void net_after(void *arg)
 }
 
 /* The node's address on the segment is known. */
+/* Clients read the files for each new connection; the port is told. */
+static void read_certificate(void *arg)
+{
+	struct node *n = arg;
+	struct err err = {0};
+
+	if (n->https && agent_http_reload_tls(n->https, &err))
+		log_warn("the certificates stay as they are: %s", err.msg);
+}
+
+/* Once the Node object is there, which says that the node may have one. */
+static void keep_certificate(struct node *n)
+{
+	const struct nodecert_config cc = {.loop = n->loop,
+					   .kube = n->kube,
+					   .name = opt_name,
+					   .dir = opt_pki,
+					   .changed = read_certificate,
+					   .arg = n};
+	struct err err = {0};
+
+	if (!n->nodecert && nodecert_new(&n->nodecert, &cc, &err))
+		log_warn("the certificate of this node is not renewed: %s", err.msg);
+}
+
 static void on_registered(struct in_addr segment, void *arg)
 {
 	struct node *n = arg;
@@ -436,6 +463,7 @@ static void on_registered(struct in_addr segment, void *arg)
 					    .vni = n->vni,
 					    .service_network = n->services,
 					    .service_prefix = n->service_prefix};
+	keep_certificate(n);
 	if (pool_run_ordered(n->loop, NET_QUEUE, net_work, net_after, n, &err))
 		give_up(n, &err);
 }
@@ -683,6 +711,7 @@ static enum rc make_paths(struct node *n, struct err *err)
 	split_words(n->registries_text, n->registries);
 	TRY(file_mkdir_p(opt_state, 0711, err));
 	TRY(file_mkdir_p(opt_run, 0755, err));
+	TRY(nodecert_recover(opt_pki, err));
 	return find_programs(n, err);
 }
 
@@ -773,15 +802,6 @@ static void on_stop(void *arg)
 		daemon_quit(n->daemon, 0);
 }
 
-static void on_reload(void *arg)
-{
-	struct node *n = arg;
-	struct err err;
-
-	if (n->https && agent_http_reload_tls(n->https, &err))
-		log_warn("the certificates stay as they are: %s", err.msg);
-}
-
 static void fini(struct node *n)
 {
 	/* Work under way uses what is freed here, and nothing new may begin: what belongs to a move stays in the
@@ -796,6 +816,7 @@ static void fini(struct node *n)
 	n->volwork = volwork_free(n->volwork);
 	n->netsync = netsync_free(n->netsync);
 	n->net = podnet_free(n->net);
+	n->nodecert = nodecert_free(n->nodecert);
 	n->reg = nodereg_free(n->reg);
 	n->cpuprobe = cpuprobe_free(n->cpuprobe);
 	n->pod_exec = exec_free(n->pod_exec);
@@ -894,7 +915,7 @@ int main(int argc, char **argv)
 	n.loop = daemon_loop(n.daemon);
 	daemon_set_unready(n.daemon, "starting");
 	daemon_on_stop(n.daemon, on_stop, &n);
-	daemon_on_reload(n.daemon, on_reload, &n);
+	daemon_on_reload(n.daemon, read_certificate, &n);
 	daemon_on_metrics(n.daemon, on_metrics, &n);
 	code = start(&n, &err) ? daemon_fail(&err) : daemon_run(n.daemon);
 	fini(&n);

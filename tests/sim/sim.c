@@ -99,7 +99,7 @@ static size_t all_defs(const struct ctl_def **defs)
 		&mig_ctl_def,	       &scheduler_ctl_def,  &endpoints_ctl_def,
 		&claim_ctl_def,	       &volume_ctl_def,	    &nodelifecycle_ctl_def,
 		&installation_ctl_def, &evacuation_ctl_def, &disruption_ctl_def,
-		&fence_ctl_def,	       &witness_ctl_def,
+		&fence_ctl_def,	       &witness_ctl_def,    &account_ctl_def,
 	};
 	size_t n = 0;
 

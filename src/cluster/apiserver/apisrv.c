@@ -132,6 +132,7 @@ static void call_free(struct apisrv_call *c)
 	http_uri_fini(&c->uri);
 	user_fini(&c->user);
 	user_fini(&c->by);
+	audit_end(c);
 	for (size_t i = 0; i < c->n_warnings; i++)
 		mem_free(c->warnings[i]);
 	mem_free(c->warnings);
@@ -159,9 +160,7 @@ static void account(struct apisrv_call *c)
 		s->requests[c->verb][class]++;
 	if (c->verb != VERB_WATCH)
 		s->latency_sum[c->verb] += took;
-	log_debug("request %s %s/%s/%s user=%s%s%s status=%d usec=%llu", c->method, c->plural,
-		  c->ns, c->name, c->user.name, c->by.name ? " by=" : "",
-		  c->by.name ? c->by.name : "", c->status, (unsigned long long)took);
+	audit_call(c);
 }
 
 void call_leave(struct apisrv_call *c)
@@ -233,7 +232,7 @@ static enum rc call_new(struct apisrv_call **out, struct apisrv *s, const struct
 	}
 	snprintf(c->method, sizeof(c->method), "%s",
 		 strcmp(r->method, "HEAD") == 0 ? "GET" : r->method);
-	if (user_copy(&c->user, r->user ? r->user : &anonymous) ||
+	if (user_copy(&c->user, r->user ? r->user : &anonymous) || audit_begin(c, r) ||
 	    copy_content_type(c, r->content_type)) {
 		call_free(c);
 		return RC_NOMEM;
@@ -373,6 +372,13 @@ static void dispatch_sub(struct apisrv_call *c)
 			fail_method(c);
 	} else if (call_is_scale(c)) {
 		serve_scale(c);
+	} else if (strcmp(c->res->table, "nodes") == 0 && strcmp(c->sub, "certificate") == 0) {
+		serve_node_certificate(c);
+	} else if (strcmp(c->res->table, "serviceaccounts") == 0 && strcmp(c->sub, "token") == 0) {
+		if (c->verb == VERB_CREATE)
+			serve_token(c);
+		else
+			fail_method(c);
 	} else if (pod && strcmp(c->sub, "binding") == 0 && c->verb == VERB_CREATE) {
 		serve_binding(c);
 	} else if (pod && strcmp(c->sub, "eviction") == 0 && c->verb == VERB_CREATE) {
@@ -471,6 +477,8 @@ static void route(struct apisrv_call *c, const struct apisrv_request *r)
 		return;
 	}
 	c->is_dry_run = !str_is_empty(call_param(c, "dryRun"));
+	if (r->authorization && !token_login(c, r->authorization))
+		return;
 	if (r->as && !impersonate(c, r->as))
 		return;
 	if (strcmp(c->uri.path, BACKUP_PATH) == 0) {
@@ -526,8 +534,10 @@ void apisrv_cancel(struct apisrv_call *c)
 	c->sink = NULL;
 	c->done = true;
 	hook_call_dropped(c);
-	if (!c->depth)
-		call_free(c);
+	if (c->depth)
+		return;
+	audit_call(c);
+	call_free(c);
 }
 
 /* ---- the server ------------------------------------------------------------------------------- */
@@ -540,6 +550,7 @@ static void on_store_event(void *arg, const struct store_event *ev)
 	rbac_event(s->rbac, ev);
 	if (strcmp(obj_table(ev->obj), TABLE_CLUSTER_ROLES) == 0)
 		rbac_aggregate_poke(s);
+	rootca_event(s, ev);
 	if (ev->type == STORE_DELETED || strcmp(obj_table(ev->obj), "namespaces") == 0)
 		namespaces_poke(s);
 	if (strcmp(obj_table(ev->obj), "events") == 0 && !ev_timer_is_armed(s->ttl_timer))
@@ -710,6 +721,8 @@ enum rc apisrv_new(struct apisrv **out, struct loop *loop, const struct apisrv_c
 	s->loop = loop;
 	s->store = config->store;
 	s->seed = config->seed;
+	s->tokens = config->tokens;
+	s->audit = config->audit;
 	if (config->continue_key)
 		memcpy(s->continue_key, config->continue_key, sizeof(s->continue_key));
 	else if (!s->seed)
@@ -798,6 +811,9 @@ struct apisrv *apisrv_free(struct apisrv *s)
 	ev_src_free(s->ttl_timer);
 	ev_src_free(s->ns_defer);
 	ev_src_free(s->aggregate_defer);
+	ev_src_free(s->ca_defer);
+	mem_free(s->ca);
+	signer_free(s->signer);
 	rbac_free(s->rbac);
 	map_fini(&s->by_table);
 	map_fini(&s->by_path);

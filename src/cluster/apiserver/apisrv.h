@@ -14,6 +14,8 @@
 struct apisrv;
 struct apisrv_call; /* a request that is not answered yet */
 struct store;
+struct audit;  /* audit.h */
+struct tokens; /* token.h */
 
 enum { APISRV_KEY_BYTES = 32 };
 
@@ -31,6 +33,8 @@ struct apisrv_config {
 	const unsigned char *continue_key;
 	unsigned requests_max; /* at a time, of others than nodes and controllers; 0: 400 */
 	unsigned watches_max;  /* of one user; 0: LIMIT_WATCHERS_USER */
+	struct audit *audit;   /* stays the caller's; NULL: nothing is written down */
+	struct tokens *tokens; /* stays the caller's; NULL: nobody has a token, none is made */
 };
 
 MUST_CHECK enum rc apisrv_new(struct apisrv **out, struct loop *loop,
@@ -38,16 +42,23 @@ MUST_CHECK enum rc apisrv_new(struct apisrv **out, struct loop *loop,
 /* Ends all watches and forgets all calls (no sink function runs any more). */
 struct apisrv *apisrv_free(struct apisrv *s);
 DEFINE_CLEANUP(struct apisrv *, apisrv_free);
+/* The certificates (PEM) that clients have to trust: published as ConfigMap kube-root-ca.crt. */
+MUST_CHECK enum rc apisrv_set_ca(struct apisrv *s, const char *pem);
+/* The authority that signs new certificates of nodes (PEM, copied); without one they are not renewed. */
+MUST_CHECK enum rc apisrv_set_signer(struct apisrv *s, const char *cert_pem, const char *key_pem);
 /* Ends all watches as a server that goes away does. */
 void apisrv_drain(struct apisrv *s);
 
 /* All text is borrowed for the time of apisrv_handle(). */
 struct apisrv_request {
-	const char *method;	   /* "GET" */
-	const char *target;	   /* "/api/v1/pods?watch=1", as on the wire */
-	const char *accept;	   /* NULL: application/json */
-	const char *content_type;  /* NULL: application/json */
-	const char *user_agent;	   /* "kubectl/v1.33.1 (…)"; NULL: unknown */
+	const char *method;	  /* "GET" */
+	const char *target;	  /* "/api/v1/pods?watch=1", as on the wire */
+	const char *accept;	  /* NULL: application/json */
+	const char *content_type; /* NULL: application/json */
+	const char *source;	  /* address of the client; NULL: unknown */
+	const char *user_agent;	  /* "kubectl/v1.33.1 (…)"; NULL: unknown */
+	/* "Bearer …": who asks is the token's owner then, and not user; NULL: absent */
+	const char *authorization;
 	const char *if_none_match; /* entity tags that the client has; NULL: none */
 	const char *body;
 	size_t n_body;

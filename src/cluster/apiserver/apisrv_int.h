@@ -99,6 +99,11 @@ struct apisrv {
 	struct flow *flow;
 	struct ev_src *bookmark_timer, *ttl_timer, *ns_defer;
 	struct rbac *rbac;
+	struct tokens *tokens;
+	struct audit *audit; /* NULL: none */
+	char *ca;	     /* apisrv_set_ca() */
+	struct ev_src *ca_defer;
+	struct signer *signer;		/* NULL: none */
 	struct ev_src *aggregate_defer; /* roles that gather others' rules are looked at */
 	struct json **borrowed;		/* lent to hooks until the loop goes on */
 	size_t n_borrowed, cap_borrowed;
@@ -139,6 +144,10 @@ struct apisrv_call {
 	char *content_type;	 /* without parameters; NULL: none */
 	char agent[64];		 /* the client's program, up to its version */
 	char *if_none_match;	 /* NULL: the client has nothing */
+	char *audit_target, *audit_agent, *audit_source; /* NULL without an audit log */
+	const char *audit_decision;			 /* "allow", "forbid"; NULL: not judged */
+	char *audit_reason;
+	char *audit_name; /* of an object that the call makes */
 	struct out_format out;
 	char **warnings;
 	size_t n_warnings, cap_warnings;
@@ -391,6 +400,8 @@ bool authorize(struct apisrv_call *c); /* false: answered 403, of subresources.k
 bool authorize_verb(struct apisrv_call *c, const char *verb);
 /* Discovery, health, metrics. */
 bool authorize_path(struct apisrv_call *c, const char *path);
+/* The node that he is; NULL: none. */
+const char *authz_node_of(const struct apisrv_user *u);
 /* May everything: administrators and Ferry's controllers. */
 bool authz_may_do_all(const struct apisrv_user *u);
 /* The verbs of a node's rules on a resource; 0: he is no node, or has none. */
@@ -399,6 +410,36 @@ unsigned authz_node_verbs(const struct apisrv_user *u, const struct resource *re
 bool serve_review(struct apisrv_call *c);
 /* Is the caller concerned by the object that he writes, and may he give the rights that it gives? */
 bool authorize_change(struct change *ch);
+
+/* `RBAC: allowed by RoleBinding "a/b" of ClusterRole "edit" to User "jane"`, the caller's; NULL: by no role, or
+ * out of memory. */
+char *rbac_reason(const struct rbac_grant *why);
+
+/* ---- audit_event.c ----------------------------------------------------------------------------- */
+
+MUST_CHECK enum rc audit_begin(struct apisrv_call *c, const struct apisrv_request *r);
+/* What was decided about the call's right, and by which role (why may be NULL). */
+void audit_judged(struct apisrv_call *c, bool is_allowed, const struct rbac_grant *why);
+/* The object that the call makes is called so. */
+void audit_named(struct apisrv_call *c, const char *name);
+void audit_call(struct apisrv_call *c); /* it is over: a line in the log, and in the audit log */
+void audit_end(struct apisrv_call *c);	/* frees what the call kept for that */
+
+/* review.c: a user as JSON; the caller's; NULL: out of memory */
+struct json *user_info(const struct apisrv_user *u);
+
+/* ---- token.c, token_request.c, token_review.c, rootca.c ----------------------------------------- */
+
+/* Who asks is the owner of the token in the header Authorization.  False: answered 401. */
+bool token_login(struct apisrv_call *c, const char *header);
+void serve_token(struct apisrv_call *c); /* serviceaccounts/NAME/token */
+void token_review(struct apisrv_call *c);
+#define OPENID_CONFIGURATION "/.well-known/openid-configuration"
+#define OPENID_KEYS	     "/openid/v1/jwks"
+bool serve_openid(struct apisrv_call *c, const char *path); /* false: it is none of the two */
+void serve_node_certificate(struct apisrv_call *c);	    /* nodecert.c: nodes/NAME/certificate */
+struct signer *signer_free(struct signer *s);
+void rootca_event(struct apisrv *s, const struct store_event *ev);
 
 /* user.c: a copy that is owned by whoever holds it. */
 MUST_CHECK enum rc user_copy(struct apisrv_user *to, const struct apisrv_user *from);

@@ -286,6 +286,7 @@ void serve_backup(struct apisrv_call *c)
 	struct err err = {0};
 
 	c->verb = VERB_CREATE;
+	audit_judged(c, apisrv_user_in_group(&c->user, GROUP_MASTERS), NULL);
 	if (!apisrv_user_in_group(&c->user, GROUP_MASTERS)) {
 		call_fail(
 			c, 403, "Forbidden", js_new_object(),

@@ -25,6 +25,7 @@ struct virtual_resource {
 
 static const struct virtual_resource virtuals[] = {
 	{"authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview"},
+	{"authentication.k8s.io", "v1", "tokenreviews", "TokenReview"},
 	{"authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview"},
 	{"authorization.k8s.io", "v1", "localsubjectaccessreviews", "LocalSubjectAccessReview",
 	 true},
@@ -145,6 +146,9 @@ static enum rc list_kind(struct json *list, const struct api_kind *k)
 		if (!rc)
 			rc = list_sub(list, k, "eviction", "Eviction", "policy", "v1", "create");
 	}
+	if (!rc && !*k->group && strcmp(k->plural, "serviceaccounts") == 0)
+		rc = list_sub(list, k, "token", "TokenRequest", "authentication.k8s.io", "v1",
+			      "create");
 	return rc;
 }
 
@@ -427,6 +431,6 @@ void serve_discovery(struct apisrv_call *c, const char *accept)
 		serve_root(c);
 	else if (str_has_prefix(path, "/openapi/"))
 		serve_openapi(c, path + 9, accept);
-	else
+	else if (!serve_openid(c, path))
 		not_a_page(c);
 }

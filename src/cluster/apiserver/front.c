@@ -320,12 +320,6 @@ static void on_request(struct http_req *req, void *arg)
 
 	CLEANUP(wanted_fini) struct wanted as = {.rc = RC_OK};
 
-	if (http_req_header(req, "Authorization")) {
-		/* no bearer tokens yet: a wrong one must not pass for nobody, nor beside a certificate for
-		 * the certificate's owner */
-		refuse(req, 401, "Unauthorized", "Unauthorized");
-		return;
-	}
 	if (refuse_encoding(req))
 		return;
 	if (wanted_read(&as, req)) {
@@ -344,7 +338,9 @@ static void on_request(struct http_req *req, void *arg)
 		.target = http_req_target(req),
 		.accept = http_req_header(req, "Accept"),
 		.content_type = http_req_header(req, "Content-Type"),
+		.source = peer->is_unix ? NULL : peer->address,
 		.user_agent = http_req_header(req, "User-Agent"),
+		.authorization = http_req_header(req, "Authorization"),
 		.if_none_match = http_req_header(req, "If-None-Match"),
 		.user = &user,
 		.as = as.any ? &as.user : NULL,

@@ -122,16 +122,18 @@ static enum rc write_kubeconfig(const struct identity_config *config, const stru
 	return rc;
 }
 
-/* Written again only when its content would change: a new certificate or another address. */
-static bool kubeconfig_is_current(const struct identity_config *config)
+/* Written again only when its content would change: a new certificate, another address or authority. */
+static bool kubeconfig_is_current(const struct identity_config *config, const struct pki_pair *ca)
 {
+	CLEANUP(mem_freep) char *ca64 = b64_encode(ca->cert, strlen(ca->cert), false);
 	CLEANUP(mem_freep) char *path = mem_printf("%s/admin.kubeconfig", config->dir);
 	CLEANUP(mem_freep) char *text = NULL;
 	CLEANUP(mem_freep) char *line = mem_printf("    server: %s\n", config->server);
 	size_t n;
 
-	return path && line && file_read(path, LIMIT_FILE_BYTES, &text, &n, NULL) == RC_OK &&
-	       strstr(text, line);
+	return path && line && ca64 &&
+	       file_read(path, LIMIT_FILE_BYTES, &text, &n, NULL) == RC_OK && strstr(text, line) &&
+	       strstr(text, ca64);
 }
 
 /* Whatever stands on this machine answers under these names: the server, and the controllers' metrics. */
@@ -208,7 +210,7 @@ enum rc identity_prepare(const struct identity_config *config, struct err *err)
 				 err);
 	if (!rc)
 		rc = ensure_pair(config->dir, "admin", &ca, &admin, config->now, &new_admin, err);
-	if (!rc && (new_admin || !kubeconfig_is_current(config)))
+	if (!rc && (new_admin || !kubeconfig_is_current(config, &ca)))
 		rc = write_kubeconfig(config, &ca, err);
 	return rc;
 }
@@ -225,7 +227,7 @@ enum rc identity_issue(const struct identity_issue *what, struct err *err)
 		.sans = what->sans,
 		.n_sans = what->n_sans,
 		.use = PKI_CLIENT | PKI_SERVER,
-		.validity = CERT_LIFE,
+		.validity = what->validity ? what->validity : CERT_LIFE,
 	};
 	enum rc rc = path ? load_ca(what->dir, what->now, &ca, err)
 			  : err_set(err, RC_NOMEM, "out of memory");

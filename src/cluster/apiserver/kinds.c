@@ -509,9 +509,16 @@ static void data_validate(struct change *ch)
 		fe_forbidden(&ch->fe, "immutable", "field is immutable when `immutable` is set");
 }
 
+#define SA_TOKEN "kubernetes.io/service-account-token"
+
 static void secret_validate(struct change *ch)
 {
 	data_validate(ch);
+	if (ch->op == HOOK_CREATE && str_eq(js_get_str(ch->obj, "type"), SA_TOKEN))
+		fe_invalid(
+			&ch->fe, "type", SA_TOKEN,
+			"not supported by Ferry: a token in a Secret never ends; ask for one that "
+			"does with `kubectl create token`");
 	if (ch->op == HOOK_UPDATE && !js_equal(js_get(ch->old, "type"), js_get(ch->obj, "type")))
 		fe_invalid(&ch->fe, "type", js_get_str(ch->obj, "type"), "field is immutable");
 }

@@ -1,5 +1,6 @@
 /* Prometheus text of the core and the store. */
 #include "cluster/apiserver/apisrv_int.h"
+#include "cluster/apiserver/audit.h"
 
 static void request_metrics(const struct apisrv *s, struct sbuf *out)
 {
@@ -42,6 +43,8 @@ void apisrv_metrics(struct apisrv *s, struct sbuf *out)
 		   (double)s->watch_events);
 	one_metric(out, "apiserver_terminated_watchers_total", "counter",
 		   "Watches ended because the reader was too slow.", (double)s->watch_closed);
+	if (s->audit)
+		audit_metrics(s->audit, out);
 	one_metric(out, "ferry_store_commits_total", "counter", "Commits.", (double)st.commits);
 	one_metric(out, "ferry_store_writes_total", "counter", "Objects written.",
 		   (double)st.writes);

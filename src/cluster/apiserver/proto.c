@@ -1,5 +1,5 @@
 /* Kubernetes' protobuf bodies of the few kinds that kubectl sends so (create namespace, configmap, secret,
- * service, quota, role, rolebinding; delete; drain; auth), turned into JSON.
+ * service, quota, role, rolebinding, serviceaccount, token; delete; drain; auth), turned into JSON.
  *
  * A field that is not in the tables is refused, never dropped: the client is told to send JSON.
  * Recursion is bounded by the tables: no message contains itself.
@@ -301,12 +301,70 @@ static const struct pb_field role_binding_fields[] = {
 	{0},
 };
 
+static const struct pb_field object_ref_fields[] = {
+	{1, "kind", PB_STR, NULL, false, false},
+	{2, "namespace", PB_STR, NULL, false, false},
+	{3, "name", PB_STR, NULL, false, false},
+	{4, "uid", PB_STR, NULL, false, false},
+	{5, "apiVersion", PB_STR, NULL, false, false},
+	{6, "resourceVersion", PB_STR, NULL, false, false},
+	{7, "fieldPath", PB_STR, NULL, false, false},
+	{0},
+};
+static const struct pb_msg object_ref_msg = {"ObjectReference", object_ref_fields};
+static const struct pb_field local_ref_fields[] = {{1, "name", PB_STR, NULL, false, false}, {0}};
+static const struct pb_msg local_ref_msg = {"LocalObjectReference", local_ref_fields};
+static const struct pb_field account_fields[] = {
+	{1, "metadata", PB_MSG, &meta_msg, false, false},
+	{2, "secrets", PB_MSG, &object_ref_msg, true, false},
+	{3, "imagePullSecrets", PB_MSG, &local_ref_msg, true, false},
+	{4, "automountServiceAccountToken", PB_BOOL, NULL, false, true},
+	{0},
+};
+
+static const struct pb_field bound_fields[] = {
+	{1, "kind", PB_STR, NULL, false, false},
+	{2, "apiVersion", PB_STR, NULL, false, false},
+	{3, "name", PB_STR, NULL, false, false},
+	{4, "uid", PB_STR, NULL, false, false},
+	{0},
+};
+static const struct pb_msg bound_msg = {"BoundObjectReference", bound_fields};
+static const struct pb_field token_spec_fields[] = {
+	{1, "audiences", PB_STR, NULL, true, false},
+	{3, "boundObjectRef", PB_MSG, &bound_msg, false, false},
+	{4, "expirationSeconds", PB_INT, NULL, false, true},
+	{0},
+};
+static const struct pb_msg token_spec_msg = {"TokenRequestSpec", token_spec_fields};
+static const struct pb_field token_request_fields[] = {
+	{1, "metadata", PB_MSG, &meta_msg, false, false},
+	{2, "spec", PB_MSG, &token_spec_msg, false, false},
+	{3, "status", PB_SKIP, NULL, false, false},
+	{0},
+};
+static const struct pb_field token_review_spec_fields[] = {
+	{1, "token", PB_STR, NULL, false, false},
+	{2, "audiences", PB_STR, NULL, true, false},
+	{0},
+};
+static const struct pb_msg token_review_spec_msg = {"TokenReviewSpec", token_review_spec_fields};
+static const struct pb_field token_review_fields[] = {
+	{1, "metadata", PB_MSG, &meta_msg, false, false},
+	{2, "spec", PB_MSG, &token_review_spec_msg, false, false},
+	{3, "status", PB_SKIP, NULL, false, false},
+	{0},
+};
+
 static const struct pb_msg kinds[] = {
 	{"Namespace", ns_fields},
 	{"ConfigMap", configmap_fields},
 	{"Secret", secret_fields},
 	{"Service", service_fields},
 	{"ResourceQuota", quota_fields},
+	{"ServiceAccount", account_fields},
+	{"TokenRequest", token_request_fields},
+	{"TokenReview", token_review_fields},
 	{"DeleteOptions", delete_fields},
 	{"Eviction", eviction_fields},
 	{"SelfSubjectAccessReview", review_fields},

@@ -83,6 +83,10 @@ static const struct std_role roles[] = {
 	{.name = "system:auth-delegator",
 	 .rules = {{"create", "authentication.k8s.io", "tokenreviews"},
 		   {"create", "authorization.k8s.io", "subjectaccessreviews"}}},
+	{.name = "system:service-account-issuer-discovery",
+	 .rules = {{"get",
+		    .urls = "/.well-known/openid-configuration,/.well-known/openid-configuration/,"
+			    "/openid/v1/jwks,/openid/v1/jwks/"}}},
 	{.name = "admin", .gathers = "admin"},
 	{.name = "edit", .aggregate_to = "admin", .gathers = "edit"},
 	{.name = "view", .aggregate_to = "edit", .gathers = "view"},
@@ -167,6 +171,7 @@ static const struct std_binding {
 	{"system:public-info-viewer", "system:authenticated", "system:unauthenticated"},
 	{"system:basic-user", "system:authenticated", NULL},
 	{"system:monitoring", "system:monitoring", NULL},
+	{"system:service-account-issuer-discovery", "system:serviceaccounts", NULL},
 	{"kubevirt.io:default", "system:authenticated", NULL},
 	{"instancetype.kubevirt.io:view", "system:authenticated", NULL},
 };

@@ -83,10 +83,9 @@ static struct authz_ask ask_of(const struct json *spec)
 	};
 }
 
-/* `RBAC: allowed by RoleBinding "a/b" of ClusterRole "edit" to User "jane"`; NULL: by no role. */
-static char *reason_of(const struct rbac_grant *why)
+char *rbac_reason(const struct rbac_grant *why)
 {
-	const struct rbac_binding *b = why->binding;
+	const struct rbac_binding *b = why ? why->binding : NULL;
 
 	if (!b || !why->subject)
 		return NULL;
@@ -104,7 +103,7 @@ static void answer_access(struct apisrv_call *c, const struct apisrv_user *user,
 	const struct authz_ask ask = ask_of(spec);
 	struct rbac_grant why = {0};
 	bool allowed = authz_allows(c->srv, user, &ask, &why);
-	CLEANUP(mem_freep) char *reason = allowed ? reason_of(&why) : NULL;
+	CLEANUP(mem_freep) char *reason = allowed ? rbac_reason(&why) : NULL;
 
 	if (!rbac_is_ready(c->srv->rbac)) {
 		call_nomem(c);
@@ -238,18 +237,22 @@ static struct json *extra_json(const struct apisrv_user *u)
 	return extra;
 }
 
+struct json *user_info(const struct apisrv_user *u)
+{
+	struct json *info = js_pack("{s:s, s:s*, s:o}", "username", u->name, "uid", u->uid,
+				    "groups", list_json(u->groups, u->n_groups));
+
+	if (info && u->n_extra && js_set(info, "extra", extra_json(u)))
+		info = js_unref(info);
+	return info;
+}
+
 static void who_am_i(struct apisrv_call *c)
 {
-	struct json *info =
-		js_pack("{s:s, s:s*, s:o}", "username", c->user.name, "uid", c->user.uid, "groups",
-			list_json(c->user.groups, c->user.n_groups));
-
-	if (info && c->user.n_extra && js_set(info, "extra", extra_json(&c->user)))
-		info = js_unref(info);
 	call_answer_json(c, 201,
 			 js_pack("{s:s, s:s, s:{s:n}, s:{s:o}}", "kind", "SelfSubjectReview",
 				 "apiVersion", "authentication.k8s.io/v1", "metadata",
-				 "creationTimestamp", "status", "userInfo", info));
+				 "creationTimestamp", "status", "userInfo", user_info(&c->user)));
 }
 
 /* ---- all of one's rules ---------------------------------------------------------------------------- */
@@ -373,6 +376,7 @@ static const struct review {
 	{"authorization.k8s.io", "selfsubjectaccessreviews", false, self_access_review},
 	{"authorization.k8s.io", "selfsubjectrulesreviews", false, rules_review},
 	{"authentication.k8s.io", "selfsubjectreviews", false, who_am_i},
+	{"authentication.k8s.io", "tokenreviews", false, token_review},
 };
 
 bool serve_review(struct apisrv_call *c)

@@ -78,6 +78,7 @@ static bool may_be(struct apisrv_call *c, const struct authz_ask *ask)
 {
 	if (authz_allows(c->srv, &c->user, ask, NULL))
 		return true;
+	audit_judged(c, false, NULL);
 	if (!rbac_is_ready(c->srv->rbac)) {
 		call_nomem(c);
 		return false;

@@ -310,6 +310,7 @@ void change_create(struct change *ch)
 		return;
 	}
 	ch->name = name;
+	audit_named(c, name);
 	if (ch->res->kind->subresources & API_SUB_STATUS)
 		js_del(ch->obj, "status"); /* its own subresource's */
 	if (!namespace_is_open(ch) || !change_admit(ch) || !authorize_change(ch))

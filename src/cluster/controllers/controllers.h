@@ -16,6 +16,7 @@ extern const struct ctl_def claim_ctl_def;	   /* PersistentVolumeClaims: provisi
 extern const struct ctl_def volume_ctl_def;	   /* PersistentVolumes: release */
 extern const struct ctl_def nodelifecycle_ctl_def; /* leases, taints, out-of-service nodes */
 extern const struct ctl_def disruption_ctl_def;	   /* PodDisruptionBudgets */
+extern const struct ctl_def account_ctl_def;	   /* what each namespace has: an account, the CA */
 extern const struct ctl_def installation_ctl_def;  /* KubeVirt and its status, default objects */
 
 /* Volume drivers, also the provisioners of the default StorageClasses. */

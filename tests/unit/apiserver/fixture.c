@@ -19,15 +19,19 @@ const struct apisrv_user fx_controller = {.name = "ctl", .n_groups = 1, .groups 
 const struct apisrv_user fx_node1 = {.name = "system:node:node-1", .n_groups = 2, .groups = nodes};
 const struct apisrv_user fx_nobody = {.name = "eve", .n_groups = 1, .groups = known};
 
-static void up(struct fx *f, const struct apisrv_hooks *hooks, bool with_roles)
+static void up(struct fx *f, const struct apisrv_hooks *hooks, bool with_roles,
+	       struct tokens *tokens)
 {
 	struct err err = {0};
 
 	memset(f, 0, sizeof(*f));
 	assert_int_equal(loop_new(&f->loop, LOOP_VIRTUAL, &err), RC_OK);
 	assert_int_equal(store_open(&f->store, f->loop, NULL, &err), RC_OK);
-	struct apisrv_config c = {
-		.store = f->store, .hooks = hooks, .seed = 7, .with_roles = with_roles};
+	struct apisrv_config c = {.store = f->store,
+				  .hooks = hooks,
+				  .seed = 7,
+				  .with_roles = with_roles,
+				  .tokens = tokens};
 
 	if (apisrv_new(&f->srv, f->loop, &c, &err))
 		fail_msg("%s", err.msg);
@@ -36,12 +40,17 @@ static void up(struct fx *f, const struct apisrv_hooks *hooks, bool with_roles)
 
 void fx_up(struct fx *f, const struct apisrv_hooks *hooks)
 {
-	up(f, hooks, false);
+	up(f, hooks, false, NULL);
 }
 
 void fx_up_with_roles(struct fx *f, const struct apisrv_hooks *hooks)
 {
-	up(f, hooks, true);
+	up(f, hooks, true, NULL);
+}
+
+void fx_up_with_tokens(struct fx *f, struct tokens *tokens)
+{
+	up(f, NULL, true, tokens);
 }
 
 void fx_again(struct fx *f, const struct apisrv_hooks *hooks)
@@ -134,12 +143,43 @@ void fx_call_as(struct fx *f, struct fx_answer *a, const struct apisrv_user *use
 	call(f, a, user, as, method, target, NULL, NULL, body);
 }
 
+static void send(struct fx *f, struct fx_answer *a, const struct apisrv_request *r);
+
+static void call_token(struct fx *f, struct fx_answer *a, const char *header, const char *method,
+		       const char *target, const char *body)
+{
+	const struct apisrv_request r = {
+		.method = method,
+		.target = target,
+		.body = body,
+		.n_body = body ? strlen(body) : 0,
+		.authorization = header,
+	};
+
+	send(f, a, &r);
+}
+
+void fx_call_token(struct fx *f, struct fx_answer *a, const char *header, const char *method,
+		   const char *target, const char *body)
+{
+	memset(a, 0, sizeof(*a));
+	call_token(f, a, header, method, target, body);
+}
+
+void fx_call_token_nth(struct fx *f, struct fx_answer *a, unsigned nth, const char *header,
+		       const char *method, const char *target, const char *body)
+{
+	memset(a, 0, sizeof(*a));
+	a->is_armed = true;
+	mem_fault_arm(nth);
+	call_token(f, a, header, method, target, body);
+}
+
 static void call(struct fx *f, struct fx_answer *a, const struct apisrv_user *user,
 		 const struct apisrv_user *as, const char *method, const char *target,
 		 const char *content_type, const char *accept, const char *body)
 {
-	static const struct apisrv_sink sink = {.answer = on_answer};
-	struct apisrv_request r = {
+	const struct apisrv_request r = {
 		.method = method,
 		.target = target,
 		.content_type = content_type,
@@ -150,11 +190,18 @@ static void call(struct fx *f, struct fx_answer *a, const struct apisrv_user *us
 		.as = as,
 	};
 
-	apisrv_handle(f->srv, &r, &sink, a);
+	send(f, a, &r);
+}
+
+static void send(struct fx *f, struct fx_answer *a, const struct apisrv_request *r)
+{
+	static const struct apisrv_sink sink = {.answer = on_answer};
+
+	apisrv_handle(f->srv, r, &sink, a);
 	for (int i = 0; i < 10000 && !a->status; i++)
 		assert_int_equal(loop_step(f->loop, 0, NULL, NULL), RC_OK);
 	if (!a->status)
-		fail_msg("no answer to %s %s", method, target);
+		fail_msg("no answer to %s %s", r->method, r->target);
 }
 
 void fx_answer_fini(struct fx_answer *a)

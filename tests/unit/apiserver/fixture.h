@@ -44,6 +44,8 @@ extern const struct apisrv_user fx_admin, fx_controller, fx_node1, fx_nobody;
 
 void fx_up(struct fx *f, const struct apisrv_hooks *hooks); /* without the standard roles */
 void fx_up_with_roles(struct fx *f, const struct apisrv_hooks *hooks);
+/* With the standard roles and keys for tokens, which stay the caller's. */
+void fx_up_with_tokens(struct fx *f, struct tokens *tokens);
 /* Another server on the same store, with the standard roles: as after a restart. */
 void fx_again(struct fx *f, const struct apisrv_hooks *hooks);
 void fx_down(struct fx *f);
@@ -54,6 +56,12 @@ void fx_call(struct fx *f, struct fx_answer *a, const struct apisrv_user *user, 
 void fx_call_as(struct fx *f, struct fx_answer *a, const struct apisrv_user *user,
 		const struct apisrv_user *as, const char *method, const char *target,
 		const char *body);
+/* Whoever holds the token asks; header: "Bearer …". */
+void fx_call_token(struct fx *f, struct fx_answer *a, const char *header, const char *method,
+		   const char *target, const char *body);
+/* The same with the nth allocation failing, as fx_call_nth(). */
+void fx_call_token_nth(struct fx *f, struct fx_answer *a, unsigned nth, const char *header,
+		       const char *method, const char *target, const char *body);
 /* The same as administrator, with the nth allocation of the request (up to its answer) failing. */
 void fx_call_nth(struct fx *f, struct fx_answer *a, unsigned nth, const char *method,
 		 const char *target, const char *content_type, const char *accept,

@@ -180,11 +180,14 @@ struct right {
 static const struct right rights[] = {
 	CLOSED("configmaps", ""),
 	CLOSED("secrets", ""),
+	CLOSED("serviceaccounts", ""),
+	CLOSED("serviceaccounts", "token"),
 	{"events", "", "gcup", "g", "g"},
 	READ("namespaces"),
 	CLOSED("namespaces", "status"),
 	{"nodes", "", "glwcup", "glw", "glw"},
 	{"nodes", "status", "gup", "g", "g"},
+	{"nodes", "certificate", "gc", "", ""},
 	READ("persistentvolumeclaims"),
 	CLOSED("persistentvolumeclaims", "status"),
 	{"persistentvolumes", "", "glwup", "glw", "glw"},
@@ -560,6 +563,14 @@ static void a_node_may_this_and_no_more_with_each_kind(void **state)
 		n++;
 		if (k->subresources & API_SUB_STATUS) {
 			check_rights(k, "status");
+			n++;
+		}
+		if (strcmp(k->plural, "nodes") == 0) {
+			check_rights(k, "certificate");
+			n++;
+		}
+		if (strcmp(k->plural, "serviceaccounts") == 0) {
+			check_rights(k, "token");
 			n++;
 		}
 		if (strcmp(k->plural, "pods") == 0) {
