@@ -23,6 +23,8 @@
 #include "virt/controller/vmi/alloc.h"
 #include "virt/controller/vmi/vmi.h"
 
+#define HOUR (3600 * USEC_PER_SEC)
+
 enum { MAX_DEFS = 48 };
 
 static const char *opt_server;
@@ -37,6 +39,7 @@ struct controller {
 	struct kcache *cache;
 	struct ctl *ctl;
 	struct prom_server *https; /* NULL: not asked for */
+	struct ev_src *hourly;	   /* the certificate of https is looked at */
 	struct fence_exec fence_exec;
 	struct fencer *fencer;
 	const struct ctl_def *defs[MAX_DEFS];
@@ -94,6 +97,24 @@ static void on_metrics(struct sbuf *out, void *arg)
 	virt_metrics_print(&v, kcache_is_synced(c->cache), out);
 }
 
+static void on_reload(void *arg)
+{
+	struct controller *c = arg;
+	struct err err;
+
+	if (c->https && prom_server_reload_tls(c->https, &err))
+		log_warn("the certificate of /metrics stays as it is: %s", err.msg);
+}
+
+/* The API server renews it in time; whoever copies it here need not tell. */
+static void on_hour(void *arg)
+{
+	struct controller *c = arg;
+
+	on_reload(c);
+	ev_timer_rearm(c->hourly, HOUR);
+}
+
 static enum rc serve_metrics(struct controller *c, struct err *err)
 {
 	CLEANUP(mem_freep) char *ca = mem_printf("%s/ca.crt", opt_pki);
@@ -112,16 +133,9 @@ static enum rc serve_metrics(struct controller *c, struct err *err)
 		return err_set(err, RC_NOMEM, "out of memory");
 	enum rc rc = prom_server_new(&c->https, daemon_loop(c->daemon), &config, err);
 
-	return rc ? (err_prepend(err, "--metrics"), rc) : RC_OK;
-}
-
-static void on_reload(void *arg)
-{
-	struct controller *c = arg;
-	struct err err;
-
-	if (c->https && prom_server_reload_tls(c->https, &err))
-		log_warn("the certificate of /metrics stays as it is: %s", err.msg);
+	if (rc)
+		return err_prepend(err, "--metrics"), rc;
+	return ev_timer_after(daemon_loop(c->daemon), &c->hourly, HOUR, on_hour, c, err);
 }
 
 static bool is_round(unsigned n)
@@ -212,6 +226,7 @@ int main(int argc, char **argv)
 	if (!c.daemon)
 		return code;
 	code = start(&c, &err) ? daemon_fail(&err) : daemon_run(c.daemon);
+	ev_src_free(c.hourly);
 	prom_server_free(c.https);
 	fencer_free(c.fencer);
 	ctl_free(c.ctl);

@@ -356,6 +356,32 @@ static void fail_no_resource(struct apisrv_call *c)
 		  "the server could not find the requested resource");
 }
 
+/* Subresources of single kinds; false: it is none. */
+static bool dispatch_own_sub(struct apisrv_call *c)
+{
+	static const struct {
+		const char *table, *sub;
+		bool is_create_only;
+		void (*serve)(struct apisrv_call *c);
+	} own[] = {
+		{"nodes", "certificate", false, serve_node_certificate},
+		{"pods", "binding", true, serve_binding},
+		{"pods", "eviction", true, serve_eviction},
+		{"serviceaccounts", "token", true, serve_token},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
+		if (strcmp(own[i].table, c->res->table) != 0 || strcmp(own[i].sub, c->sub) != 0)
+			continue;
+		if (own[i].is_create_only && c->verb != VERB_CREATE)
+			fail_method(c);
+		else
+			own[i].serve(c);
+		return true;
+	}
+	return false;
+}
+
 static void dispatch_sub(struct apisrv_call *c)
 {
 	const struct api_kind *k = c->res->kind;
@@ -372,17 +398,8 @@ static void dispatch_sub(struct apisrv_call *c)
 			fail_method(c);
 	} else if (call_is_scale(c)) {
 		serve_scale(c);
-	} else if (strcmp(c->res->table, "nodes") == 0 && strcmp(c->sub, "certificate") == 0) {
-		serve_node_certificate(c);
-	} else if (strcmp(c->res->table, "serviceaccounts") == 0 && strcmp(c->sub, "token") == 0) {
-		if (c->verb == VERB_CREATE)
-			serve_token(c);
-		else
-			fail_method(c);
-	} else if (pod && strcmp(c->sub, "binding") == 0 && c->verb == VERB_CREATE) {
-		serve_binding(c);
-	} else if (pod && strcmp(c->sub, "eviction") == 0 && c->verb == VERB_CREATE) {
-		serve_eviction(c);
+	} else if (dispatch_own_sub(c)) {
+		return;
 	} else if (pod && (str_eq(c->sub, "log") || str_eq(c->sub, "exec") ||
 			   str_eq(c->sub, "attach") || str_eq(c->sub, "portforward"))) {
 		call_fail(
