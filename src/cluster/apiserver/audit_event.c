@@ -176,9 +176,16 @@ static void write_line(struct apisrv_call *c, usec_t took)
 
 /* ---- the log ---------------------------------------------------------------------------------------------- */
 
+/* A review is a question, although it is POSTed. */
+static bool is_review(const struct apisrv_call *c)
+{
+	return *c->plural && !c->res && !c->subres;
+}
+
 static void log_call(const struct apisrv_call *c, usec_t took)
 {
-	bool told = is_read(c) ? c->verb != VERB_WATCH && took >= SLOW : !is_chatter(c);
+	bool told = is_read(c) ? c->verb != VERB_WATCH && took >= SLOW
+			       : !is_chatter(c) && !is_review(c);
 
 	told = told && c->http; /* our own requests follow from others */
 
@@ -187,10 +194,11 @@ static void log_call(const struct apisrv_call *c, usec_t took)
 	log_line(told ? LOG_LVL_INFO : LOG_LVL_DEBUG,
 		 "request verb=%s resource=%s%s%s%s%s namespace='%s' name='%s' user='%s'%s%s%s "
 		 "agent='%s' status=%d latency_ms=%llu.%03llu",
-		 verb_name(c->verb), c->plural, *c->group ? "." : "", c->group, *c->sub ? "/" : "",
-		 c->sub, c->ns, name_of(c), c->user.name, c->by.name ? " by='" : "",
-		 c->by.name ? c->by.name : "", c->by.name ? "'" : "", c->agent, c->status,
-		 (unsigned long long)took / 1000, (unsigned long long)took % 1000);
+		 verb_name(c->verb), *c->plural || !c->uri.path ? c->plural : c->uri.path,
+		 *c->group ? "." : "", c->group, *c->sub ? "/" : "", c->sub, c->ns, name_of(c),
+		 c->user.name, c->by.name ? " by='" : "", c->by.name ? c->by.name : "",
+		 c->by.name ? "'" : "", c->agent, c->status, (unsigned long long)took / 1000,
+		 (unsigned long long)took % 1000);
 }
 
 void audit_call(struct apisrv_call *c)
