@@ -252,23 +252,23 @@ static enum rc describe(struct token_user *u)
 enum rc token_check(struct apisrv *s, const char *text, const char *const *audiences,
 		    size_t n_audiences, struct token_user *out, struct err *err)
 {
-	CLEANUP(token_user_fini) struct token_user u = {.claims = NULL};
+	struct json *claims = NULL;
 
 	if (!s->tokens || !s->tokens->n_keys)
 		return err_set(err, RC_UNAUTHORIZED, "this server has no keys for tokens");
-	enum rc rc = open_token(s->tokens, text, &u.claims, err);
+	enum rc rc = open_token(s->tokens, text, &claims, err);
 
 	if (!rc)
-		rc = check_claims(s, u.claims, audiences, n_audiences, err);
-	if (rc)
+		rc = check_claims(s, claims, audiences, n_audiences, err);
+	if (rc) {
+		js_unref(claims);
 		return rc;
-	*out = u;
-	u = (struct token_user){.claims = NULL};
-	rc = describe(out);
-	if (!rc)
+	}
+	*out = (struct token_user){.claims = claims};
+	if (!describe(out))
 		return RC_OK;
 	token_user_fini(out);
-	return err_set(err, rc, "out of memory");
+	return err_set(err, RC_NOMEM, "out of memory");
 }
 
 /* ---- requests -------------------------------------------------------------------------------------- */
