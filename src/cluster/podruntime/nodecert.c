@@ -135,10 +135,10 @@ static bool save_ca(struct nodecert *c, const char *ca, struct err *err, enum rc
 static enum rc take_certificate(struct nodecert *c, const char *cert, const char *ca,
 				struct err *err)
 {
-	CLEANUP(pki_pair_fini)
-	struct pki_pair pair = {.cert = mem_strdup(cert), .key = STEAL(c->key)};
+	CLEANUP(pki_pair_fini) struct pki_pair pair = {.cert = mem_strdup(cert)};
 	struct pki_info info = {0};
 
+	pair.key = STEAL(c->key);
 	if (!pair.cert)
 		return err_set(err, RC_NOMEM, "out of memory");
 	/* Whatever was sent: what does not verify is no certificate of ours. */
