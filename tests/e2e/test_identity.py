@@ -1,7 +1,9 @@
 """Who asks: service accounts' tokens with kubectl and ferry, the audit log, and a node's certificate."""
 import base64
+import http.client
 import json
 import os
+import shutil
 import signal
 import ssl
 import subprocess
@@ -152,6 +154,56 @@ def test_the_log_has_a_line_for_each_write(server):
     line = next(x for x in log.splitlines() if "verb=create resource=configmaps " in x)
     assert "namespace='default' name='told'" in line
     assert "user='kubernetes-admin'" in line and "status=201" in line and "latency_ms=" in line
+
+
+def test_another_authority_comes_without_a_restart(server):
+    """Clients with the certificates of before go on until the last step, the ones from between over all of it."""
+    def step(name):
+        subprocess.run([f"{BIN}/ferry-apiserver", "rotate-ca", "--state", server.state, name], check=True)
+        reloads = open(f"{server.state}.log").read().count("certificates reloaded")
+        server.proc.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 20
+        while open(f"{server.state}.log").read().count("certificates reloaded") == reloads:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def connect(directory):
+        ctx = ssl.create_default_context(cafile=f"{directory}/ca.crt")
+        ctx.load_cert_chain(f"{directory}/admin.crt", f"{directory}/admin.key")
+        return http.client.HTTPSConnection("127.0.0.1", server.port, context=ctx, timeout=10)
+
+    def ask(conn):
+        c = conn if isinstance(conn, http.client.HTTPSConnection) else connect(conn)
+        c.request("GET", "/api/v1/namespaces")
+        r = c.getresponse()
+        r.read()
+        return r.status
+
+    def keep(name):
+        to = f"{server.state}-{name}"
+        shutil.copytree(server.pki, to)
+        return to
+
+    before = keep("before")
+    server.kubectl("create", "serviceaccount", "robot")
+    token = server.kubectl("create", "token", "robot").strip()
+    held = server.connect()  # a connection that stays
+    assert ask(held) == 200
+    step("prepare")
+    between = keep("between")
+    assert ask(before) == 200 and ask(between) == 200 and ask(held) == 200
+    step("switch")
+    # the server's certificate is the new one's: who has not heard of it does not trust the server any more
+    assert ask(between) == 200 and ask(server.pki) == 200 and ask(held) == 200
+    with pytest.raises(ssl.SSLCertVerificationError):
+        ask(before)
+    maps = server.kubectl("get", "configmap", "-n", "kube-system", "kube-root-ca.crt", "-o",
+                          "jsonpath={.data.ca\\.crt}")
+    assert maps.count("BEGIN CERTIFICATE") == 2
+    step("finish")
+    assert ask(server.pki) == 200 and ask(between) == 401 and ask(held) == 401
+    assert "robot" in server.with_token(token, "auth", "whoami")
+    assert server.proc.poll() is None
 
 
 def serial_shown(cluster, node, address):
