@@ -38,6 +38,8 @@ static const char *const io_names[] = {"threads", "native"};
 static const char *const policy_names[] = {"stop", "report", "ignore"};
 static const char *const model_names[] = {"virtio", "e1000e", "e1000", "rtl8139"};
 static const char *const firmware_names[] = {"bios", "efi"};
+static const char *const video_names[] = {"none", "vga", "cirrus", "virtio", "ramfb", "bochs"};
+static const char *const input_bus_names[] = {"usb", "virtio"};
 
 static_assert(ARRAY_SIZE(accel_names) == LAUNCH_ACCEL__MAX, "name every accelerator");
 static_assert(ARRAY_SIZE(bus_names) == LAUNCH_BUS__MAX, "name every bus");
@@ -48,6 +50,8 @@ static_assert(ARRAY_SIZE(io_names) == LAUNCH_IO__MAX, "name every I/O mode");
 static_assert(ARRAY_SIZE(policy_names) == LAUNCH_ERROR__MAX, "name every error policy");
 static_assert(ARRAY_SIZE(model_names) == LAUNCH_NIC__MAX, "name every NIC model");
 static_assert(ARRAY_SIZE(firmware_names) == LAUNCH_FIRMWARE__MAX, "name every firmware");
+static_assert(ARRAY_SIZE(video_names) == LAUNCH_VIDEO__MAX, "name every graphics card");
+static_assert(ARRAY_SIZE(input_bus_names) == LAUNCH_INPUT_BUS__MAX, "name every bus of inputs");
 
 #define STR(t_, m_, n_)                                                      \
 	{                                                                    \
@@ -110,6 +114,11 @@ static const struct field nic_rows[] = {
 };
 TABLE(nic_table, launch_nic, nic_rows);
 
+static const struct field input_rows[] = {
+	ENUM(launch_input, bus, "bus", input_bus_names),
+};
+TABLE(input_table, launch_input, input_rows);
+
 static const struct field feature_rows[] = {
 	STR(launch_feature, name, "name"),
 	BOOL(launch_feature, on, "on"),
@@ -167,6 +176,8 @@ static const struct field spec_rows[] = {
 	SUB(launch_spec, smbios, "smbios", F_INLINE, smbios_table),
 	LIST(launch_spec, disks, n_disks, "disks", disk_table, LAUNCH_MAX_DISKS),
 	LIST(launch_spec, nics, n_nics, "nics", nic_table, LAUNCH_MAX_NICS),
+	ENUM(launch_spec, video, "video", video_names),
+	LIST(launch_spec, inputs, n_inputs, "inputs", input_table, LAUNCH_MAX_INPUTS),
 	BOOL(launch_spec, serial_console, "serialConsole"),
 	BOOL(launch_spec, serial_log, "serialLog"),
 	BOOL(launch_spec, rng, "rng"),
@@ -260,6 +271,26 @@ struct launch_feature *launch_spec_add_feature(struct launch_spec *s)
 {
 	return add_item((void **)&s->features, &s->n_features, sizeof(*s->features),
 			LAUNCH_MAX_FEATURES);
+}
+
+struct launch_input *launch_spec_add_input(struct launch_spec *s)
+{
+	return add_item((void **)&s->inputs, &s->n_inputs, sizeof(*s->inputs), LAUNCH_MAX_INPUTS);
+}
+
+const char *launch_video_name(enum launch_video v)
+{
+	return video_names[v];
+}
+
+bool launch_video_parse(const char *name, enum launch_video *out)
+{
+	for (unsigned i = 0; i < LAUNCH_VIDEO__MAX; i++)
+		if (str_eq(name, video_names[i])) {
+			*out = (enum launch_video)i;
+			return true;
+		}
+	return false;
 }
 
 /* --- encoding --- */

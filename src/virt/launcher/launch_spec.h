@@ -18,7 +18,8 @@ enum {
 	LAUNCH_MAX_DISKS = 24,
 	LAUNCH_MAX_NICS = 8,
 	LAUNCH_MAX_CHAIN = 4,
-	LAUNCH_MAX_FEATURES = 128
+	LAUNCH_MAX_FEATURES = 128,
+	LAUNCH_MAX_INPUTS = 8
 };
 
 enum launch_accel { LAUNCH_ACCEL_AUTO, LAUNCH_ACCEL_KVM, LAUNCH_ACCEL_TCG, LAUNCH_ACCEL__MAX };
@@ -45,6 +46,16 @@ enum launch_nic_model {
 	LAUNCH_NIC_RTL8139,
 	LAUNCH_NIC__MAX
 };
+enum launch_video {
+	LAUNCH_VIDEO_NONE,
+	LAUNCH_VIDEO_VGA,
+	LAUNCH_VIDEO_CIRRUS,
+	LAUNCH_VIDEO_VIRTIO,
+	LAUNCH_VIDEO_RAMFB,
+	LAUNCH_VIDEO_BOCHS,
+	LAUNCH_VIDEO__MAX
+};
+enum launch_input_bus { LAUNCH_INPUT_USB, LAUNCH_INPUT_VIRTIO, LAUNCH_INPUT_BUS__MAX };
 enum launch_firmware { LAUNCH_FIRMWARE_BIOS, LAUNCH_FIRMWARE_EFI, LAUNCH_FIRMWARE__MAX };
 
 /* One file of a backing chain.  QEMU is told format and backing explicitly and never reads either
@@ -82,6 +93,11 @@ struct launch_nic {
 	char *fd;		     /* tap, opened with IFF_NO_PI | IFF_VNET_HDR */
 	int64_t mtu;		     /* told to the guest (virtio only); 0 = not told */
 	int64_t boot_order;	     /* refused: booting from the network is not supported yet */
+};
+
+/* A tablet: what points at the display with absolute positions. */
+struct launch_input {
+	enum launch_input_bus bus; /* "usb", "virtio" */
 };
 
 struct launch_feature {
@@ -132,6 +148,9 @@ struct launch_spec {
 	struct launch_disk *disks;
 	size_t n_nics;
 	struct launch_nic *nics;
+	enum launch_video video; /* "none", "vga", ...; without one there is no VNC server */
+	size_t n_inputs;
+	struct launch_input *inputs;
 	bool serial_console;
 	bool serial_log; /* written by QEMU to <dir>/serial.log */
 	bool rng;
@@ -155,6 +174,11 @@ struct launch_disk *launch_spec_add_disk(struct launch_spec *s);
 struct launch_image *launch_disk_add_image(struct launch_disk *d);
 struct launch_nic *launch_spec_add_nic(struct launch_spec *s);
 struct launch_feature *launch_spec_add_feature(struct launch_spec *s);
+struct launch_input *launch_spec_add_input(struct launch_spec *s);
+/* KubeVirt's names of them (devices.video.type), also in the JSON form; "none". */
+const char *launch_video_name(enum launch_video v);
+/* False: there is no such model. */
+bool launch_video_parse(const char *name, enum launch_video *out);
 
 /* Strict: an unknown member, a wrong type or an unknown enum value is RC_INVALID with its path. */
 MUST_CHECK enum rc launch_spec_decode(const struct json *j, struct launch_spec **out,

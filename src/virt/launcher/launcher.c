@@ -49,6 +49,7 @@ enum rc launcher_new(struct launcher **out, struct loop *loop, const struct laun
 	l->loop = loop;
 	l->config = *config;
 	list_init(&l->waiting);
+	list_init(&l->displays);
 	l->cgroup_fd = l->serial_log_fd = l->reaper.pidfd = l->qemu.pidfd = -1;
 	l->since = MAX(loop_realtime(loop), NO_TIME);
 	l->hello = js_pack("{s:s}", "ferryVersion", FERRY_VERSION);
@@ -73,6 +74,7 @@ struct launcher *launcher_free(struct launcher *l)
 		ipc_call_fail(STEAL(l->start_call), RC_CLOSED, "the launcher ends");
 	methods_end(l);
 	vm_fail_waiting(l, RC_CLOSED, "the launcher ends");
+	display_end(l, "the launcher ends");
 	move_free(l->move);
 	l->seq = qmp_seq_free(l->seq);
 	l->asking_cpu = guest_cpu_free(l->asking_cpu);

@@ -81,6 +81,8 @@ struct launcher {
 	/* the rest */
 	usec_t last_stop, last_resume; /* QEMU's timestamps, realtime */
 	struct console *console;
+	struct list displays; /* sessions and pictures on their way (display.c) */
+	unsigned n_displays;
 	struct ev_src *log_timer;
 	int serial_log_fd;
 	struct move *move; /* the last or current migration; NULL: none so far */
@@ -144,6 +146,11 @@ bool proc_identify(struct proc *p);
 void console_open(struct launcher *l, struct ipc_call *call);
 void console_free(struct launcher *l);
 void console_watch_log(struct launcher *l);
+
+/* display.c: each answers the call, with a descriptor: the session's socket, the file with the picture (PNG). */
+void display_vnc(struct launcher *l, struct ipc_call *call);
+void display_screenshot(struct launcher *l, struct ipc_call *call, const struct json *params);
+void display_end(struct launcher *l, const char *why); /* what is on its way is refused */
 
 /* methods.c */
 extern const struct ipc_server_ops launcher_methods;

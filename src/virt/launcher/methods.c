@@ -132,6 +132,18 @@ static void m_console(struct launcher *l, struct ipc_call *call, const struct js
 	console_open(l, call);
 }
 
+static void m_vnc(struct launcher *l, struct ipc_call *call, const struct json *params,
+		  struct ipc_fds *fds)
+{
+	display_vnc(l, call);
+}
+
+static void m_screenshot(struct launcher *l, struct ipc_call *call, const struct json *params,
+			 struct ipc_fds *fds)
+{
+	display_screenshot(l, call, params);
+}
+
 #define MOVE_METHOD(name_)                                                    \
 	static void m_##name_(struct launcher *l, struct ipc_call *call,      \
 			      const struct json *params, struct ipc_fds *fds) \
@@ -209,6 +221,8 @@ static const struct method {
 	{"unpause", m_unpause, {0}},
 	{"reset", m_reset, {0}},
 	{"console", m_console, {0}},
+	{"vnc", m_vnc, {0}},
+	{"screenshot", m_screenshot, {"moveCursor"}},
 	{"prepareIncoming",
 	 m_prepare_incoming,
 	 {"migrationUid", "address", "port", "nbdPort", "tls", "options"}},

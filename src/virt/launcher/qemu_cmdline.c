@@ -11,7 +11,7 @@
 #include "base/str.h"
 #include "json/json.h"
 
-enum { ARG_MAX_BYTES = 65536 };
+enum { ARG_MAX_BYTES = 65536, VIDEO_MIB = 16 /* as KubeVirt's vram=16384 */ };
 
 /* --- the growing list --- */
 
@@ -433,6 +433,60 @@ static void part_small_devices(struct argv *a, const struct launch_spec *s)
 		add_json(a, "-device", js_pack("{s:s, s:s}", "driver", "pvpanic", "id", "panic0"));
 }
 
+/* The VNC server listens nowhere: each of its clients is a descriptor that the monitor hands over. */
+static void part_video(struct argv *a, const struct launch_spec *s)
+{
+	static const char *const drivers[] = {NULL,	    "VGA",   "cirrus-vga",
+					      "virtio-vga", "ramfb", "bochs-display"};
+	char addr[8];
+
+	static_assert(ARRAY_SIZE(drivers) == LAUNCH_VIDEO__MAX, "a device for every card");
+	if (s->video == LAUNCH_VIDEO_NONE)
+		return;
+	add(a, "-vnc", "none");
+	struct json *j = js_pack("{s:s, s:s}", "driver", drivers[s->video], "id", "video0");
+
+	if (j && s->video != LAUNCH_VIDEO_RAMFB) { /* which is no PCI device */
+		snprintf(addr, sizeof(addr), "0x%x", (unsigned)SLOT_VIDEO);
+		put(j, "bus", js_new_str("pcie.0"), a);
+		put(j, "addr", js_new_str(addr), a);
+	}
+	if (j && s->video == LAUNCH_VIDEO_VGA)
+		put(j, "vgamem_mb", js_new_int(VIDEO_MIB), a);
+	if (j && s->video == LAUNCH_VIDEO_BOCHS)
+		put(j, "vgamem", js_new_int(VIDEO_MIB * (int64_t)MIB), a);
+	add_json(a, "-device", j);
+}
+
+static void part_inputs(struct argv *a, const struct launch_spec *s)
+{
+	unsigned n_virtio = 0; /* as functions of one slot: the first of them has to be there */
+	bool has_usb = false;
+	char addr[16], id[16];
+
+	for (size_t i = 0; i < s->n_inputs; i++)
+		has_usb |= s->inputs[i].bus == LAUNCH_INPUT_USB;
+	if (has_usb) {
+		snprintf(addr, sizeof(addr), "0x%x", (unsigned)SLOT_USB);
+		add_json(a, "-device",
+			 js_pack("{s:s, s:s, s:s, s:s, s:i}", "driver", "qemu-xhci", "id", "usb0",
+				 "bus", "pcie.0", "addr", addr, "p2", LAUNCH_MAX_INPUTS));
+	}
+	for (size_t i = 0; i < s->n_inputs; i++) {
+		bool usb = s->inputs[i].bus == LAUNCH_INPUT_USB;
+
+		snprintf(id, sizeof(id), "input%zu", i);
+		snprintf(addr, sizeof(addr), "0x%x.%u", (unsigned)SLOT_INPUTS, n_virtio);
+		n_virtio += !usb;
+		add_json(a, "-device",
+			 usb ? js_pack("{s:s, s:s, s:s}", "driver", "usb-tablet", "id", id, "bus",
+				       "usb0.0")
+			     : js_pack("{s:s, s:s, s:s, s:s, s:b}", "driver", "virtio-tablet-pci",
+				       "id", id, "bus", "pcie.0", "addr", addr, "multifunction",
+				       1));
+	}
+}
+
 static void part_boot(struct argv *a, const struct launch_spec *s)
 {
 	add(a, "-boot", s->boot_menu ? "strict=on,menu=on,splash-time=10000" : "strict=on");
@@ -502,6 +556,8 @@ enum rc qemu_cmdline(const struct launch_spec *s, const struct qemu_env *env, st
 	part_disks(out, s, env, &next_set);
 	part_nics(out, s, env);
 	part_small_devices(out, s);
+	part_video(out, s);
+	part_inputs(out, s);
 	add(out, "-sandbox",
 	    "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
 	if (env->mode != QEMU_RUN)

@@ -19,11 +19,14 @@ enum qemu_mode { QEMU_RUN, QEMU_PAUSED, QEMU_INCOMING, QEMU_MODE__MAX };
 
 /* PCI slots on the root complex; fixed, so that both sides of a move agree. */
 enum {
+	SLOT_VIDEO = 1,
 	SLOT_RNG = 2,
 	SLOT_BALLOON = 3,
 	SLOT_SCSI = 4,
 	SLOT_NICS = 8,
 	SLOT_DISKS = 16,
+	SLOT_INPUTS = 24, /* as functions of one */
+	SLOT_USB = 25,
 	SATA_PORTS = 6
 };
 

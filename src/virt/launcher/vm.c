@@ -132,6 +132,7 @@ static void on_reaper_gone(uint32_t revents, void *arg)
 	l->meter = meter_free(l->meter);
 	l->qmp = qmp_free(l->qmp);
 	vm_fail_waiting(l, RC_CLOSED, "QEMU has ended");
+	display_end(l, "QEMU has ended");
 	console_free(l);
 	vm_move(l, VME_EXITS, reason);
 	launcher_check_idle(l);

@@ -50,6 +50,8 @@ struct rig {
 	const char *measured; /* what query-dirty-rate says; NULL: {} */
 	bool is_ready_early;  /* a mirror is in step before its command is answered */
 	int later_us;	      /* than 5: the microseconds of QEMU's stamps */
+	int got_fd;	      /* the last descriptor that came; 0: none */
+	size_t picture;	      /* bytes that a screendump writes */
 	/* what the node hears */
 	struct json *events;
 	struct ev_src *tick;
@@ -60,6 +62,7 @@ struct answer {
 	enum rc rc;
 	char message[300];
 	struct json *result;
+	int fd;
 };
 
 /* --- the scripted QEMU --- */
@@ -139,6 +142,20 @@ static bool qdevices(struct rig *r, const char *cmd, long long id)
 	return true;
 }
 
+/* Into the file that came with add-fd, which is for writing only. */
+static void qdraw(const struct rig *r)
+{
+	char bytes[4096];
+
+	memset(bytes, 'p', sizeof(bytes));
+	assert_int_equal(fcntl(r->got_fd, F_GETFL) & O_ACCMODE, O_WRONLY);
+	assert_int_equal(ftruncate(r->got_fd, 0), 0);
+	if (r->picture > sizeof(bytes))
+		assert_int_equal(ftruncate(r->got_fd, (off_t)r->picture), 0);
+	else if (r->picture)
+		assert_int_equal(write(r->got_fd, bytes, r->picture), r->picture);
+}
+
 static void qready(struct rig *r, const char *job)
 {
 	char data[160];
@@ -181,11 +198,15 @@ static void qanswer(struct rig *r, const struct json *msg)
 		     s);
 	} else if (r->measured && str_eq(cmd, "query-dirty-rate")) {
 		qsay(r, "{\"id\": %lld, \"return\": %s}", id, r->measured);
+	} else if (str_eq(cmd, "add-fd")) {
+		qsay(r, "{\"id\": %lld, \"return\": {\"fd\": 20, \"fdset-id\": 7}}", id);
 	} else if (str_eq(cmd, "query-migrate")) {
 		qsay(r, "{\"id\": %lld, \"return\": %s}", id, r->mig);
 	} else {
 		if (r->is_ready_early && str_eq(cmd, "blockdev-mirror"))
 			qready(r, js_get_str(js_get(msg, "arguments"), "job-id"));
+		if (str_eq(cmd, "screendump"))
+			qdraw(r);
 		if (str_eq(cmd, "cont"))
 			qevent(r, "RESUME", "{}");
 		if (str_eq(cmd, "stop"))
@@ -210,13 +231,35 @@ static void qaccept(struct rig *r)
 	}
 }
 
+static ssize_t qreceive(struct rig *r, char *buf, size_t size)
+{
+	union {
+		char buf[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = {buf, size};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.buf,
+			     .msg_controllen = sizeof(control.buf)};
+	ssize_t n = recvmsg(r->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+
+	if (c && c->cmsg_type == SCM_RIGHTS) {
+		if (r->got_fd)
+			close(r->got_fd);
+		memcpy(&r->got_fd, CMSG_DATA(c), sizeof(int));
+	}
+	return n;
+}
+
 static void qread(struct rig *r)
 {
 	char buf[4096];
 	ssize_t n;
 
 	qaccept(r);
-	while (r->fd >= 0 && (n = recv(r->fd, buf, sizeof(buf), MSG_DONTWAIT)) > 0)
+	while (r->fd >= 0 && (n = qreceive(r, buf, sizeof(buf))) > 0)
 		sbuf_add(&r->in, buf, (size_t)n);
 	for (char *nl; r->in.n && (nl = memchr(r->in.p, '\n', r->in.n));) {
 		struct json *msg = NULL;
@@ -276,6 +319,7 @@ static void on_answer(const struct ipc_reply *reply, void *arg)
 	a->done = true;
 	a->rc = reply->rc;
 	a->result = js_ref(reply->result);
+	a->fd = ipc_fds_take(reply->fds, 0);
 	snprintf(a->message, sizeof(a->message), "%s", reply->message ? reply->message : "");
 }
 
@@ -294,6 +338,7 @@ static enum rc call(struct rig *r, const char *method, struct json *params)
 	ask(r, &a, method, params);
 	turn_until(r, &a.done);
 	js_unref(a.result);
+	fd_close(a.fd);
 	return a.rc;
 }
 
@@ -418,6 +463,8 @@ static void rig_up(struct rig *r, const char *run_state)
 static void rig_down(struct rig *r)
 {
 	stop_launcher(r);
+	if (r->got_fd)
+		close(r->got_fd);
 	kill(r->child, SIGKILL);
 	waitpid(r->child, NULL, 0);
 	close(r->listen_fd[0]);
@@ -2011,9 +2058,152 @@ static void a_question_about_devices_ends_with_qemu(void **state)
 	rig_down(&r);
 }
 
+/* --- the display --- */
+
+static void rig_with_display(struct rig *r, const char *run_state)
+{
+	more_spec = ", \"video\": \"vga\"";
+	rig_up(r, run_state);
+	more_spec = "";
+	r->sent[0] = r->said[0] = '\0';
+}
+
+static void a_session_is_a_socket_that_qemu_was_given(void **state)
+{
+	struct rig r;
+	struct answer a;
+	char text[13] = "";
+
+	rig_with_display(&r, "running");
+	ask(&r, &a, "vnc", NULL);
+	turn_until(&r, &a.done);
+	assert_int_equal(a.rc, RC_OK);
+	assert_non_null(strstr(r.sent, "getfd add_client "));
+	assert_non_null(strstr(r.said, "{\"fdname\":\"vnc"));
+	assert_non_null(strstr(r.said, "{\"protocol\":\"vnc\",\"fdname\":\"vnc"));
+	assert_int_equal(send(r.got_fd, "RFB 003.008\n", 12, MSG_NOSIGNAL), 12);
+	assert_int_equal(recv(a.fd, text, 12, MSG_DONTWAIT), 12);
+	assert_string_equal(text, "RFB 003.008\n");
+	close(a.fd);
+	js_unref(a.result);
+	rig_down(&r);
+}
+
+static void what_qemu_refuses_leaves_no_descriptor_there(void **state)
+{
+	struct rig r;
+
+	rig_with_display(&r, "running");
+	r.fails = "add_client";
+	r.fail_times = 1;
+	assert_int_equal(call(&r, "vnc", NULL), RC_IO);
+	until_sent(&r, "closefd", 1);
+	r.fails = "screendump";
+	r.fail_times = 1;
+	assert_int_equal(call(&r, "screenshot", NULL), RC_IO);
+	until_sent(&r, "remove-fd", 1);
+	assert_non_null(strstr(r.said, "{\"fdset-id\":7}"));
+	rig_down(&r);
+}
+
+static void a_vm_without_a_card_has_no_display(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	assert_int_equal(call(&r, "vnc", NULL), RC_NOT_FOUND);
+	assert_int_equal(call(&r, "screenshot", NULL), RC_NOT_FOUND);
+	assert_null(strstr(r.sent, "add_client"));
+	rig_down(&r);
+}
+
+static void a_picture_is_a_file_of_bounded_size(void **state)
+{
+	struct rig r;
+	struct answer a;
+	struct stat st;
+
+	rig_with_display(&r, "paused");
+	r.picture = 1000;
+	ask(&r, &a, "screenshot", NULL);
+	turn_until(&r, &a.done);
+	assert_int_equal(a.rc, RC_OK);
+	assert_int_equal(fstat(a.fd, &st), 0);
+	assert_int_equal(st.st_size, 1000);
+	close(a.fd);
+	js_unref(a.result);
+	assert_non_null(strstr(r.said, "{\"filename\":\"/dev/fdset/7\",\"format\":\"png\"}"));
+	/* a guest that stands sees no pointer, but its screen is there */
+	assert_int_equal(call(&r, "screenshot", js_pack("{s:b}", "moveCursor", 1)), RC_OK);
+	assert_null(strstr(r.sent, "input-send-event"));
+	r.picture = LIMIT_PICTURE_BYTES + 1;
+	assert_int_equal(call(&r, "screenshot", NULL), RC_TOO_BIG);
+	r.picture = 0;
+	assert_int_equal(call(&r, "screenshot", NULL), RC_IO);
+	until_sent(&r, "remove-fd", 4);
+	rig_down(&r);
+}
+
+static void a_pointer_of_either_kind_wakes_the_screen(void **state)
+{
+	struct rig r;
+
+	rig_with_display(&r, "running");
+	r.picture = 10;
+	r.fails = "input-send-event"; /* there is no mouse: the tablet, then */
+	r.fail_times = 2;
+	assert_int_equal(call(&r, "screenshot", js_pack("{s:b}", "moveCursor", 1)), RC_OK);
+	until_sent(&r, "input-send-event", 4);
+	assert_non_null(strstr(r.said, "{\"events\":[{\"type\":\"abs\",\"data\":{\"axis\":\"x\","));
+	r.fail_times = 4;
+	assert_int_equal(call(&r, "screenshot", js_pack("{s:b}", "moveCursor", 1)), RC_UNSUPPORTED);
+	rig_down(&r);
+}
+
+static void what_is_on_its_way_ends_with_qemu(void **state)
+{
+	struct rig r;
+	struct answer a, b;
+
+	rig_with_display(&r, "running");
+	r.mute = "screendump";
+	ask(&r, &a, "screenshot", NULL);
+	ask(&r, &b, "screenshot", js_pack("{s:b}", "moveCursor", 1));
+	until_sent(&r, "screendump", 1);
+	kill(r.child, SIGKILL);
+	turn_until(&r, &a.done);
+	turn_until(&r, &b.done);
+	assert_int_equal(a.rc, RC_CLOSED);
+	assert_int_equal(b.rc, RC_CLOSED);
+	rig_down(&r);
+}
+
+static void sessions_on_their_way_are_counted(void **state)
+{
+	struct answer a[5];
+	struct rig r;
+
+	rig_with_display(&r, "running");
+	r.mute = "getfd";
+	for (size_t i = 0; i < ARRAY_SIZE(a); i++)
+		ask(&r, &a[i], "vnc", NULL);
+	turn_until(&r, &a[4].done);
+	assert_int_equal(a[4].rc, RC_BUSY);
+	assert_false(a[0].done);
+	stop_launcher(&r); /* and a launcher that ends forgets none of them */
+	rig_down(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_session_is_a_socket_that_qemu_was_given),
+		cmocka_unit_test(what_qemu_refuses_leaves_no_descriptor_there),
+		cmocka_unit_test(a_vm_without_a_card_has_no_display),
+		cmocka_unit_test(a_picture_is_a_file_of_bounded_size),
+		cmocka_unit_test(a_pointer_of_either_kind_wakes_the_screen),
+		cmocka_unit_test(what_is_on_its_way_ends_with_qemu),
+		cmocka_unit_test(sessions_on_their_way_are_counted),
 		cmocka_unit_test(a_cpu_of_which_nothing_is_dropped_is_its_model),
 		cmocka_unit_test(what_qemu_drops_the_guest_does_not_have),
 		cmocka_unit_test(devices_tell_what_they_offer_and_what_was_taken),

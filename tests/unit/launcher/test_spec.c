@@ -156,6 +156,9 @@ static void bad_values_are_refused_with_their_path(void **state)
 		{"firmware", -1, NULL, js_new_str("bios"), "efiCodeFd"},
 		{"firmware", -1, NULL, js_new_str("coreboot"), "firmware"},
 		{"surprise", -1, NULL, js_new_int(1), "surprise"},
+		{"video", -1, NULL, js_new_str("cga"), "video"},
+		{"inputs", -1, NULL, js_pack("[{},{},{},{},{},{},{},{},{}]"), "inputs"},
+		{"inputs", 0, "bus", js_new_str("ps2"), "inputs[0].bus"},
 		{"features", 0, "name", js_new_str("x=on,y"), "features[0].name"},
 		{"smbios", -1, "uuid", js_new_str("5d307ca9-b3ef-428c-8861-06e72d69f22,"),
 		 "smbios.uuid"},
@@ -193,6 +196,45 @@ static void bad_values_are_refused_with_their_path(void **state)
 		    !str_has_prefix(err.msg, cases[i].path))
 			fail_msg("case %zu: %s '%s' (expected %s)", i, rc_name(rc), err.msg,
 				 cases[i].path);
+	}
+}
+
+/* What QEMU gets for a card; NULL in the table: no display at all. */
+static void every_graphics_card_has_its_device(void **state)
+{
+	static const char *const devices[] = {
+		NULL,
+		"{\"driver\":\"VGA\",\"id\":\"video0\",\"bus\":\"pcie.0\",\"addr\":\"0x1\",\"vgamem_mb\":16}",
+		"{\"driver\":\"cirrus-vga\",\"id\":\"video0\",\"bus\":\"pcie.0\",\"addr\":\"0x1\"}",
+		"{\"driver\":\"virtio-vga\",\"id\":\"video0\",\"bus\":\"pcie.0\",\"addr\":\"0x1\"}",
+		"{\"driver\":\"ramfb\",\"id\":\"video0\"}",
+		"{\"driver\":\"bochs-display\",\"id\":\"video0\",\"bus\":\"pcie.0\",\"addr\":\"0x1\","
+		"\"vgamem\":16777216}",
+	};
+
+	for (unsigned v = 0; v < LAUNCH_VIDEO__MAX; v++) {
+		CLEANUP(launch_spec_freep) struct launch_spec *s = read_spec("tiny");
+		struct qemu_fd fds[ARRAY_SIZE(fd_names)];
+		struct argv argv = {0};
+		struct qemu_env env;
+		unsigned found = 0, vnc = 0;
+		enum launch_video again;
+
+		assert_true(launch_video_parse(launch_video_name((enum launch_video)v), &again));
+		assert_int_equal(again, v);
+		s->video = (enum launch_video)v;
+		make_env(&env, fds, QEMU_RUN, false);
+		assert_int_equal(qemu_cmdline(s, &env, &argv, NULL), RC_OK);
+		for (size_t i = 0; i + 1 < argv.n; i++) {
+			found += str_eq(argv.v[i], "-device") && str_eq(argv.v[i + 1], devices[v]);
+			if (str_eq(argv.v[i], "-vnc")) {
+				assert_string_equal(argv.v[i + 1], "none"); /* it listens nowhere */
+				vnc++;
+			}
+		}
+		assert_int_equal(found, v != LAUNCH_VIDEO_NONE);
+		assert_int_equal(vnc, v != LAUNCH_VIDEO_NONE);
+		argv_fini(&argv);
 	}
 }
 
@@ -247,6 +289,7 @@ int main(void)
 		cmocka_unit_test(command_lines_are_as_recorded),
 		cmocka_unit_test(a_spec_survives_encoding_and_decoding),
 		cmocka_unit_test(bad_values_are_refused_with_their_path),
+		cmocka_unit_test(every_graphics_card_has_its_device),
 		cmocka_unit_test(a_missing_descriptor_is_named),
 		cmocka_unit_test(no_memory_leaks_when_allocations_fail),
 	};
