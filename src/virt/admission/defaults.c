@@ -231,12 +231,24 @@ static void default_timers(DomainSpec *d)
 		set_bool(&t->hyperv->has_present, &t->hyperv->present, true);
 }
 
+/* KubeVirt's VM controller does this; here a VMI of its own has it, too. */
+static enum rc default_input(Devices *devs)
+{
+	Input *in;
+
+	if (!API_GET(devs, autoattachInputDevice, false) || devs->n_inputs)
+		return RC_OK;
+	in = api_append(&devs->inputs, &devs->n_inputs, sizeof(*in));
+	return in ? api_set_str(&in->name, "default-0") : RC_NOMEM;
+}
+
 static enum rc default_devices(Devices *devs)
 {
 	enum rc rc = RC_OK;
 
 	for (size_t i = 0; i < devs->n_disks && !rc; i++)
 		rc = default_disk(&devs->disks[i]);
+	rc = rc ? rc : default_input(devs);
 	for (size_t i = 0; i < devs->n_inputs && !rc; i++) {
 		rc = set_default(&devs->inputs[i].bus, "usb");
 		if (!rc)

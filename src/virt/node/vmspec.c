@@ -539,6 +539,43 @@ static void set_devices(const VirtualMachineInstance *vmi, struct launch_spec *s
 		s->clock_offset_seconds = API_GET(d->clock->utc, offsetSeconds, 0);
 }
 
+/* A guest that runs already goes on with the graphics card that it was started with, or without one: what it has is
+ * part of its state.  Before it ran the VMI decides. */
+static enum rc set_video(const VirtualMachineInstance *vmi, struct launch_spec *s, struct err *err)
+{
+	const FerryVMIStatus *fs = vmi->status.ferry;
+	const Devices *dev = &vmi->spec.domain.devices;
+	const char *model = dev->video ? dev->video->type : NULL;
+
+	if (fs && fs->cpuModel)
+		model = str_is_empty(fs->video) ? "none" : fs->video;
+	else if (!API_GET(dev, autoattachGraphicsDevice, true))
+		model = "none";
+	else if (str_is_empty(model))
+		model = "vga";
+	if (!launch_video_parse(model, &s->video))
+		return err_set(err, RC_UNSUPPORTED, "graphics card '%s' is not supported", model);
+	return RC_OK;
+}
+
+static enum rc set_inputs(const VirtualMachineInstance *vmi, struct launch_spec *s, struct err *err)
+{
+	const Devices *dev = &vmi->spec.domain.devices;
+
+	if (dev->n_inputs > LAUNCH_MAX_INPUTS)
+		return err_set(err, RC_TOO_BIG, "the VM has more than %d inputs",
+			       LAUNCH_MAX_INPUTS);
+	for (size_t i = 0; i < dev->n_inputs; i++) {
+		struct launch_input *in = launch_spec_add_input(s);
+
+		if (!in)
+			return RC_NOMEM;
+		in->bus = str_eq(dev->inputs[i].bus, "virtio") ? LAUNCH_INPUT_VIRTIO
+							       : LAUNCH_INPUT_USB;
+	}
+	return RC_OK;
+}
+
 static enum rc set_jail(const struct vmspec_env *env, struct launch_spec *s)
 {
 	s->uid = env->uid;
@@ -563,6 +600,8 @@ static enum rc build(const VirtualMachineInstance *vmi, const struct vmspec_env 
 	TRY(set_disks(vmi, env, s, err));
 	TRY(set_nic(vmi, env, s, err));
 	set_devices(vmi, s);
+	TRY(set_video(vmi, s, err));
+	TRY(set_inputs(vmi, s, err));
 	TRY(set_jail(env, s));
 	return launch_spec_check(s, err);
 }

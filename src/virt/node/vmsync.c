@@ -422,6 +422,8 @@ static enum rc set_ferry(VirtualMachineInstance *vmi, const struct vm_facts *f)
 		fs->cpuModel = vmspec_cpu_text(f->spec);
 		if (!fs->cpuModel)
 			return RC_NOMEM;
+		if (f->spec->video)
+			TRY(api_set_str(&fs->video, launch_video_name(f->spec->video)));
 	}
 	TRY(set_cpu(fs, f));
 	if (f->epoch && f->epoch > API_GET(fs, epoch, 0))

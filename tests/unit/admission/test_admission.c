@@ -418,6 +418,53 @@ static void a_host_disk_lies_where_an_administrator_allows_it(void **state)
 	env_fini(&env);
 }
 
+/* devices as a user writes them, and the inputs that the VMI has then. */
+static void a_tablet_is_added_when_it_is_asked_for_and_missing(void **state)
+{
+	static const struct {
+		const char *devices, *inputs;
+	} cases[] = {
+		{"{}", NULL},
+		{"{'autoattachInputDevice': false}", NULL},
+		{"{'autoattachInputDevice': true}",
+		 "[{'bus': 'usb', 'type': 'tablet', 'name': 'default-0'}]"},
+		{"{'autoattachInputDevice': true, 'inputs': [{'name': 'a', 'bus': 'virtio', 'type': "
+		 "'tablet'}]}",
+		 "[{'bus': 'virtio', 'type': 'tablet', 'name': 'a'}]"},
+		{"{'inputs': [{'name': 'a', 'type': 'tablet'}], 'video': {'type': 'virtio'}}",
+		 "[{'bus': 'usb', 'type': 'tablet', 'name': 'a'}]"},
+	};
+	struct hook_env env;
+
+	(void)state;
+	env_init(&env);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		CLEANUP(js_unrefp)
+		struct json *vmi =
+			json_of("{'apiVersion': 'kubevirt.io/v1', 'kind': 'VirtualMachineInstance',"
+				" 'metadata': {'name': 'a', 'namespace': 'default'}}");
+		CLEANUP(js_unrefp)
+		struct json *want = cases[i].inputs ? json_of(cases[i].inputs) : NULL;
+		CLEANUP(js_unrefp) struct json *devices = json_of(cases[i].devices);
+		struct field_errs fe = FIELD_ERRS_INIT;
+
+		assert_int_equal(js_set(vmi, "spec", json_of(good)), RC_OK);
+		merge(js_at(vmi, "spec", "domain", "devices", NULL), devices);
+		assert_int_equal(admit(&env, "virtualmachineinstances.kubevirt.io",
+				       &api_type_VirtualMachineInstance, HOOK_CREATE, NULL, vmi,
+				       NULL, &fe, NULL),
+				 RC_OK);
+		dump(&fe, i);
+		assert_int_equal(fe.n, 0);
+		const struct json *got = js_at(vmi, "spec", "domain", "devices", "inputs", NULL);
+
+		if (want ? !js_equal(got, want) : got != NULL)
+			fail_msg("row %zu", i);
+		fe_fini(&fe);
+	}
+	env_fini(&env);
+}
+
 static void add_nodes(struct hook_env *env)
 {
 	env_add(env, "nodes",
@@ -1523,6 +1570,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_rule_says_its_own_text),
+		cmocka_unit_test(a_tablet_is_added_when_it_is_asked_for_and_missing),
 		cmocka_unit_test(every_rule_speaks_also_among_others),
 		cmocka_unit_test(gates_decide_about_words),
 		cmocka_unit_test(a_host_disk_lies_where_an_administrator_allows_it),

@@ -186,6 +186,63 @@ static void a_running_vm_keeps_its_cpu_and_machine_where_it_goes(void **state)
 	js_unref(probe);
 }
 
+/* fs_video: what stands in the status of one that runs already ("": it has none); NULL: it has not run yet. */
+static enum rc build_display(const char *devices, const char *fs_video, struct launch_spec **out,
+			     struct err *err)
+{
+	struct json *probe = read_json("probe.json");
+	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+	struct vmspec_env env = make_env(probe);
+	Devices *d = &vmi->spec.domain.devices;
+	VideoDevice *video =
+		str_is_empty(devices) ? NULL : api_ensure(&api_type_VideoDevice, &d->video);
+
+	if (str_eq(devices, "off")) {
+		d->video = api_free(&api_type_VideoDevice, d->video);
+		API_SET(d, autoattachGraphicsDevice, false);
+	} else if (video) {
+		assert_int_equal(api_set_str(&video->type, devices), RC_OK);
+	}
+	if (fs_video) {
+		FerryVMIStatus *fs = api_ensure(&api_type_FerryVMIStatus, &vmi->status.ferry);
+
+		assert_int_equal(api_set_str(&fs->cpuModel, "Nehalem"), RC_OK);
+		assert_int_equal(api_set_str(&fs->video, *fs_video ? fs_video : NULL), RC_OK);
+	}
+	enum rc rc = vmspec_build(vmi, &env, out, err);
+
+	VirtualMachineInstance_free(vmi);
+	js_unref(probe);
+	return rc;
+}
+
+static void a_vm_has_the_card_that_it_was_started_with(void **state)
+{
+	static const struct {
+		const char *devices, *running;
+		enum launch_video video;
+	} rows[] = {
+		{NULL, NULL, LAUNCH_VIDEO_VGA},	       {"off", NULL, LAUNCH_VIDEO_NONE},
+		{"virtio", NULL, LAUNCH_VIDEO_VIRTIO}, {"ramfb", NULL, LAUNCH_VIDEO_RAMFB},
+		{"cirrus", NULL, LAUNCH_VIDEO_CIRRUS}, {"bochs", NULL, LAUNCH_VIDEO_BOCHS},
+		{NULL, "", LAUNCH_VIDEO_NONE}, /* by a Ferry that had no displays */
+		{NULL, "vga", LAUNCH_VIDEO_VGA},       {"cirrus", "", LAUNCH_VIDEO_NONE},
+		{NULL, "bochs", LAUNCH_VIDEO_BOCHS},
+	};
+	struct launch_spec *s = NULL;
+	struct err err = {0};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		assert_int_equal(build_display(rows[i].devices, rows[i].running, &s, NULL), RC_OK);
+		if (s->video != rows[i].video)
+			fail_msg("row %zu: %s", i, launch_video_name(s->video));
+		s = launch_spec_free(s);
+	}
+	assert_int_equal(build_display(NULL, "holo", &s, &err), RC_UNSUPPORTED);
+	assert_string_equal(err.msg, "graphics card 'holo' is not supported");
+}
+
 static void host_model_stands_for_what_the_pod_says(void **state)
 {
 	struct json *probe = read_json("probe.json");
@@ -595,6 +652,7 @@ int main(void)
 		cmocka_unit_test(machine_aliases_are_resolved),
 		cmocka_unit_test(a_vmi_gives_the_golden_spec),
 		cmocka_unit_test(a_running_vm_keeps_its_cpu_and_machine_where_it_goes),
+		cmocka_unit_test(a_vm_has_the_card_that_it_was_started_with),
 		cmocka_unit_test(host_model_stands_for_what_the_pod_says),
 		cmocka_unit_test(a_moved_guest_gets_the_cpu_that_it_has_seen_or_a_reason),
 		cmocka_unit_test(what_a_node_keeps_back_no_guest_gets),
