@@ -17,6 +17,7 @@
 #include "ev/ev.h"
 #include "http/server.h"
 #include "json/json.h"
+#include "virt/node/agent_display.h"
 #include "virt/node/migration.h"
 #include "virt/node/vm.h"
 
@@ -34,6 +35,7 @@ struct agent_http {
 	struct http_server *server;
 	struct list consoles;
 	struct list waits;
+	struct agent_display *display;
 };
 
 /* One console session: websocket on one side, the guest's serial line on the other. */
@@ -257,19 +259,42 @@ static void on_done(enum rc rc, const char *message, int fd, void *arg)
 	wait_free(w);
 }
 
-static void command(struct agent_http *a, struct http_req *req, const char *ns, const char *name,
-		    const char *method)
+/* NULL: the request has been answered. */
+static struct vm *find_vm(struct agent_http *a, struct http_req *req, const char *ns,
+			  const char *name)
 {
 	struct vm *vm = vmhost_find(a->cfg.host, ns, name);
-	struct wait *w;
-	struct err err = {0};
 
-	if (!vm) {
+	if (!vm)
 		answer_error(req, 404, "NotFound",
 			     "virtualmachineinstances.kubevirt.io \"%s\" does not run on this node",
 			     name);
+	return vm;
+}
+
+static void display(struct agent_http *a, struct http_req *req, const char *ns, const char *name,
+		    bool is_picture)
+{
+	struct vm *vm = find_vm(a, req, ns, name);
+	CLEANUP(mem_freep) char *whole = mem_printf("%s/%s", ns, name);
+
+	if (vm && !whole)
+		answer_rc(req, RC_NOMEM, "out of memory");
+	else if (vm && is_picture)
+		agent_display_screenshot(a->display, req, vm, whole);
+	else if (vm)
+		agent_display_vnc(a->display, req, vm, whole);
+}
+
+static void command(struct agent_http *a, struct http_req *req, const char *ns, const char *name,
+		    const char *method)
+{
+	struct vm *vm = find_vm(a, req, ns, name);
+	struct wait *w;
+	struct err err = {0};
+
+	if (!vm)
 		return;
-	}
 	w = mem_alloc(sizeof(*w));
 	if (w)
 		w->vm = mem_printf("%s/%s", ns, name);
@@ -363,23 +388,34 @@ static void serve_metrics(struct agent_http *a, struct http_req *req)
 		http_respond(req, 200, "text/plain; version=0.0.4", sbuf_str(&b), b.n, NULL, 0);
 }
 
+/* What the API server asks of a VM: "v1/namespaces/NS/virtualmachineinstances/NAME/...". */
+static void route_vm(struct agent_http *a, struct http_req *req, char *seg[SEGMENTS_MAX], size_t n)
+{
+	const char *method = http_req_method(req), *what = seg[5], *more = n > 6 ? seg[6] : "";
+	bool is_stream = n == 6 && http_req_wants_upgrade(req);
+	bool is_put = n == 6 && strcmp(method, "PUT") == 0;
+	bool is_picture = n == 7 && strcmp(method, "GET") == 0 && strcmp(what, "vnc") == 0 &&
+			  strcmp(more, "screenshot") == 0;
+
+	if (!is_in_group(http_req_peer(req), "system:masters"))
+		answer_error(req, 403, "Forbidden", "only the API server may do this");
+	else if (is_picture || (is_stream && strcmp(what, "vnc") == 0))
+		display(a, req, seg[2], seg[4], is_picture);
+	else if ((is_stream && strcmp(what, "console") == 0) ||
+		 (is_put && (strcmp(what, "pause") == 0 || strcmp(what, "unpause") == 0)))
+		command(a, req, seg[2], seg[4], what);
+	else
+		answer_error(req, 404, "NotFound", "the node has no such path");
+}
+
 static void route(struct agent_http *a, struct http_req *req, char *seg[SEGMENTS_MAX], size_t n)
 {
 	const char *method = http_req_method(req);
 	bool master = is_in_group(http_req_peer(req), "system:masters");
 
-	if (n == 6 && strcmp(seg[0], "v1") == 0 && strcmp(seg[1], "namespaces") == 0 &&
+	if (n >= 6 && strcmp(seg[0], "v1") == 0 && strcmp(seg[1], "namespaces") == 0 &&
 	    strcmp(seg[3], "virtualmachineinstances") == 0) {
-		bool is_console = strcmp(seg[5], "console") == 0 && http_req_wants_upgrade(req);
-		bool is_put = strcmp(method, "PUT") == 0 &&
-			      (strcmp(seg[5], "pause") == 0 || strcmp(seg[5], "unpause") == 0);
-
-		if (!master)
-			answer_error(req, 403, "Forbidden", "only the API server may do this");
-		else if (is_console || is_put)
-			command(a, req, seg[2], seg[4], seg[5]);
-		else
-			answer_error(req, 404, "NotFound", "the node has no such path");
+		route_vm(a, req, seg, n);
 	} else if (n == 4 && strcmp(seg[0], "v1") == 0 && strcmp(seg[1], "moves") == 0 &&
 		   strcmp(method, "POST") == 0) {
 		move(a, req, seg[2], seg[3]);
@@ -430,6 +466,9 @@ enum rc agent_http_new(struct agent_http **out, const struct agent_http_config *
 	list_init(&a->consoles);
 	list_init(&a->waits);
 	sc.arg = a;
+	a->display = agent_display_new(config->loop);
+	if (!a->display)
+		return err_set(err, RC_NOMEM, "out of memory");
 	enum rc rc = http_server_new(&a->server, config->loop, &sc, err);
 
 	if (rc)
@@ -449,6 +488,7 @@ struct agent_http *agent_http_free(struct agent_http *a)
 		return NULL;
 	while (!list_is_empty(&a->consoles))
 		console_free(LIST_ENTRY(a->consoles.next, struct console, link));
+	agent_display_free(a->display);
 	http_server_free(a->server);
 	/* Answers of launchers that are still to come find nobody. */
 	LIST_FOREACH_SAFE(it, tmp, &a->waits) {

@@ -6,6 +6,7 @@
  *   GET  /healthz
  *   GET  /metrics                                                            system:masters
  *   GET  /v1/namespaces/NS/virtualmachineinstances/NAME/console (websocket)  system:masters
+ *   GET  /v1/namespaces/NS/virtualmachineinstances/NAME/vnc (websocket), .../vnc/screenshot; agent_display.h
  *   PUT  /v1/namespaces/NS/virtualmachineinstances/NAME/{pause,unpause}      system:masters
  *   POST /v1/moves/VMI-UID/{key,permission}                                  system:nodes
  *

@@ -128,5 +128,12 @@ typedef void (*vm_done_fn)(enum rc rc, const char *message, int fd, void *arg);
 /* fd is a console stream (the receiver's) for "console", -1 otherwise. */
 MUST_CHECK enum rc vm_command(struct vm *vm, const char *method, vm_done_fn fn, void *arg,
 			      struct err *err);
+/* A session of QEMU's VNC server: fd is a connected stream socket (the receiver's), whose first bytes are the
+ * server's greeting.  RC_NOT_FOUND: the VM has no graphics card. */
+MUST_CHECK enum rc vm_display_open(struct vm *vm, vm_done_fn fn, void *arg, struct err *err);
+/* fd is a file with the picture of the screen (PNG), at most LIMIT_PICTURE_BYTES; the receiver's.  move_cursor: the
+ * pointer is moved before, which wakes a screen, and half a second goes by. */
+MUST_CHECK enum rc vm_screenshot(struct vm *vm, bool move_cursor, vm_done_fn fn, void *arg,
+				 struct err *err);
 
 #endif
