@@ -8,11 +8,12 @@
 #include "virt/subresources/subresources.h"
 
 struct http_client;
+struct http_result;
 
 struct virt_subres {
 	struct loop *loop;
 	struct http_client *agents;
-	struct list consoles;
+	struct list streams;
 	struct list pending; /* commands on their way to a node */
 };
 
@@ -64,7 +65,7 @@ void json_patch(struct hook_call *call, const char *resource, bool dry_run, stru
 void create(struct hook_call *call, const char *resource, bool dry_run, struct json *obj,
 	    hook_then_fn then);
 
-/* vm.c, vmi.c, console.c, budget.c, eviction.c, evacuate.c */
+/* vm.c, vmi.c, console.c, vnc.c, budget.c, eviction.c, evacuate.c */
 void vm_start(struct hook_call *call);
 void vm_stop(struct hook_call *call);
 void vm_restart(struct hook_call *call);
@@ -77,7 +78,8 @@ void vmi_pause(struct hook_call *call);
 void vmi_unpause(struct hook_call *call);
 void vmi_console(struct hook_call *call);
 void vmi_no_agent(struct hook_call *call);
-void vmi_no_graphics(struct hook_call *call);
+void vmi_vnc(struct hook_call *call);
+void vmi_screenshot(struct hook_call *call);
 void vmi_no_usb(struct hook_call *call);
 void vmi_no_vsock(struct hook_call *call);
 void pod_evict(struct hook_call *call);
@@ -88,6 +90,22 @@ bool pod_eviction_is_dry(struct hook_call *call);
 void pod_evict_within_budget(struct hook_call *call);
 void get_version(struct hook_call *call);
 void get_healthz(struct hook_call *call);
+
+/* vmi.c: a request to the agent of the VMI's node (what: as in agent_url(); response_max and timeout: as in struct
+ * http_call).  then answers the call with what a 2xx brought; without it 200 is the answer.  Everything else is
+ * answered with the agent's text. */
+typedef void (*agent_then_fn)(struct hook_call *call, const struct http_result *r);
+void agent_ask(struct hook_call *call, const struct json *vmi, const char *method, const char *what,
+	       size_t response_max, usec_t timeout, agent_then_fn then);
+
+/* stream.c: a websocket of the client joined with one of the VMI's node.  The VMI runs.  Answers the call; kind is
+ * static. */
+struct stream_kind {
+	const char *name; /* for people */
+	const char *path; /* at the agent, with its query */
+	bool follows;	  /* goes on at the target when the VMI moves */
+};
+void stream_open(struct hook_call *call, const struct json *vmi, const struct stream_kind *kind);
 
 /* "https://<address>:<port>/v1/namespaces/<ns>/virtualmachineinstances/<name>/<what>" of the node where
  * the VMI runs; RC_CLOSED when its agent's address is not known. */

@@ -62,8 +62,8 @@ const struct subres_hook virt_subres[] = {
 	VMI("pause", "PUT", vmi_pause),
 	VMI("unpause", "PUT", vmi_unpause),
 	VMI_PREFIX("portforward", refuse_unsupported),
-	VMI("vnc", "GET", vmi_no_graphics),
-	VMI("vnc/screenshot", "GET", vmi_no_graphics),
+	VMI("vnc", "GET", vmi_vnc),
+	VMI("vnc/screenshot", "GET", vmi_screenshot),
 	VMI("guestosinfo", "GET", vmi_no_agent),
 	VMI("userlist", "GET", vmi_no_agent),
 	VMI("filesystemlist", "GET", vmi_no_agent),
@@ -106,7 +106,7 @@ enum rc virt_subres_new(struct virt_subres **out, struct loop *loop, const char 
 	if (!s)
 		return err_set(err, RC_NOMEM, "cannot allocate the subresources");
 	s->loop = loop;
-	list_init(&s->consoles);
+	list_init(&s->streams);
 	list_init(&s->pending);
 	rc = http_client_new(&s->agents, loop, &config, err);
 	if (rc)

@@ -51,6 +51,7 @@ struct pending {
 	struct list link;
 	struct hook_call *call;
 	struct http_slot *slot;
+	agent_then_fn then; /* NULL: that it was done is all there is to say */
 };
 
 static struct pending *pending_free(struct pending *p)
@@ -75,7 +76,9 @@ static void on_answer(const struct http_result *r, void *arg)
 
 	hook_call_on_cancel(call, NULL);
 	hook_call_set_data(call, NULL);
-	if (!r->rc && r->status / 100 == 2) {
+	if (!r->rc && r->status / 100 == 2 && p->then) {
+		p->then(call, r);
+	} else if (!r->rc && r->status / 100 == 2) {
 		reply_empty(call, 200);
 	} else if (r->rc) {
 		fail_internal(call, "the node's agent does not answer: %s", r->err->msg);
@@ -85,19 +88,26 @@ static void on_answer(const struct http_result *r, void *arg)
 		if (r->status == 409)
 			fail_conflict(call, "virtualmachineinstance", "%s",
 				      text ? text : "refused");
+		else if (p->then)
+			hook_call_fail(call, rc_from_http(r->status, js_get_str(status, "reason")),
+				       "%s", text ? text : "the node's agent refused");
 		else
 			fail_internal(call, "%s", text ? text : "the node's agent refused");
 	}
 	pending_free(p);
 }
 
-static void command(struct hook_call *call, const struct json *vmi, const char *what)
+void agent_ask(struct hook_call *call, const struct json *vmi, const char *method, const char *what,
+	       size_t response_max, usec_t timeout, agent_then_fn then)
 {
 	struct virt_subres *s = hook_arg(hook_call_env(call));
 	CLEANUP(mem_freep) char *url = NULL;
 	struct pending *p = s ? mem_alloc(sizeof(*p)) : NULL;
-	struct http_call http = {
-		.method = "PUT", .timeout = COMMAND_TIMEOUT, .done = on_answer, .arg = p};
+	struct http_call http = {.method = method,
+				 .timeout = timeout,
+				 .response_max = response_max,
+				 .done = on_answer,
+				 .arg = p};
 	struct err err = {0};
 	enum rc rc;
 
@@ -115,9 +125,15 @@ static void command(struct hook_call *call, const struct json *vmi, const char *
 		return;
 	}
 	p->call = call;
+	p->then = then;
 	list_push_tail(&s->pending, &p->link);
 	hook_call_set_data(call, p);
 	hook_call_on_cancel(call, on_cancel);
+}
+
+static void command(struct hook_call *call, const struct json *vmi, const char *what)
+{
+	agent_ask(call, vmi, "PUT", what, 0, COMMAND_TIMEOUT, NULL);
 }
 
 static bool is_paused(const struct json *vmi)
@@ -188,12 +204,6 @@ void vmi_no_agent(struct hook_call *call)
 	if (has_vmi(call))
 		fail_conflict(call, "virtualmachineinstance",
 			      "VMI does not have guest agent connected");
-}
-
-void vmi_no_graphics(struct hook_call *call)
-{
-	if (has_vmi(call))
-		fail_bad_request(call, "No graphics devices are present.");
 }
 
 void vmi_no_usb(struct hook_call *call)

@@ -141,9 +141,11 @@ const char *hook_call_name(const struct hook_call *call)
 
 const char *hook_call_param(const struct hook_call *call, const char *name)
 {
-	(void)call;
-	(void)name;
-	return NULL;
+	size_t n = strlen(name);
+
+	if (!call->query || strncmp(call->query, name, n) != 0 || call->query[n] != '=')
+		return NULL;
+	return call->query + n + 1;
 }
 
 const struct json *hook_call_json(const struct hook_call *call)
@@ -200,6 +202,17 @@ void hook_call_reply(struct hook_call *call, int status, struct json *body)
 void hook_call_reply_status(struct hook_call *call, int status, const struct json *obj)
 {
 	hook_call_reply(call, status, obj ? js_copy(obj) : NULL);
+}
+
+void hook_call_reply_bytes(struct hook_call *call, int status, const char *content_type,
+			   const void *bytes, size_t n)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "%s %.*s", content_type, (int)MIN(n, (size_t)8),
+		 (const char *)bytes);
+	call->n_bytes = n;
+	answer(call, status, text);
 }
 
 void hook_call_fail(struct hook_call *call, enum rc rc, const char *fmt, ...)

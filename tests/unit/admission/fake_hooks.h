@@ -11,12 +11,14 @@ struct http_req;
 struct hook_call {
 	struct hook_env *env;
 	const char *ns, *name, *body;
+	const char *query; /* one parameter, "name=value"; NULL: none */
 	struct http_req *http;
 	void *data;
 	void (*cancel)(struct hook_call *call);
 	bool is_answered, is_upgraded;
 	int status;
 	char text[2048];   /* message of a Status, or the JSON of the body */
+	size_t n_bytes;	   /* of an answer in bytes; text has the first of them */
 	hook_then_fn then; /* of the request that waits for call_deliver() */
 };
 

@@ -14,6 +14,9 @@ struct world {
 	struct hook_call call;
 	struct virt_subres *subres;
 	struct http_ws *agent;
+	bool agent_is_busy;
+	const char *query; /* of the call */
+	char asked[128];   /* of the agent: path and query */
 	bool agent_refuses, agent_got, agent_closed, was_cancelled, command_came;
 	char agent_text[128];
 	/* The client's end. */
@@ -57,14 +60,24 @@ static void agent(struct http_req *r, struct world *w)
 		"{\"kind\":\"Status\",\"message\":\"not now\",\"reason\":\"Conflict\"}";
 
 	assert_string_equal(http_req_peer(r)->cn, "alice");
-	if (w->agent_refuses) {
+	snprintf(w->asked, sizeof(w->asked), "%s", http_req_target(r));
+	if (w->agent_is_busy) {
+		static const char busy[] =
+			"{\"kind\":\"Status\",\"message\":\"Active VNC connection. "
+			"Request denied.\",\"reason\":\"ServiceUnavailable\"}";
+
+		http_respond(r, 503, "application/json", busy, strlen(busy), NULL, 0);
+	} else if (w->agent_refuses) {
 		http_respond(r, 409, "application/json", text, strlen(text), NULL, 0);
-	} else if (str_has_suffix(http_req_path(r), "/console")) {
-		assert_string_equal(http_req_path(r),
-				    "/v1/namespaces/default/virtualmachineinstances/a/console");
+	} else if (str_has_suffix(http_req_path(r), "/console") ||
+		   str_has_suffix(http_req_path(r), "/vnc")) {
+		assert_true(str_has_prefix(http_req_path(r),
+					   "/v1/namespaces/default/virtualmachineinstances/a/"));
 		assert_int_equal(http_upgrade_ws(r, http_req_ws_protocol(r, known), &agent_ops, w,
 						 &w->agent, NULL),
 				 RC_OK);
+	} else if (str_has_suffix(http_req_path(r), "/vnc/screenshot")) {
+		http_respond(r, 200, "image/png", "\x89PNG\0\0xy", 8, NULL, 0);
 	} else {
 		w->command_came = str_eq(http_req_method(r), "PUT") &&
 				  str_has_suffix(http_req_path(r), "/pause");
@@ -90,7 +103,8 @@ static void serve(struct http_req *r, void *arg)
 		agent(r, w);
 		return;
 	}
-	w->call = (struct hook_call){.env = &w->env, .ns = "default", .name = "a", .http = r};
+	w->call = (struct hook_call){
+		.env = &w->env, .ns = "default", .name = "a", .query = w->query, .http = r};
 	http_req_on_cancel(r, on_front_cancel, w);
 	for (size_t i = 0; i < n_virt_subres; i++)
 		if (str_eq(virt_subres[i].path, http_req_path(r) + 1) &&
@@ -135,7 +149,7 @@ static void setup(struct world *w, struct fixture *f)
 	add_node(w, "n2");
 	env_add(&w->env, "virtualmachineinstances.kubevirt.io",
 		"{'metadata': {'name': 'a', 'namespace': 'default', 'uid': 'u'}, 'spec': {},"
-		" 'status': {'phase': 'Running', 'nodeName': 'n1'}}");
+		" 'status': {'phase': 'Running', 'nodeName': 'n1', 'ferry': {'video': 'vga'}}}");
 }
 
 static void teardown(struct world *w)
@@ -184,11 +198,16 @@ static void client_close(struct http_ws *ws, uint16_t code, const char *reason, 
 static const struct http_ws_ops client_ops = {
 	.on_open = client_open, .on_message = client_message, .on_close = client_close};
 
-static void dial(struct world *w)
+static void dial_to(struct world *w, const char *path)
 {
-	assert_int_equal(http_ws_connect(w->f->client, &w->ws, fixture_url(w->f, "/console"),
+	assert_int_equal(http_ws_connect(w->f->client, &w->ws, fixture_url(w->f, path),
 					 "plain.kubevirt.io", 0, &client_ops, w, NULL),
 			 RC_OK);
+}
+
+static void dial(struct world *w)
+{
+	dial_to(w, "/console");
 }
 
 static void console_carries_bytes_both_ways(void **state)
@@ -433,6 +452,113 @@ static void pause_goes_to_the_node(void **state)
 	teardown(&w);
 }
 
+/* --- the display --- */
+
+/* Whatever the two sides say, it is theirs: nothing here reads RFB. */
+static void hostile_bytes_of_a_display_are_passed_on(void **state)
+{
+	static const uint8_t bytes[] = {0xff, 0x00, 'R', 'F', 'B', 0x03, 0xff, 0xff, 0xff, 0xff};
+	struct world w;
+
+	setup(&w, *state);
+	w.want = 7;
+	dial_to(&w, "/vnc");
+	fixture_wait(w.f, &w.is_open);
+	assert_string_equal(w.asked, "/v1/namespaces/default/virtualmachineinstances/a/vnc");
+	assert_int_equal(http_ws_send(w.ws, true, "text is no part of it", 21), RC_OK);
+	assert_int_equal(http_ws_send(w.ws, false, bytes, sizeof(bytes)), RC_OK);
+	fixture_wait(w.f, &w.has_all);
+	assert_memory_equal(w.agent_text, bytes, 1);
+	http_ws_close(w.agent, HTTP_WS_NORMAL, "the display has ended");
+	fixture_wait(w.f, &w.is_closed);
+	assert_int_equal(w.code, HTTP_WS_NORMAL);
+	teardown(&w);
+}
+
+/* What was agreed on is in the source's memory. */
+static void a_display_ends_where_its_vm_leaves(void **state)
+{
+	struct world w;
+
+	setup(&w, *state);
+	dial_to(&w, "/vnc");
+	fixture_wait(w.f, &w.is_open);
+	struct http_ws *source = end_of_the_source(&w);
+
+	fixture_wait(w.f, &w.is_closed);
+	assert_int_equal(w.code, HTTP_WS_NORMAL);
+	assert_null(w.agent); /* the target was not asked */
+	http_ws_free(source);
+	teardown(&w);
+}
+
+static void a_display_in_use_can_be_preserved(void **state)
+{
+	struct world w;
+
+	setup(&w, *state);
+	w.query = "preserveSession=true";
+	w.agent_is_busy = true;
+	dial_to(&w, "/vnc");
+	for (int i = 0; i < 2000 && !w.call.is_answered; i++)
+		fixture_run_for(w.f, 100);
+	assert_string_equal(
+		w.asked,
+		"/v1/namespaces/default/virtualmachineinstances/a/vnc?preserveSession=true");
+	assert_int_equal(w.call.status, 503);
+	assert_string_equal(w.call.text, "Active VNC connection. Request denied.");
+	http_respond(w.call.http, 503, NULL, "", 0, NULL, 0);
+	fixture_wait(w.f, &w.is_closed);
+	teardown(&w);
+}
+
+static void ask_for_a_picture(struct world *w, struct got *g, struct http_slot **slot)
+{
+	struct http_call call = {.done = got_done, .arg = g};
+
+	call.url = fixture_url(w->f, "/vnc/screenshot");
+	assert_int_equal(http_call(w->f->client, slot, &call, NULL), RC_OK);
+	for (int i = 0; i < 2000 && !w->call.is_answered; i++)
+		fixture_run_for(w->f, 100);
+}
+
+static void a_picture_comes_from_the_node(void **state)
+{
+	struct http_slot *slot = NULL;
+	struct got g = {0};
+	struct world w;
+
+	setup(&w, *state);
+	w.query = "moveCursor=true";
+	ask_for_a_picture(&w, &g, &slot);
+	assert_string_equal(w.asked, "/v1/namespaces/default/virtualmachineinstances/a/vnc/"
+				     "screenshot?moveCursor=true");
+	assert_int_equal(w.call.status, 200);
+	assert_int_equal(w.call.n_bytes, 8);
+	assert_string_equal(w.call.text, "image/png \x89PNG");
+	http_respond(w.call.http, w.call.status, NULL, "", 0, NULL, 0);
+	fixture_wait(w.f, &g.done);
+	http_slot_free(slot);
+	teardown(&w);
+}
+
+static void a_refused_picture_has_the_nodes_code_and_text(void **state)
+{
+	struct http_slot *slot = NULL;
+	struct got g = {0};
+	struct world w;
+
+	setup(&w, *state);
+	w.agent_is_busy = true;
+	ask_for_a_picture(&w, &g, &slot);
+	assert_int_equal(w.call.status, 503);
+	assert_string_equal(w.call.text, "Active VNC connection. Request denied.");
+	http_respond(w.call.http, w.call.status, NULL, "", 0, NULL, 0);
+	fixture_wait(w.f, &g.done);
+	http_slot_free(slot);
+	teardown(&w);
+}
+
 #define WITH(test_) cmocka_unit_test_setup_teardown(test_, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -450,6 +576,11 @@ int main(void)
 		WITH(client_that_leaves_while_dialling_leaves_nothing),
 		WITH(much_output_meets_back_pressure_and_arrives_whole),
 		WITH(pause_goes_to_the_node),
+		WITH(hostile_bytes_of_a_display_are_passed_on),
+		WITH(a_display_ends_where_its_vm_leaves),
+		WITH(a_display_in_use_can_be_preserved),
+		WITH(a_picture_comes_from_the_node),
+		WITH(a_refused_picture_has_the_nodes_code_and_text),
 	};
 
 	return cmocka_run_group_tests_name("subresources/console", tests, NULL, NULL);

@@ -35,6 +35,11 @@ struct row {
 	"non-consistent targets; manual intervention is needed to reassign them to their " \
 	"original volumes."
 
+#define SHOWN ", 'ferry': {'cpuModel': 'max', 'video': 'vga'}"
+static const char shown[] = "{'spec': {}, 'status': {'phase': 'Running'" SHOWN "}}";
+static const char hidden[] =
+	"{'spec': {'domain': {'devices': {'autoattachGraphicsDevice': false}}}, 'status': {'phase': "
+	"'Running'" SHOWN "}}";
 static const char running[] = "{'spec': {}, 'status': {'phase': 'Running'}}";
 static const char succeeded[] = "{'spec': {}, 'status': {'phase': 'Succeeded'}}";
 static const char failed[] = "{'spec': {}, 'status': {'phase': 'Failed'}}";
@@ -186,7 +191,33 @@ static const struct row rows[] = {
 	{"vm/evacuate/cancel", always, created, marked, NULL, 500,
 	 "Internal error occurred: unable to retrieve vmi [a] for vm: <nil>"},
 	/* refused by name */
-	{"vmi/vnc", NULL, NULL, running, NULL, 400, "No graphics devices are present."},
+	{"vmi/usbredir", NULL, NULL, NULL, NULL, 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vmi/vsock", NULL, NULL, NULL, NULL, 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	/* the display */
+	{"vmi/vnc", NULL, NULL, NULL, NULL, 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vmi/vnc", NULL, NULL, hidden, NULL, 400, "No graphics devices are present."},
+	{"vmi/vnc", NULL, NULL, running, NULL, 400,
+	 "No graphics devices are present."}, /* of before */
+	{"vmi/vnc", NULL, NULL, "{'status': {'phase': 'Scheduling'}}", NULL, 400,
+	 "VMI is not running"},
+	{"vmi/vnc", NULL, NULL, failed, NULL, 400, "VMI is not running"},
+	{"vmi/vnc", NULL, NULL, shown, NULL, 400,
+	 "a display is a websocket: ask with Upgrade: websocket"},
+	{"vmi/vnc?preserveSession=true", NULL, NULL, shown, NULL, 400,
+	 "a display is a websocket: ask with Upgrade: websocket"},
+	{"vmi/vnc?preserveSession=maybe", NULL, NULL, shown, NULL, 400,
+	 "query parameter 'preserveSession' must be true or false"},
+	{"vmi/vnc/screenshot", NULL, NULL, NULL, NULL, 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vmi/vnc/screenshot", NULL, NULL, hidden, NULL, 400, "No graphics devices are present."},
+	{"vmi/vnc/screenshot", NULL, NULL, succeeded, NULL, 400, "VMI is not running"},
+	{"vmi/vnc/screenshot?moveCursor=2", NULL, NULL, shown, NULL, 400,
+	 "query parameter 'moveCursor' must be true or false"},
+	{"vmi/vnc/screenshot", NULL, NULL, shown, NULL, 500,
+	 "Internal error occurred: this server has no connection to nodes"},
 	{"vmi/usbredir", NULL, NULL, running, NULL, 400, "Not configured with USB Redirection"},
 	{"vmi/vsock", NULL, NULL, running, NULL, 400, "VSOCK is not attached."},
 	{"vmi/guestosinfo", NULL, NULL, running, NULL, 409,
@@ -200,8 +231,11 @@ static const struct subres_hook *hook_of(const char *path)
 	bool is_vm = str_has_prefix(path, "vm/");
 
 	path = strchr(path, '/') + 1;
+	size_t n = strcspn(path, "?");
+
 	for (size_t i = 0; i < n_virt_subres; i++)
-		if (virt_subres[i].scope == SUBRES_OBJECT && str_eq(virt_subres[i].path, path) &&
+		if (virt_subres[i].scope == SUBRES_OBJECT && strlen(virt_subres[i].path) == n &&
+		    strncmp(virt_subres[i].path, path, n) == 0 &&
 		    str_eq(virt_subres[i].resource,
 			   is_vm ? "virtualmachines" : "virtualmachineinstances"))
 			return &virt_subres[i];
@@ -250,7 +284,9 @@ static void check_row(size_t i)
 	const struct row *r = &rows[i];
 	struct hook_env env;
 	struct hook_call call = {.env = &env, .ns = "default", .name = "a", .body = r->body};
+	const char *query = strchr(r->path, '?');
 
+	call.query = query ? query + 1 : NULL;
 	env_init(&env);
 	add_objects(&env, r->spec, r->vm_status, r->vmi);
 	hook_of(r->path)->handle(&call);
