@@ -17,7 +17,8 @@ static const struct cmd *const commands[] = {
 	&cmd_uncordon, &cmd_drain,	&cmd_evacuate_cancel,
 	&cmd_backup,   &cmd_restore,	&cmd_console,
 	&cmd_probe,    &cmd_completion, &cmd_version,
-	&cmd_user,     &cmd_token,	&cmd_box,
+	&cmd_user,     &cmd_token,	&cmd_vnc,
+	&cmd_box,
 };
 
 static void print_usage(FILE *to)
