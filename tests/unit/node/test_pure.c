@@ -442,6 +442,41 @@ static void a_start_is_one_write_with_all_facts(void **state)
 	VirtualMachineInstance_free(vmi);
 }
 
+/* Said with the CPU, once: the target of a move adds nothing to what the guest was started with. */
+static void the_card_of_a_guest_is_said_once(void **state)
+{
+	static const enum launch_video cards[] = {LAUNCH_VIDEO_VIRTIO, LAUNCH_VIDEO_NONE};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cards); i++) {
+		VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+		CLEANUP(launch_spec_freep) struct launch_spec *s = launch_spec_new();
+		struct vm_facts f = running();
+		struct plan plan;
+
+		assert_int_equal(api_set_str(&s->cpu_model, "max"), RC_OK);
+		s->video = cards[i];
+		f.spec = s;
+		for (int again = 0; again < 2; again++) {
+			plan_init(&plan);
+			assert_int_equal(vmsync_plan(vmi, &f, NOW, &plan, NULL), RC_OK);
+			assert_int_equal(plan_is_empty(&plan), again);
+			if (!again) {
+				VirtualMachineInstance_free(vmi);
+				vmi = VirtualMachineInstance_clone(plan.ops[0].obj);
+			}
+			plan_fini(&plan);
+			assert_string_equal(vmi->status.ferry->cpuModel, "max");
+			if (cards[i])
+				assert_string_equal(vmi->status.ferry->video, "virtio");
+			else
+				assert_null(vmi->status.ferry->video);
+			s->video = LAUNCH_VIDEO_VGA; /* whatever a target makes of it */
+		}
+		VirtualMachineInstance_free(vmi);
+	}
+}
+
 static void nothing_is_said_twice(void **state)
 {
 	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
@@ -660,6 +695,7 @@ int main(void)
 		cmocka_unit_test(what_cannot_be_done_is_refused_by_name),
 		cmocka_unit_test(a_failed_allocation_leaks_nothing),
 		cmocka_unit_test(a_start_is_one_write_with_all_facts),
+		cmocka_unit_test(the_card_of_a_guest_is_said_once),
 		cmocka_unit_test(nothing_is_said_twice),
 		cmocka_unit_test(the_end_follows_kubevirts_phases),
 		cmocka_unit_test(a_vm_that_waits_for_the_go_is_not_running),
