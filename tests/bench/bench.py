@@ -61,9 +61,11 @@ class Bench:
             self.cluster = None
 
     def kernel_vm(self, name, memory="1Gi", **kw):
-        """A diskless guest: kernel and initrd come from an OCI folder that the box can see."""
-        return ft.vm(name, memory, kernel={"kernelArgs": "console=ttyS0 quiet tiny.heartbeat=1", "container": {
+        """A diskless guest: kernel and initrd come from an OCI folder that the box can see.  No screen, as by hand."""
+        vm = ft.vm(name, memory, kernel={"kernelArgs": "console=ttyS0 quiet tiny.heartbeat=1", "container": {
             "image": f"oci:{self.oci()}", "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd.gz"}}, **kw)
+        vm["spec"]["template"]["spec"]["domain"]["devices"]["autoattachGraphicsDevice"] = False
+        return vm
 
     def oci(self):
         path = os.path.join(self.args.bin, "test-images", "tiny")
