@@ -42,6 +42,7 @@ struct vnc {
 	struct ev_src *deadline, *child;
 	struct sbuf to_viewer;
 	bool is_blocked; /* the server does not take what the viewer says */
+	bool has_left;	 /* the viewer: only the good-bye to the server is waited for */
 	int exit_code;
 	struct err err;
 };
@@ -67,7 +68,7 @@ static void watch(struct vnc *v)
 {
 	uint32_t want = (v->is_blocked ? 0 : EPOLLIN) | (v->to_viewer.n ? EPOLLOUT : 0);
 
-	if (v->fd < 0)
+	if (v->fd < 0 || v->has_left)
 		return;
 	if (!want)
 		v->io = ev_src_free(v->io);
@@ -87,13 +88,18 @@ static void on_viewer(uint32_t revents, void *arg)
 		n = send(v->fd, v->to_viewer.p, v->to_viewer.n, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n > 0)
 			sbuf_drop(&v->to_viewer, (size_t)n);
+		else if (n < 0 && errno != EAGAIN && errno != EINTR)
+			sbuf_reset(&v->to_viewer); /* its end is read below */
 		if (v->to_viewer.n <= TO_VIEWER_MAX / 4)
 			http_ws_pause(v->ws, false);
 	}
 	if (!v->is_blocked && (revents & (EPOLLIN | EPOLLHUP | EPOLLERR))) {
 		n = recv(v->fd, chunk, sizeof(chunk), MSG_DONTWAIT);
 		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-			leave(v, EXIT_OK); /* it was closed */
+			v->has_left = true; /* it was closed */
+			v->io = ev_src_free(v->io);
+			http_ws_pause(v->ws, false);
+			http_ws_close(v->ws, HTTP_WS_NORMAL, NULL);
 			return;
 		}
 		if (n > 0)
@@ -206,7 +212,7 @@ static void on_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, s
 {
 	struct vnc *v = arg;
 
-	if (is_text)
+	if (is_text || v->has_left)
 		return;
 	sbuf_add(&v->to_viewer, bytes, n);
 	if (sbuf_rc(&v->to_viewer)) {
@@ -236,6 +242,8 @@ static void on_close(struct http_ws *ws, uint16_t code, const char *reason, int 
 	(void)status;
 	if (!v->has_opened)
 		fail(v, why ? why->rc : RC_IO, why ? why->msg : "Can't connect to websocket");
+	else if (v->has_left)
+		leave(v, EXIT_OK);
 	else if (code == HTTP_WS_ABNORMAL)
 		fail(v, RC_CLOSED, "the connection was lost");
 	else {
