@@ -191,7 +191,7 @@ static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char 
 		scan->n_length++;
 	if (!strcasecmp(key, MHD_HTTP_HEADER_TRANSFER_ENCODING)) {
 		scan->has_te = true;
-		if (!value || strcasecmp(value, "chunked"))
+		if (!value || strcasecmp(value, "chunked") != 0)
 			scan->has_other_te = true;
 	}
 	return MHD_YES;

@@ -18,6 +18,7 @@ static const struct api_kind *pick(uint8_t which)
 
 	while (api_kinds[n])
 		n++;
+	assert(n > 0);
 	return api_kinds[which % n];
 }
 

@@ -11,7 +11,7 @@
 /* Theory of operation
  *
  * The server is one thread, so what one user takes of it in one turn of the loop is what others wait.  Work is counted
- * in units, one for a small request, more for large bodies and lists.  A user has a credit of QUANTUM units,
+ * in units, one for a small request, more for large bodies and lists, and for what took long.  A user has a credit of QUANTUM units,
  * full again after each WINDOW: within it his requests run as they come, at the price of a look-up.  Beyond, they wait
  * in his queue, and on_dispatch() serves queues in turn (deficit round robin over users, turns over classes), SLICE
  * units at a time, so that whoever comes meanwhile is read and, with his own credit, runs before.
@@ -145,23 +145,29 @@ static void give_seat(struct apisrv_call *c)
 		arm_dispatch(c->srv->flow);
 }
 
+void flow_charge(struct apisrv_call *c, size_t units)
+{
+	c->flow.units = MIN(c->flow.units + MIN(units, (size_t)DEBT_MAX), (unsigned)DEBT_MAX);
+}
+
 static void run(struct apisrv_call *c, const char *accept)
 {
 	struct flow_user *u = c->flow.user;
+	usec_t start = loop_now(c->srv->loop);
 
 	c->flow.has_seat = true;
 	u->n_running++;
 	u->class->n_running++;
 	u->class->dispatched++;
 	c->flow.go(c, accept);
+	/* Twice what it took, if that is more: else a slow machine's clock gave credit as fast as it is used. */
+	usec_t took = (loop_now(c->srv->loop) - start) * 2 * QUANTUM / WINDOW;
+
+	if (took > c->flow.units)
+		flow_charge(c, took - c->flow.units);
 	u->credit = MAX(-DEBT_MAX, u->credit - 1 - (int)c->flow.units);
 	if (c->watch)
 		give_seat(c);
-}
-
-void flow_charge(struct apisrv_call *c, size_t units)
-{
-	c->flow.units = MIN(c->flow.units + MIN(units, (size_t)DEBT_MAX), (unsigned)DEBT_MAX);
 }
 
 /* ---- refusing ---------------------------------------------------------------------------------------- */

@@ -136,7 +136,7 @@ static double metric(const char *line)
 
 	if (!at)
 		fail_msg("there is no %s", line);
-	return strtod(at + strlen(line), NULL);
+	return at ? strtod(at + strlen(line), NULL) : -1;
 }
 
 #define LEVEL(name_, level_) "apiserver_flowcontrol_" name_ "{priority_level=\"" level_ "\"} "
