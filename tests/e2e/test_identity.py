@@ -206,6 +206,31 @@ def test_another_authority_comes_without_a_restart(server):
     assert server.proc.poll() is None
 
 
+def test_a_namespace_begins_with_an_account_and_the_authority(cluster):
+    api = cluster.api
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fresh"}})
+    at = "/api/v1/namespaces/fresh"
+
+    def there(path):
+        try:
+            return api.call("GET", path)
+        except ft.ApiError as e:
+            assert e.status == 404
+            return None
+
+    ft.poll(lambda: there(f"{at}/serviceaccounts/default"), 20, "the account is there")
+    ca = ft.poll(lambda: there(f"{at}/configmaps/kube-root-ca.crt"), 20, "the authority is there")
+    assert ca["data"]["ca.crt"] == open(f"{cluster.state}/control/pki/ca.crt").read()
+    token = cluster.ferry("token", "default", "-n", "fresh").stdout.strip()
+    assert claims(token)["sub"] == "system:serviceaccount:fresh:default"
+    api.delete("Namespace", "fresh")
+    ft.poll(lambda: there(at) is None, 30, "the namespace goes")
+    events = [json.loads(line) for line in open(f"{cluster.state}/logs/audit.log")]
+    mine = [e for e in events if e.get("objectRef", {}).get("subresource") == "token"]
+    assert mine and mine[-1]["objectRef"]["name"] == "default" and mine[-1]["responseStatus"]["code"] == 201
+    assert not [e for e in events if e.get("objectRef", {}).get("resource") == "leases"]
+
+
 def serial_shown(cluster, node, address):
     """Of the certificate that an agent's port shows."""
     pem = cluster.in_node(node, "python3", "-c", f"import ssl; print(ssl.get_server_certificate(('{address}', 8186)))",
