@@ -13,6 +13,9 @@
  *                        goes; BYTES 0: stop)
  *     poweroff | reboot | panic
  *
+ * With tiny.agent=1 it also answers as qemu-guest-agent would, on the port org.qemu.guest_agent.0: about what it is, its
+ * interfaces, users and file systems (the last two are made up), a freeze that is only a mark, and a reboot.
+ *
  * Kernel arguments: tiny.heartbeat=1 prints a line a second on the console instead of a shell;
  * tiny.ip=A.B.C.D/N,GW sets a fixed address instead of DHCP; tiny.nopower=1 ignores the power button,
  * which otherwise powers off at once.
@@ -549,6 +552,164 @@ static bool serve(int i)
 	return true;
 }
 
+/* The guest agent */
+
+struct agent {
+	int fd;
+	char line[4096];
+	size_t n;
+	bool frozen;
+};
+
+static int open_agent_port(void)
+{
+	char path[64], name[64];
+
+	for (int i = 0; i < 8; i++) {
+		snprintf(path, sizeof(path), "/sys/class/virtio-ports/vport%dp1/name", i);
+		read_text(path, name, sizeof(name));
+		if (strcmp(name, "org.qemu.guest_agent.0") != 0)
+			continue;
+		snprintf(path, sizeof(path), "/dev/vport%dp1", i);
+		return open(path, O_RDWR | O_CLOEXEC);
+	}
+	return -1;
+}
+
+static void agent_say(struct agent *a, const char *text)
+{
+	size_t n = strlen(text);
+
+	while (n > 0) {
+		ssize_t k = write(a->fd, text, n);
+
+		if (k <= 0)
+			return;
+		text += k;
+		n -= (size_t)k;
+	}
+}
+
+static void agent_info(struct agent *a)
+{
+	static const char *const names[] = {"guest-sync-delimited",  "guest-ping",
+					    "guest-get-time",	     "guest-info",
+					    "guest-shutdown",	     "guest-network-get-interfaces",
+					    "guest-get-fsinfo",	     "guest-get-host-name",
+					    "guest-get-users",	     "guest-get-timezone",
+					    "guest-get-osinfo",	     "guest-fsfreeze-status",
+					    "guest-fsfreeze-freeze", "guest-fsfreeze-thaw"};
+	char out[4096] = "{\"return\":{\"version\":\"7.2.0\",\"supported_commands\":[";
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		snprintf(out + strlen(out), sizeof(out) - strlen(out),
+			 "%s{\"name\":\"%s\",\"enabled\":true,\"success-response\":%s}",
+			 i ? "," : "", names[i],
+			 strcmp(names[i], "guest-shutdown") == 0 ? "false" : "true");
+	strcat(out, "]}}\n");
+	agent_say(a, out);
+}
+
+static void agent_interfaces(struct agent *a)
+{
+	struct ifreq r = {.ifr_name = "eth0"}, h = {.ifr_name = "eth0"};
+	char out[1024], ip[INET_ADDRSTRLEN] = "";
+	int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	const unsigned char *m = (const unsigned char *)h.ifr_hwaddr.sa_data;
+
+	ioctl(s, SIOCGIFHWADDR, &h);
+	if (ioctl(s, SIOCGIFADDR, &r) == 0)
+		inet_ntop(AF_INET, &((struct sockaddr_in *)&r.ifr_addr)->sin_addr, ip, sizeof(ip));
+	close(s);
+	snprintf(
+		out, sizeof(out),
+		"{\"return\":[{\"name\":\"lo\",\"ip-addresses\":[{\"ip-address-type\":\"ipv4\","
+		"\"ip-address\":\"127.0.0.1\",\"prefix\":8}]},{\"name\":\"eth0\",\"hardware-address\":"
+		"\"%02x:%02x:%02x:%02x:%02x:%02x\",\"ip-addresses\":[{\"ip-address-type\":\"ipv4\","
+		"\"ip-address\":\"%s\",\"prefix\":24}]}]}\n",
+		m[0], m[1], m[2], m[3], m[4], m[5], ip);
+	agent_say(a, out);
+}
+
+static void agent_command(struct agent *a)
+{
+	static const struct {
+		const char *name, *answer;
+	} fixed[] = {
+		{"\"guest-ping\"", "{}"},
+		{"\"guest-get-time\"", "1700000000000000000"},
+		{"\"guest-get-host-name\"", "{\"host-name\":\"tiny\"}"},
+		{"\"guest-get-timezone\"", "{\"zone\":\"UTC\",\"offset\":0}"},
+		{"\"guest-get-osinfo\"",
+		 "{\"name\":\"Tiny\",\"id\":\"tiny\",\"pretty-name\":\"Tiny 1\",\"version\":\"1\","
+		 "\"version-id\":\"1\",\"kernel-release\":\"6.1\",\"kernel-version\":\"#1\","
+		 "\"machine\":\"x86_64\"}"},
+		{"\"guest-get-users\"", "[{\"user\":\"root\",\"login-time\":1700000000.5}]"},
+		{"\"guest-get-fsinfo\"",
+		 "[{\"name\":\"vda1\",\"mountpoint\":\"/\",\"type\":\"ext4\",\"used-bytes\":1000,"
+		 "\"total-bytes\":4000,\"disk\":[{\"serial\":\"s1\",\"bus-type\":\"virtio\"}]}]"},
+	};
+	const char *id = strstr(a->line, "\"id\"");
+	char out[1024];
+
+	if (strstr(a->line, "guest-sync-delimited")) {
+		snprintf(out, sizeof(out), "\xff{\"return\":%lld}\n",
+			 id ? strtoll(id + 4 + strspn(id + 4, ": "), NULL, 10) : 0);
+		agent_say(a, out);
+		return;
+	}
+	if (strstr(a->line, "guest-info")) {
+		agent_info(a);
+		return;
+	}
+	if (strstr(a->line, "guest-network-get-interfaces")) {
+		agent_interfaces(a);
+		return;
+	}
+	if (strstr(a->line, "guest-fsfreeze-status")) {
+		agent_say(a, a->frozen ? "{\"return\":\"frozen\"}\n" : "{\"return\":\"thawed\"}\n");
+		return;
+	}
+	if (strstr(a->line, "guest-fsfreeze-")) {
+		a->frozen = strstr(a->line, "-freeze\"") != NULL;
+		agent_say(a, "{\"return\":1}\n");
+		return;
+	}
+	if (strstr(a->line, "guest-shutdown")) {
+		sync();
+		reboot(strstr(a->line, "reboot") ? RB_AUTOBOOT : RB_POWER_OFF);
+	}
+	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
+		if (strstr(a->line, fixed[i].name)) {
+			snprintf(out, sizeof(out), "{\"return\":%s}\n", fixed[i].answer);
+			agent_say(a, out);
+			return;
+		}
+	agent_say(a, "{\"error\":{\"class\":\"CommandNotFound\",\"desc\":\"no such command\"}}\n");
+}
+
+/* Nobody at the other end: a read gives nothing at once, so it is slept for. */
+static void agent_loop(void)
+{
+	struct agent a = {.fd = open_agent_port()};
+	unsigned char c;
+
+	while (a.fd >= 0) {
+		if (read(a.fd, &c, 1) != 1) {
+			usleep(50000);
+		} else if (c == 0xff || a.n + 1 >= sizeof(a.line)) {
+			a.n = 0;
+		} else if (c != '\n') {
+			a.line[a.n++] = (char)c;
+		} else {
+			a.line[a.n] = '\0';
+			a.n = 0;
+			agent_command(&a);
+		}
+	}
+	_exit(0);
+}
+
 static void on_child(int sig)
 {
 	(void)sig;
@@ -612,6 +773,11 @@ int main(void)
 		watch_kernel();
 	if (!print && fork() == 0)
 		shell_loop();
+
+	const char *wanted = kernel_arg("tiny.agent=");
+
+	if (wanted && *wanted == '1' && fork() == 0)
+		agent_loop();
 
 	int udp = listen_on(SOCK_DGRAM, ECHO_PORT);
 

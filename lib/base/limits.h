@@ -15,6 +15,7 @@
 #define LIMIT_URL_BYTES	     8192
 #define LIMIT_HEADERS	     100
 #define LIMIT_QMP_BYTES	     8388608u /* 8 MiB: one QMP message */
+#define LIMIT_QGA_BYTES	     1048576u /* 1 MiB: what a guest agent may say for one command */
 #define LIMIT_IPC_BYTES	     1048576u /* 1 MiB: one agent/launcher message */
 #define LIMIT_IPC_FDS	     16
 #define LIMIT_WS_BYTES	     65536u /* 64 KiB: one websocket message */

@@ -26,7 +26,8 @@ extern const struct cmd cmd_down;
 extern const struct cmd cmd_box;
 extern const struct cmd cmd_doctor;
 extern const struct cmd cmd_get, cmd_describe, cmd_apply, cmd_create, cmd_delete, cmd_wait;
-extern const struct cmd cmd_start, cmd_stop, cmd_restart, cmd_pause, cmd_unpause, cmd_migrate;
+extern const struct cmd cmd_start, cmd_stop, cmd_restart, cmd_pause, cmd_unpause, cmd_migrate,
+	cmd_reset, cmd_soft_reboot;
 extern const struct cmd cmd_cordon, cmd_uncordon, cmd_drain, cmd_evacuate_cancel;
 extern const struct cmd cmd_cpu_models;
 extern const struct cmd cmd_user, cmd_token;

@@ -1,4 +1,4 @@
-/* src/cli/lifecycle.c - start, stop, restart, pause, unpause, in virtctl's words. */
+/* src/cli/lifecycle.c - start, stop, restart, pause, unpause, reset, soft-reboot, in virtctl's words. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +12,8 @@ struct action {
 	const char *name;
 	const char *plural; /* where the subresource is */
 	const char *subject;
+	const char *path; /* NULL: as the name */
+	bool is_plain;	  /* no options and no body */
 };
 
 static const struct action actions[] = {
@@ -20,6 +22,8 @@ static const struct action actions[] = {
 	{"restart", "virtualmachines", "VM"},
 	{"pause", "virtualmachineinstances", "VMI"},
 	{"unpause", "virtualmachineinstances", "VMI"},
+	{"reset", "virtualmachineinstances", "VMI", .is_plain = true},
+	{"soft-reboot", "virtualmachineinstances", "VMI", .path = "softreboot", .is_plain = true},
 };
 
 static const struct action *action_of(const char *name)
@@ -62,6 +66,29 @@ static enum rc build_body(const struct action *act, const struct life_args *a, s
 	return rc ? err_set(err, rc, "%s", err->msg[0] ? err->msg : "out of memory") : RC_OK;
 }
 
+static int send_action(struct client *client, const struct action *act, const char *name,
+		       const struct json *body)
+{
+	CLEANUP(mem_freep)
+	char *path =
+		mem_printf("/apis/subresources.kubevirt.io/v1/namespaces/%s/%s/%s/%s",
+			   client_ns(client), act->plural, name, act->path ? act->path : act->name);
+	struct err err = {0};
+	enum rc rc = path ? client_send(client, "PUT", path, NULL, body, NULL, &err)
+			  : err_set(&err, RC_NOMEM, "out of memory");
+
+	if (rc) {
+		fprintf(stderr, "Error %s%sing %s: %s\n", act->name,
+			str_eq(act->name, "stop")    ? "p"
+			: str_eq(act->name, "reset") ? "t"
+						     : "",
+			act->subject[2] ? "VirtualMachineInstance" : "VirtualMachine", err.msg);
+		return EXIT_FAIL;
+	}
+	printf("%s %s was scheduled to %s\n", act->subject, name, act->name);
+	return EXIT_OK;
+}
+
 static int lifecycle_run(const struct cmd *c, int argc, char **argv)
 {
 	const struct action *act = action_of(c->name);
@@ -69,7 +96,7 @@ static int lifecycle_run(const struct cmd *c, int argc, char **argv)
 	const struct opt opts[] = {
 		{.name = "--kubeconfig", .value = &a.flags.kubeconfig},
 		{.name = "--namespace", .letter = 'n', .value = &a.flags.ns},
-		{.name = "--dry-run", .is_flag = true, .flag = &a.dry_run},
+		{.name = act->is_plain ? "--" : "--dry-run", .is_flag = true, .flag = &a.dry_run},
 		/* of start, and of stop and restart */
 		{.name = act->subject[2]	    ? "--"
 			 : str_eq(c->name, "start") ? "--paused"
@@ -100,20 +127,9 @@ static int lifecycle_run(const struct cmd *c, int argc, char **argv)
 	rc = client_open(&client, &a.flags, &err);
 	if (rc)
 		return cmd_fail(&err);
-	CLEANUP(mem_freep)
-	char *path = mem_printf("/apis/subresources.kubevirt.io/v1/namespaces/%s/%s/%s/%s",
-				client_ns(client), act->plural, name, act->name);
-
-	rc = path ? client_send(client, "PUT", path, NULL, body, NULL, &err)
-		  : err_set(&err, RC_NOMEM, "out of memory");
-	if (rc) {
-		fprintf(stderr, "Error %s%sing %s: %s\n", act->name,
-			str_eq(act->name, "stop") ? "p" : "",
-			act->subject[2] ? "VirtualMachineInstance" : "VirtualMachine", err.msg);
-		return EXIT_FAIL;
-	}
-	printf("%s %s was scheduled to %s\n", act->subject, name, act->name);
-	return EXIT_OK;
+	if (act->is_plain)
+		body = js_unref(body);
+	return send_action(client, act, name, body);
 }
 
 const struct cmd cmd_start = {
@@ -144,5 +160,17 @@ const struct cmd cmd_unpause = {
 	.name = "unpause",
 	.args = "[vmi|vm] NAME [--dry-run]",
 	.summary = "Let a paused guest go on.",
+	.run = lifecycle_run,
+};
+const struct cmd cmd_reset = {
+	.name = "reset",
+	.args = "[vmi|vm] NAME",
+	.summary = "Reset a guest as its reset button does: nothing in it is shut down.",
+	.run = lifecycle_run,
+};
+const struct cmd cmd_soft_reboot = {
+	.name = "soft-reboot",
+	.args = "[vmi|vm] NAME",
+	.summary = "Have a guest reboot by itself: by its agent, else by the power button.",
 	.run = lifecycle_run,
 };

@@ -8,16 +8,13 @@
 #include "json/json.h"
 
 static const struct cmd *const commands[] = {
-	&cmd_up,       &cmd_down,	&cmd_doctor,
-	&cmd_get,      &cmd_describe,	&cmd_apply,
-	&cmd_create,   &cmd_delete,	&cmd_wait,
-	&cmd_start,    &cmd_stop,	&cmd_restart,
-	&cmd_pause,    &cmd_unpause,	&cmd_migrate,
-	&cmd_explain,  &cmd_cpu_models, &cmd_cordon,
-	&cmd_uncordon, &cmd_drain,	&cmd_evacuate_cancel,
-	&cmd_backup,   &cmd_restore,	&cmd_console,
-	&cmd_probe,    &cmd_completion, &cmd_version,
-	&cmd_user,     &cmd_token,	&cmd_vnc,
+	&cmd_up,	  &cmd_down,	&cmd_doctor,	      &cmd_get,	       &cmd_describe,
+	&cmd_apply,	  &cmd_create,	&cmd_delete,	      &cmd_wait,       &cmd_start,
+	&cmd_stop,	  &cmd_restart, &cmd_pause,	      &cmd_unpause,    &cmd_reset,
+	&cmd_soft_reboot, &cmd_migrate, &cmd_explain,	      &cmd_cpu_models, &cmd_cordon,
+	&cmd_uncordon,	  &cmd_drain,	&cmd_evacuate_cancel, &cmd_backup,     &cmd_restore,
+	&cmd_console,	  &cmd_probe,	&cmd_completion,      &cmd_version,    &cmd_user,
+	&cmd_token,	  &cmd_vnc,
 	&cmd_box,
 };
 

@@ -65,6 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 				       .fds = fds,
 				       .qmp_fd = {10, 11},
 				       .serial_fd = 12,
+				       .agent_fd = 14,
 				       .serial_log_fd = 13};
 		struct argv argv = {0};
 

@@ -182,6 +182,7 @@ static const struct field spec_rows[] = {
 	BOOL(launch_spec, serial_log, "serialLog"),
 	BOOL(launch_spec, rng, "rng"),
 	BOOL(launch_spec, balloon, "balloon"),
+	BOOL(launch_spec, guest_agent, "guestAgent"),
 	BOOL(launch_spec, panic_device, "panicDevice"),
 	BOOL(launch_spec, acpi_off, "acpiOff"),
 	BOOL(launch_spec, reboot_terminates, "rebootTerminates"),

@@ -155,9 +155,10 @@ struct launch_spec {
 	bool serial_log; /* written by QEMU to <dir>/serial.log */
 	bool rng;
 	bool balloon;
-	bool panic_device;	      /* isa pvpanic: guest panics are events */
-	bool acpi_off;		      /* no ACPI: graceful shutdown is not possible */
-	bool reboot_terminates;	      /* rebootPolicy Terminate: a guest reset ends the VM */
+	bool guest_agent;	/* a channel to an agent in the guest (org.qemu.guest_agent.0) */
+	bool panic_device;	/* isa pvpanic: guest panics are events */
+	bool acpi_off;		/* no ACPI: graceful shutdown is not possible */
+	bool reboot_terminates; /* rebootPolicy Terminate: a guest reset ends the VM */
 	int64_t clock_offset_seconds; /* RTC against UTC */
 	/* The jail. */
 	int64_t uid, gid; /* of QEMU; never 0 */

@@ -84,9 +84,10 @@ struct launcher *launcher_free(struct launcher *l)
 	l->qmp = qmp_free(l->qmp);
 	l->jail = jail_start_free(l->jail);
 	console_free(l);
+	guest_agent_free(l);
 	struct ev_src **sources[] = {&l->reaper_io,   &l->qmp_retry,  &l->start_deadline,
 				     &l->grace_timer, &l->kill_timer, &l->log_timer,
-				     &l->exit_defer,  &l->idle_timer};
+				     &l->exit_defer,  &l->idle_timer, &l->reboot_deadline};
 
 	for (size_t i = 0; i < ARRAY_SIZE(sources); i++)
 		*sources[i] = ev_src_free(*sources[i]);

@@ -24,7 +24,8 @@ enum { LAUNCHER_PROTOCOL = 1, MAX_PUT_FDS = 128, PATH_LEN = 200 };
 #define QMP_TIMEOUT   (10 * USEC_PER_SEC)
 #define START_TIMEOUT (30 * USEC_PER_SEC)
 
-struct console;	  /* console.c */
+struct console; /* console.c */
+struct guest_agent;
 struct guest_cpu; /* guest_cpu.c */
 struct guest_devices;
 struct move; /* move_int.h */
@@ -78,11 +79,16 @@ struct launcher {
 	struct ev_src *grace_timer, *kill_timer;
 	bool killed;
 	char kill_reason[24];
+	/* a soft reboot (reboot.c) */
+	enum { REBOOT_NONE, REBOOT_PRESSED, REBOOT_RESETTING } reboot;
+	struct ev_src *reboot_deadline;
 	/* the rest */
 	usec_t last_stop, last_resume; /* QEMU's timestamps, realtime */
 	struct console *console;
 	struct list displays; /* sessions and pictures on their way (display.c) */
 	unsigned n_displays;
+	struct guest_agent
+		*agent; /* NULL: this VM has no channel to one, or QEMU has not answered yet */
 	struct ev_src *log_timer;
 	int serial_log_fd;
 	struct move *move; /* the last or current migration; NULL: none so far */
@@ -114,9 +120,39 @@ void path_in(const struct launcher *l, const char *name, char out[PATH_LEN]);
 void vm_connect(struct launcher *l);
 void vm_pause(struct launcher *l, struct ipc_call *call);
 void vm_unpause(struct launcher *l, struct ipc_call *call);
-void vm_reset(struct launcher *l, struct ipc_call *call);
+void vm_powered_off(struct launcher *l, const char *reason); /* the guest did: QEMU ends */
 void vm_powerdown(struct launcher *l, usec_t grace);
 void vm_fail_waiting(struct launcher *l, enum rc rc, const char *why);
+
+/* reboot.c */
+void vm_reset(struct launcher *l, struct ipc_call *call);
+void vm_soft_reboot(struct launcher *l, struct ipc_call *call);
+void reboot_forget(struct launcher *l);
+/* The guest has shut down.  True: as a soft reboot wants it, it is reset and goes on. */
+bool reboot_takes_shutdown(struct launcher *l);
+/* True: this STOP or RESUME belongs to a soft reboot. */
+bool reboot_owns_run_state(struct launcher *l, bool runs);
+
+/* The same without the agent. */
+void vm_press_to_reboot(struct launcher *l, struct ipc_call *call);
+
+/* guest_agent.c */
+#define GUEST_AGENT_SOCKET "agent0.sock"
+void guest_agent_start(struct launcher *l); /* QEMU answers */
+void guest_agent_free(struct launcher *l);
+void guest_agent_monitor_lost(struct launcher *l);
+void guest_agent_event(struct launcher *l, const struct json *data); /* VSERPORT_CHANGE */
+void guest_agent_state(struct launcher *l);		 /* after each change of l->state */
+struct json *guest_agent_json(const struct launcher *l); /* as in its event; NULL: not known */
+bool guest_agent_is_connected(const struct launcher *l);
+/* Each answers the call. */
+void guest_agent_info(struct launcher *l, struct ipc_call *call);
+void guest_agent_users(struct launcher *l, struct ipc_call *call);
+void guest_agent_filesystems(struct launcher *l, struct ipc_call *call);
+void guest_agent_freeze(struct launcher *l, struct ipc_call *call, const struct json *params);
+void guest_agent_thaw(struct launcher *l, struct ipc_call *call);
+void guest_agent_thaw_at(struct launcher *l, struct ipc_call *call, const struct json *params);
+void guest_agent_reboot(struct launcher *l, struct ipc_call *call);
 
 /* guest_cpu.c: asks QEMU, unless it is known; then l->cpu is there and the event "cpu" was sent. */
 void guest_cpu_ask(struct launcher *l);

@@ -126,6 +126,35 @@ static void m_reset(struct launcher *l, struct ipc_call *call, const struct json
 	vm_reset(l, call);
 }
 
+static void m_soft_reboot(struct launcher *l, struct ipc_call *call, const struct json *params,
+			  struct ipc_fds *fds)
+{
+	vm_soft_reboot(l, call);
+}
+
+#define AGENT_METHOD(name_)                                                         \
+	static void m_guest_##name_(struct launcher *l, struct ipc_call *call,      \
+				    const struct json *params, struct ipc_fds *fds) \
+	{                                                                           \
+		guest_agent_##name_(l, call);                                       \
+	}
+AGENT_METHOD(info)
+AGENT_METHOD(users)
+AGENT_METHOD(filesystems)
+AGENT_METHOD(thaw)
+
+static void m_guest_freeze(struct launcher *l, struct ipc_call *call, const struct json *params,
+			   struct ipc_fds *fds)
+{
+	guest_agent_freeze(l, call, params);
+}
+
+static void m_guest_thaw_at(struct launcher *l, struct ipc_call *call, const struct json *params,
+			    struct ipc_fds *fds)
+{
+	guest_agent_thaw_at(l, call, params);
+}
+
 static void m_console(struct launcher *l, struct ipc_call *call, const struct json *params,
 		      struct ipc_fds *fds)
 {
@@ -220,6 +249,13 @@ static const struct method {
 	{"pause", m_pause, {0}},
 	{"unpause", m_unpause, {0}},
 	{"reset", m_reset, {0}},
+	{"softReboot", m_soft_reboot, {0}},
+	{"guestInfo", m_guest_info, {0}},
+	{"guestUsers", m_guest_users, {0}},
+	{"guestFilesystems", m_guest_filesystems, {0}},
+	{"guestFreeze", m_guest_freeze, {"unfreezeTimeoutSeconds"}},
+	{"guestThaw", m_guest_thaw, {0}},
+	{"guestThawAt", m_guest_thaw_at, {"at"}},
 	{"console", m_console, {0}},
 	{"vnc", m_vnc, {0}},
 	{"screenshot", m_screenshot, {"moveCursor"}},

@@ -487,6 +487,25 @@ static void part_inputs(struct argv *a, const struct launch_spec *s)
 	}
 }
 
+static void part_agent(struct argv *a, const struct launch_spec *s, const struct qemu_env *env)
+{
+	char addr[8];
+
+	if (!s->guest_agent)
+		return;
+	addf(a, "-chardev", "socket,id=" QEMU_AGENT_CHARDEV ",fd=%d,server=on,wait=off",
+	     env->agent_fd);
+	snprintf(addr, sizeof(addr), "0x%x", (unsigned)SLOT_AGENT);
+	add_json(a, "-device",
+		 js_pack("{s:s, s:s, s:s, s:s, s:i}", "driver",
+			 "virtio-serial-pci-non-transitional", "id", "serial-bus0", "bus", "pcie.0",
+			 "addr", addr, "max_ports", 2));
+	add_json(a, "-device",
+		 js_pack("{s:s, s:s, s:s, s:i, s:s, s:s}", "driver", "virtserialport", "id",
+			 QEMU_AGENT_PORT, "bus", "serial-bus0.0", "nr", 1, "chardev",
+			 QEMU_AGENT_CHARDEV, "name", "org.qemu.guest_agent.0"));
+}
+
 static void part_boot(struct argv *a, const struct launch_spec *s)
 {
 	add(a, "-boot", s->boot_menu ? "strict=on,menu=on,splash-time=10000" : "strict=on");
@@ -558,6 +577,7 @@ enum rc qemu_cmdline(const struct launch_spec *s, const struct qemu_env *env, st
 	part_small_devices(out, s);
 	part_video(out, s);
 	part_inputs(out, s);
+	part_agent(out, s, env);
 	add(out, "-sandbox",
 	    "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
 	if (env->mode != QEMU_RUN)

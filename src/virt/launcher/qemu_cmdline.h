@@ -17,12 +17,17 @@ enum qemu_mode { QEMU_RUN, QEMU_PAUSED, QEMU_INCOMING, QEMU_MODE__MAX };
 #define QEMU_JAIL_INITRD "/boot/initrd"
 #define QEMU_JAIL_CREDS	 "/creds"
 
+/* The guest agent's channel, as events and queries name it. */
+#define QEMU_AGENT_CHARDEV "agent0"
+#define QEMU_AGENT_PORT	   "agent-port0"
+
 /* PCI slots on the root complex; fixed, so that both sides of a move agree. */
 enum {
 	SLOT_VIDEO = 1,
 	SLOT_RNG = 2,
 	SLOT_BALLOON = 3,
 	SLOT_SCSI = 4,
+	SLOT_AGENT = 5,
 	SLOT_NICS = 8,
 	SLOT_DISKS = 16,
 	SLOT_INPUTS = 24, /* as functions of one */
@@ -45,6 +50,7 @@ struct qemu_env {
 	size_t n_fds;
 	int qmp_fd[2];	   /* listening */
 	int serial_fd;	   /* listening; -1: no serial console */
+	int agent_fd;	   /* listening; -1: no guest agent */
 	int serial_log_fd; /* opened for appending; -1: no log */
 	usec_t realtime;   /* only for clock_offset_seconds */
 };

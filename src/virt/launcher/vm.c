@@ -42,6 +42,7 @@ void vm_move(struct launcher *l, enum vm_event e, const char *reason)
 			 js_pack("{s:s, s:s, s:I, s:O*, s:b}", "state", vm_state_name(next),
 				 "reason", l->reason, "since", (int64_t)l->since, "exit", l->exit,
 				 "cpuFollows", l->asking_cpu != NULL));
+	guest_agent_state(l);
 }
 
 void vm_guest_event(struct launcher *l, const char *what, const char *detail)
@@ -121,6 +122,7 @@ static void on_reaper_gone(uint32_t revents, void *arg)
 	l->grace_timer = ev_src_free(l->grace_timer);
 	l->kill_timer = ev_src_free(l->kill_timer);
 	l->qmp_retry = ev_src_free(l->qmp_retry);
+	reboot_forget(l);
 	snprintf(reason, sizeof(reason), "%s", exit_reason(l));
 	if (l->cgroup && !cgroup_remove(l->config.cgroup_root, &l->spec->cgroup))
 		log_warn("vm: its cgroup could not be removed, leaving it");
@@ -194,13 +196,13 @@ struct json *vm_describe(const struct launcher *l)
 	if (l->version[0])
 		snprintf(version, sizeof(version), "%d.%d.%d", l->version[0], l->version[1],
 			 l->version[2]);
-	struct json *j = js_pack("{s:s, s:s, s:I, s:i, s:i, s:O*, s:o*, s:O*, s:b, s:I, s:o*, s:I}",
-				 "state", vm_state_name(l->state), "reason", l->reason, "since",
-				 (int64_t)l->since, "pid", (int)l->qemu.pid, "reaperPid",
-				 (int)l->reaper.pid, "exit", l->exit, "migration", move_describe(l),
-				 "cpu", l->cpu, "cpuFollows", l->asking_cpu != NULL, "qmpCommands",
-				 (int64_t)(l->qmp ? qmp_n_commands(l->qmp) : 0), "dirtyRate",
-				 meter_json(l), "meterCommands", meter_commands(l));
+	struct json *j = js_pack(
+		"{s:s, s:s, s:I, s:i, s:i, s:O*, s:o*, s:O*, s:b, s:I, s:o*, s:I, s:o*}", "state",
+		vm_state_name(l->state), "reason", l->reason, "since", (int64_t)l->since, "pid",
+		(int)l->qemu.pid, "reaperPid", (int)l->reaper.pid, "exit", l->exit, "migration",
+		move_describe(l), "cpu", l->cpu, "cpuFollows", l->asking_cpu != NULL, "qmpCommands",
+		(int64_t)(l->qmp ? qmp_n_commands(l->qmp) : 0), "dirtyRate", meter_json(l),
+		"meterCommands", meter_commands(l), "agent", guest_agent_json(l));
 
 	if (!j || !s)
 		return j;

@@ -83,6 +83,7 @@ static void on_status(const struct qmp_seq_result *r, void *arg)
 		vm_kill(l, "GuestShutdown", 2 * USEC_PER_SEC);
 	answer_start(l);
 	meter_start(l);
+	guest_agent_start(l);
 	methods_go_on(l);
 }
 
@@ -111,6 +112,8 @@ static void on_stop(struct launcher *l, usec_t at)
 	l->last_stop = at ? at : loop_realtime(l->loop);
 	if (move_owns_stop(l)) /* the switch of a move: its own events follow */
 		return;
+	if (reboot_owns_run_state(l, false))
+		return;
 	if (l->state == VM_SHUTDOWN || l->state == VM_CRASHED)
 		return;
 	vm_move(l, VME_STOPS, l->io_error ? "PausedIOError" : "PausedByUser");
@@ -120,10 +123,17 @@ static void on_stop(struct launcher *l, usec_t at)
 static void on_resume(struct launcher *l, usec_t at)
 {
 	l->last_resume = at ? at : loop_realtime(l->loop);
-	if (move_owns_resume(l))
+	if (move_owns_resume(l) || reboot_owns_run_state(l, true))
 		return;
 	vm_move(l, VME_RUNS,
 		l->state == VM_STARTING || l->state == VM_PRELAUNCH ? "Started" : "Unpaused");
+}
+
+void vm_powered_off(struct launcher *l, const char *reason)
+{
+	vm_move(l, VME_POWEROFF, reason);
+	vm_kill(l, "GuestShutdown", 5 * USEC_PER_SEC);
+	snprintf(l->kill_reason, sizeof(l->kill_reason), "%s", l->reason);
 }
 
 static void on_shutdown(struct launcher *l, const struct json *data)
@@ -133,12 +143,11 @@ static void on_shutdown(struct launcher *l, const struct json *data)
 	/* Our own SIGTERM and quit are met as QEMU's end. */
 	if (l->killed || str_eq(reason, "host-qmp-quit") || str_eq(reason, "host-signal"))
 		return;
-	vm_move(l, VME_POWEROFF,
-		str_eq(reason, "guest-reset") ? "GuestReset"
-		: l->grace_end		      ? "HostShutdown"
-					      : "GuestShutdown");
-	vm_kill(l, "GuestShutdown", 5 * USEC_PER_SEC);
-	snprintf(l->kill_reason, sizeof(l->kill_reason), "%s", l->reason);
+	if (str_eq(reason, "guest-shutdown") && reboot_takes_shutdown(l))
+		return;
+	vm_powered_off(l, str_eq(reason, "guest-reset") ? "GuestReset"
+			  : l->grace_end		? "HostShutdown"
+							: "GuestShutdown");
 }
 
 static void on_io_error(struct launcher *l, const struct json *data)
@@ -163,8 +172,12 @@ static void on_event(const char *name, const struct json *data, usec_t at, void 
 		on_resume(l, at);
 	else if (str_eq(name, "SHUTDOWN"))
 		on_shutdown(l, data);
-	else if (str_eq(name, "RESET"))
+	else if (str_eq(name, "RESET")) {
+		if (l->reboot == REBOOT_PRESSED) /* the guest has done it by itself */
+			reboot_forget(l);
 		vm_guest_event(l, "reset", js_get_str(data, "reason"));
+	} else if (str_eq(name, "VSERPORT_CHANGE"))
+		guest_agent_event(l, data);
 	else if (str_eq(name, "POWERDOWN"))
 		vm_guest_event(l, "powerdown", NULL);
 	else if (str_eq(name, "WATCHDOG"))
@@ -205,11 +218,14 @@ static void on_closed(enum rc rc, const char *why, void *arg)
 	l->asking_cpu = guest_cpu_free(l->asking_cpu);
 	l->asking_devices = guest_devices_free(l->asking_devices);
 	meter_lost(l);
+	guest_agent_monitor_lost(l);
 	l->qmp = qmp_free(l->qmp);
 	if (l->reaper.pidfd < 0)
 		return;
 	if (l->state != VM_STARTING)
-		l->adopting = true; /* what happened meanwhile is found out by asking */
+		l->adopting = true;	   /* what happened meanwhile is found out by asking */
+	if (l->reboot == REBOOT_RESETTING) /* found powered off, or running: that is what counts */
+		reboot_forget(l);
 	move_monitor_lost(l);
 	retry_later(l, why);
 }
@@ -228,7 +244,7 @@ void vm_connect(struct launcher *l)
 		retry_later(l, err.msg);
 }
 
-/* --- pause, unpause, reset --- */
+/* --- pause, unpause --- */
 
 static void answer(struct ipc_call **slot, const struct qmp_reply *r)
 {
@@ -309,19 +325,6 @@ void vm_unpause(struct launcher *l, struct ipc_call *call)
 		refuse(call, l, "unpause");
 }
 
-void vm_reset(struct launcher *l, struct ipc_call *call)
-{
-	struct qmp_call c = {.command = "system_reset", .timeout = QMP_TIMEOUT};
-	struct err err = {0};
-
-	if (l->state != VM_RUNNING && l->state != VM_PAUSED)
-		refuse(call, l, "reset");
-	else if (!l->qmp || qmp_invoke(l->qmp, NULL, &c, &err))
-		ipc_call_fail(call, RC_BUSY, "QEMU's monitor is not connected right now");
-	else
-		ipc_call_done(call, js_new_object(), NULL, 0);
-}
-
 /* --- shutdown --- */
 
 static void on_grace(void *arg)
@@ -350,6 +353,8 @@ void vm_powerdown(struct launcher *l, usec_t grace)
 		vm_kill(l, "Killed", 2 * USEC_PER_SEC);
 		return;
 	}
+	if (l->reboot == REBOOT_PRESSED) /* it shuts down for good, then */
+		reboot_forget(l);
 	if (!l->grace_end || end < l->grace_end) /* a later call may only shorten */
 		l->grace_end = end;
 	/* A guest that stands cannot react to a button. */

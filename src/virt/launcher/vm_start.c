@@ -26,7 +26,7 @@
 
 struct prepared {
 	int qmp_fd[2];
-	int serial_fd, serial_log_fd, stderr_fd;
+	int serial_fd, agent_fd, serial_log_fd, stderr_fd;
 	struct argv argv;
 };
 
@@ -168,6 +168,7 @@ static void prepared_fini(struct prepared *p)
 	fd_close(p->qmp_fd[0]);
 	fd_close(p->qmp_fd[1]);
 	fd_close(p->serial_fd);
+	fd_close(p->agent_fd);
 	fd_close(p->serial_log_fd);
 	fd_close(p->stderr_fd);
 	argv_fini(&p->argv);
@@ -191,6 +192,8 @@ static enum rc prepare(struct launcher *l, struct prepared *p, struct err *err)
 		rc = listen_at(l, "qmp1.sock", &p->qmp_fd[1], err);
 	if (!rc && l->spec->serial_console)
 		rc = listen_at(l, "serial0.sock", &p->serial_fd, err);
+	if (!rc && l->spec->guest_agent)
+		rc = listen_at(l, GUEST_AGENT_SOCKET, &p->agent_fd, err);
 	if (!rc && l->spec->serial_console && l->spec->serial_log)
 		rc = open_log(l, "serial.log", &p->serial_log_fd, err);
 	if (!rc)
@@ -203,6 +206,7 @@ static enum rc prepare(struct launcher *l, struct prepared *p, struct err *err)
 	env.qmp_fd[0] = p->qmp_fd[0];
 	env.qmp_fd[1] = p->qmp_fd[1];
 	env.serial_fd = p->serial_fd;
+	env.agent_fd = p->agent_fd;
 	env.serial_log_fd = p->serial_log_fd;
 	return qemu_cmdline(l->spec, &env, &p->argv, err);
 }
@@ -243,7 +247,7 @@ static void on_jailed(const struct jail_result *r, void *arg)
 
 static size_t keep_list(const struct launcher *l, const struct prepared *p, int *keep)
 {
-	const int own[] = {p->qmp_fd[0], p->qmp_fd[1], p->serial_fd, p->serial_log_fd};
+	const int own[] = {p->qmp_fd[0], p->qmp_fd[1], p->serial_fd, p->agent_fd, p->serial_log_fd};
 	const struct launch_spec *s = l->spec;
 	size_t n = 0;
 
@@ -271,7 +275,7 @@ static int fd_named(const struct launcher *l, const char *name)
 
 static enum rc launch(struct launcher *l, struct err *err)
 {
-	struct prepared p = {{-1, -1}, -1, -1, -1, {0}};
+	struct prepared p = {{-1, -1}, -1, -1, -1, -1, {0}};
 	int keep[JAIL_MAX_FDS];
 	enum rc rc = prepare(l, &p, err);
 

@@ -14,10 +14,12 @@
 #include "base/mem.h"
 #include "base/sbuf.h"
 #include "base/str.h"
+#include "base/try.h"
 #include "ev/ev.h"
 #include "http/server.h"
 #include "json/json.h"
 #include "virt/node/agent_display.h"
+#include "virt/node/agent_forward.h"
 #include "virt/node/migration.h"
 #include "virt/node/vm.h"
 
@@ -33,6 +35,7 @@ enum {
 struct agent_http {
 	struct agent_http_config cfg;
 	struct http_server *server;
+	struct forwards *forwards;
 	struct list consoles;
 	struct list waits;
 	struct agent_display *display;
@@ -56,7 +59,38 @@ struct wait {
 	struct agent_http *a;
 	struct http_req *req; /* NULL: the client has left */
 	char *vm;
-	bool wants_console;
+	const struct verb *verb; /* of the API server's; NULL: a move */
+};
+
+/* What the API server may ask of a VM that runs here. */
+struct verb {
+	const char *path;
+	const char *http;   /* the request's method */
+	const char *method; /* the launcher's */
+	bool is_stream;	    /* a websocket, which the descriptor in the answer is joined to */
+	bool has_body;	    /* its JSON object is the method's params */
+	bool has_answer;    /* the launcher's result is the answer's body */
+	unsigned seconds;   /* until the launcher has to have answered; 0: as every call */
+};
+static const struct verb verbs[] = {
+	{.path = "console", .http = "GET", .method = "console", .is_stream = true},
+	{.path = "pause", .http = "PUT", .method = "pause"},
+	{.path = "unpause", .http = "PUT", .method = "unpause"},
+	{.path = "reset", .http = "PUT", .method = "reset"},
+	{.path = "softreboot", .http = "PUT", .method = "softReboot"},
+	{.path = "guestosinfo",
+	 .http = "GET",
+	 .method = "guestInfo",
+	 .has_answer = true,
+	 .seconds = 40},
+	{.path = "userlist", .http = "GET", .method = "guestUsers", .has_answer = true},
+	{.path = "filesystemlist", .http = "GET", .method = "guestFilesystems", .has_answer = true},
+	{.path = "freeze",
+	 .http = "PUT",
+	 .method = "guestFreeze",
+	 .has_body = true,
+	 .seconds = 130},
+	{.path = "unfreeze", .http = "PUT", .method = "guestThaw", .seconds = 70},
 };
 
 /* --- answers --- */
@@ -240,21 +274,31 @@ static void on_cancel(struct http_req *req, void *arg)
 	w->req = NULL;
 }
 
-static void on_done(enum rc rc, const char *message, int fd, void *arg)
+static void on_done(enum rc rc, const char *message, const struct json *result, int fd, void *arg)
 {
 	struct wait *w = arg;
+	char *text = NULL;
 
 	if (!w->req || !w->a) {
 		fd_close(fd);
 	} else if (rc) {
 		http_req_on_cancel(w->req, NULL, NULL);
 		answer_rc(w->req, rc, message);
-	} else if (w->wants_console && fd >= 0) {
+	} else if (w->verb->is_stream && fd >= 0) {
 		http_req_on_cancel(w->req, NULL, NULL);
 		open_console(w->a, w->req, w->vm, fd);
 	} else {
+		fd_close(fd);
 		http_req_on_cancel(w->req, NULL, NULL);
-		http_respond(w->req, 200, NULL, "", 0, NULL, 0);
+		if (w->verb->has_answer)
+			text = js_to_text(result);
+		if (text)
+			http_respond_take(w->req, 200, "application/json", text, strlen(text), NULL,
+					  0);
+		else if (w->verb->has_answer)
+			answer_rc(w->req, RC_NOMEM, "out of memory");
+		else
+			http_respond(w->req, 200, NULL, "", 0, NULL, 0);
 	}
 	wait_free(w);
 }
@@ -286,29 +330,52 @@ static void display(struct agent_http *a, struct http_req *req, const char *ns, 
 		agent_display_vnc(a->display, req, vm, whole);
 }
 
+/* The params of a method: the body, as far as the method has any. */
+static enum rc read_params(struct http_req *req, const struct verb *v, struct json **out,
+			   struct err *err)
+{
+	size_t n = 0;
+	const char *text = http_req_body(req, &n);
+
+	*out = NULL;
+	if (!v->has_body || !n)
+		return RC_OK;
+	TRY(js_parse(text, n, out, err));
+	if (js_is_object(*out))
+		return RC_OK;
+	*out = js_unref(*out);
+	return err_set(err, RC_BAD_REQUEST, "the body must be an object");
+}
+
 static void command(struct agent_http *a, struct http_req *req, const char *ns, const char *name,
-		    const char *method)
+		    const struct verb *verb)
 {
 	struct vm *vm = find_vm(a, req, ns, name);
+	struct json *params = NULL;
 	struct wait *w;
 	struct err err = {0};
 
 	if (!vm)
 		return;
+	if (read_params(req, verb, &params, &err)) {
+		answer_rc(req, err.rc, err.msg);
+		return;
+	}
 	w = mem_alloc(sizeof(*w));
 	if (w)
 		w->vm = mem_printf("%s/%s", ns, name);
 	if (!w || !w->vm) {
+		js_unref(params);
 		mem_free(w);
 		answer_rc(req, RC_NOMEM, "out of memory");
 		return;
 	}
 	w->a = a;
 	w->req = req;
-	w->wants_console = strcmp(method, "console") == 0;
+	w->verb = verb;
 	list_push_tail(&a->waits, &w->link);
 	http_req_on_cancel(req, on_cancel, w);
-	if (vm_command(vm, method, on_done, w, &err)) {
+	if (vm_command(vm, verb->method, params, verb->seconds * USEC_PER_SEC, on_done, w, &err)) {
 		http_req_on_cancel(req, NULL, NULL);
 		wait_free(w);
 		answer_rc(req, err.rc, err.msg);
@@ -388,24 +455,48 @@ static void serve_metrics(struct agent_http *a, struct http_req *req)
 		http_respond(req, 200, "text/plain; version=0.0.4", sbuf_str(&b), b.n, NULL, 0);
 }
 
+static void forward(struct agent_http *a, struct http_req *req, char *seg[SEGMENTS_MAX])
+{
+	struct vm *vm = find_vm(a, req, seg[2], seg[4]);
+
+	if (vm)
+		forward_open(a->forwards, req, vm_address(vm), seg[6], seg[7]);
+}
+
+static const struct verb *verb_of(struct http_req *req, const char *path)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
+		if (strcmp(verbs[i].path, path) == 0 &&
+		    strcmp(verbs[i].http, http_req_method(req)) == 0 &&
+		    verbs[i].is_stream == http_req_wants_upgrade(req))
+			return &verbs[i];
+	return NULL;
+}
+
 /* What the API server asks of a VM: "v1/namespaces/NS/virtualmachineinstances/NAME/...". */
 static void route_vm(struct agent_http *a, struct http_req *req, char *seg[SEGMENTS_MAX], size_t n)
 {
-	const char *method = http_req_method(req), *what = seg[5], *more = n > 6 ? seg[6] : "";
-	bool is_stream = n == 6 && http_req_wants_upgrade(req);
-	bool is_put = n == 6 && strcmp(method, "PUT") == 0;
-	bool is_picture = n == 7 && strcmp(method, "GET") == 0 && strcmp(what, "vnc") == 0 &&
-			  strcmp(more, "screenshot") == 0;
+	const struct verb *verb = n == 6 ? verb_of(req, seg[5]) : NULL;
+	bool is_stream = http_req_wants_upgrade(req), is_vnc = strcmp(seg[5], "vnc") == 0;
+	bool is_picture = n == 7 && is_vnc && strcmp(seg[6], "screenshot") == 0 &&
+			  strcmp(http_req_method(req), "GET") == 0;
 
 	if (!is_in_group(http_req_peer(req), "system:masters"))
 		answer_error(req, 403, "Forbidden", "only the API server may do this");
-	else if (is_picture || (is_stream && strcmp(what, "vnc") == 0))
+	else if (verb)
+		command(a, req, seg[2], seg[4], verb);
+	else if (is_picture || (n == 6 && is_vnc && is_stream))
 		display(a, req, seg[2], seg[4], is_picture);
-	else if ((is_stream && strcmp(what, "console") == 0) ||
-		 (is_put && (strcmp(what, "pause") == 0 || strcmp(what, "unpause") == 0)))
-		command(a, req, seg[2], seg[4], what);
+	else if (n == 8 && is_stream && strcmp(seg[5], "portforward") == 0)
+		forward(a, req, seg);
 	else
 		answer_error(req, 404, "NotFound", "the node has no such path");
+}
+
+static bool is_path_of_vmi(char *const seg[SEGMENTS_MAX], size_t n)
+{
+	return n >= 6 && strcmp(seg[0], "v1") == 0 && strcmp(seg[1], "namespaces") == 0 &&
+	       strcmp(seg[3], "virtualmachineinstances") == 0;
 }
 
 static void route(struct agent_http *a, struct http_req *req, char *seg[SEGMENTS_MAX], size_t n)
@@ -413,8 +504,7 @@ static void route(struct agent_http *a, struct http_req *req, char *seg[SEGMENTS
 	const char *method = http_req_method(req);
 	bool master = is_in_group(http_req_peer(req), "system:masters");
 
-	if (n >= 6 && strcmp(seg[0], "v1") == 0 && strcmp(seg[1], "namespaces") == 0 &&
-	    strcmp(seg[3], "virtualmachineinstances") == 0) {
+	if (is_path_of_vmi(seg, n)) {
 		route_vm(a, req, seg, n);
 	} else if (n == 4 && strcmp(seg[0], "v1") == 0 && strcmp(seg[1], "moves") == 0 &&
 		   strcmp(method, "POST") == 0) {
@@ -465,6 +555,9 @@ enum rc agent_http_new(struct agent_http **out, const struct agent_http_config *
 	a->cfg = *config;
 	list_init(&a->consoles);
 	list_init(&a->waits);
+	a->forwards = forwards_new(config->loop);
+	if (!a->forwards)
+		return err_set(err, RC_NOMEM, "out of memory");
 	sc.arg = a;
 	a->display = agent_display_new(config->loop);
 	if (!a->display)
@@ -489,6 +582,7 @@ struct agent_http *agent_http_free(struct agent_http *a)
 	while (!list_is_empty(&a->consoles))
 		console_free(LIST_ENTRY(a->consoles.next, struct console, link));
 	agent_display_free(a->display);
+	forwards_free(a->forwards);
 	http_server_free(a->server);
 	/* Answers of launchers that are still to come find nobody. */
 	LIST_FOREACH_SAFE(it, tmp, &a->waits) {

@@ -102,6 +102,7 @@ static void vm_destroy(struct vm *vm)
 	mem_free(vm->machine);
 	mem_free(vm->qemu_version);
 	js_unref(vm->cpu);
+	js_unref(vm->agent);
 	js_unref(vm->devices);
 	mem_free(vm->sync_error);
 	mem_free(vm);
@@ -214,6 +215,7 @@ static void fill_facts(struct vm *vm, struct vm_facts *f, struct vm_volume_fact 
 		.accel_reason = vm->host->cfg.accel_reason,
 		.qemu_version = vm->qemu_version,
 		.cpu = vm->cpu,
+		.agent = vm->agent,
 		.spec = vm->spec,
 		.machine = vm->machine,
 		.runtime_uid = vm->uid,
@@ -504,6 +506,7 @@ void vm_kick(struct vm *vm)
 			stop_within(vm, API_GET(&vmi->spec, terminationGracePeriodSeconds,
 						GRACE_DEFAULT));
 		go_if_due(vm, vmi);
+		vm_keep_thaw_time(vm, vmi);
 	}
 	mig_source_kick(vm);
 	mig_target_kick(vm);
@@ -666,6 +669,11 @@ struct vm *vmhost_find(const struct vmhost *h, const char *ns, const char *name)
 	return NULL;
 }
 
+const char *vm_address(const struct vm *vm)
+{
+	return vm->address;
+}
+
 struct vm *vmhost_find_target(const struct vmhost *h, const char *vmi_uid)
 {
 	LIST_FOREACH(it, &h->vms) {
@@ -788,12 +796,37 @@ void vmhost_metrics(const struct vmhost *h, struct sbuf *out)
 /* --- commands from outside --- */
 
 struct command {
-	vm_done_fn fn;
+	vm_answer_fn fn;
 	void *arg;
-	char method[16];
+	char method[24];
 	struct vmhost *host;
 	char *ns, *name;
 };
+
+static void tell_of_command(struct vm *vm, const char *method)
+{
+	static const struct {
+		const char *method, *reason, *text;
+	} told[] = {
+		{"pause", "Paused", "VirtualMachineInstance paused"},
+		{"unpause", "Unpaused", "VirtualMachineInstance unpaused"},
+		{"reset", "Reset", "VirtualMachineInstance reset"},
+		{"softReboot", "SoftRebooted", "VirtualMachineInstance soft rebooted"},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(told); i++)
+		if (strcmp(method, told[i].method) == 0)
+			tell(vm, told[i].reason, told[i].text);
+}
+
+static void tell_freeze_failed(struct vm *vm, const char *why)
+{
+	const VirtualMachineInstance *vmi = vm_vmi(vm);
+
+	if (vmi)
+		exec_event(vm->host->cfg.exec, &api_kind_VirtualMachineInstance, vmi, "Warning",
+			   "FreezeError", "Failed to freeze VMI: %s", why ? why : "");
+}
 
 static void on_command(const struct ipc_reply *r, void *arg)
 {
@@ -801,31 +834,39 @@ static void on_command(const struct ipc_reply *r, void *arg)
 	struct vm *vm = vmhost_find(c->host, c->ns, c->name);
 	int fd = r->rc ? -1 : ipc_fds_take(r->fds, 0);
 
-	if (!r->rc && vm && strcmp(c->method, "pause") == 0)
-		tell(vm, "Paused", "VirtualMachineInstance paused");
-	if (!r->rc && vm && strcmp(c->method, "unpause") == 0)
-		tell(vm, "Unpaused", "VirtualMachineInstance unpaused");
-	c->fn(r->rc, r->message, fd, c->arg);
+	if (!r->rc && vm)
+		tell_of_command(vm, c->method);
+	else if (vm && strcmp(c->method, "guestFreeze") == 0)
+		tell_freeze_failed(vm, r->message);
+	c->fn(r->rc, r->message, r->rc ? NULL : r->result, fd, c->arg);
 	mem_free(c->ns);
 	mem_free(c->name);
 	mem_free(c);
 }
 
-enum rc vm_command(struct vm *vm, const char *method, vm_done_fn fn, void *arg, struct err *err)
+enum rc vm_command(struct vm *vm, const char *method, struct json *params, usec_t timeout,
+		   vm_answer_fn fn, void *arg, struct err *err)
 {
 	struct command *c = mem_alloc(sizeof(*c));
 
-	if (!c)
+	if (!c) {
+		js_unref(params);
 		return err_set(err, RC_NOMEM, "out of memory");
+	}
 	*c = (struct command){.fn = fn,
 			      .arg = arg,
 			      .host = vm->host,
 			      .ns = mem_strdup(vm->ns),
 			      .name = mem_strdup(vm->name)};
 	(void)snprintf(c->method, sizeof(c->method), "%s", method);
-	enum rc rc = c->ns && c->name ? vm_call(vm, method, NULL, 0, on_command, c, err)
-				      : err_set(err, RC_NOMEM, "out of memory");
+	enum rc rc = RC_OK;
 
+	if (c->ns && c->name) {
+		rc = vm_call(vm, method, params, timeout, on_command, c, err);
+	} else {
+		js_unref(params);
+		rc = err_set(err, RC_NOMEM, "out of memory");
+	}
 	if (rc) {
 		mem_free(c->ns);
 		mem_free(c->name);

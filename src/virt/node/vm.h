@@ -121,13 +121,21 @@ MUST_CHECK enum rc vmhost_sweep_disks(struct vmhost *h, const char *pod_uid, vmh
 
 /* The VM of this VMI that runs here (not a target of a move); NULL: none. */
 struct vm *vmhost_find(const struct vmhost *h, const char *ns, const char *name);
+/* Of its pod, and so of its guest; NULL: it has none.  Borrowed. */
+const char *vm_address(const struct vm *vm);
 /* The target of a move of this VMI; NULL: none. */
 struct vm *vmhost_find_target(const struct vmhost *h, const char *vmi_uid);
 
+/* What the launcher answered: its result (borrowed; NULL with an rc), and the descriptor that came with it, which is
+ * the receiver's (a stream of "console"); -1: none. */
+typedef void (*vm_answer_fn)(enum rc rc, const char *message, const struct json *result, int fd,
+			     void *arg);
+/* One of the launcher's methods (docs/internals/launcher.md) for somebody outside.  params is consumed; NULL: none.
+ * timeout 0: that of every call. */
+MUST_CHECK enum rc vm_command(struct vm *vm, const char *method, struct json *params,
+			      usec_t timeout, vm_answer_fn fn, void *arg, struct err *err);
+
 typedef void (*vm_done_fn)(enum rc rc, const char *message, int fd, void *arg);
-/* fd is a console stream (the receiver's) for "console", -1 otherwise. */
-MUST_CHECK enum rc vm_command(struct vm *vm, const char *method, vm_done_fn fn, void *arg,
-			      struct err *err);
 /* A session of QEMU's VNC server: fd is a connected stream socket (the receiver's), whose first bytes are the
  * server's greeting.  RC_NOT_FOUND: the VM has no graphics card. */
 MUST_CHECK enum rc vm_display_open(struct vm *vm, vm_done_fn fn, void *arg, struct err *err);

@@ -100,6 +100,7 @@ struct vm {
 	bool targets_brings; /* with disks that go along */
 	struct json *cpu;    /* what the guest sees, as the launcher tells it; NULL: not known */
 	bool cpu_follows;    /* the launcher is asking QEMU for it */
+	struct json *agent;  /* what the launcher says of the guest's agent; NULL: not known */
 	int64_t exit_code;
 	pid_t qemu_pid;	       /* 0: not known */
 	struct vm_usage usage; /* looked at now and then, for metrics */
@@ -163,6 +164,12 @@ void vm_take_state(struct vm *vm, const struct json *data);
 void vm_set_state(struct vm *vm, enum vm_state state, const char *reason);
 struct vmnet_config;
 MUST_CHECK enum rc vm_net_config(const struct vm *vm, struct vmnet_config *out, struct err *err);
+
+/* vm_agent.c */
+void vm_take_agent(struct vm *vm,
+		   const struct json *agent); /* the launcher's word; NULL: it said nothing */
+/* A freeze that came with the guest from another node is to end when it was to end there. */
+void vm_keep_thaw_time(struct vm *vm, const VirtualMachineInstance *vmi);
 
 /* vm_tidy.c */
 /* What moves that are over have left in the network is put away, if it is due (needs_tidy). */

@@ -309,6 +309,7 @@ static void on_query(const struct ipc_reply *r, void *arg)
 		return;
 	}
 	vm_take_state(vm, r->result);
+	vm_take_agent(vm, js_get(r->result, "agent"));
 	if (js_get(r->result, "migration")) {
 		mig_source_event(vm, "migration", js_get(r->result, "migration"));
 		mig_target_event(vm, "migration", js_get(r->result, "migration"));
@@ -344,6 +345,8 @@ static void on_event(const char *name, const struct json *data, void *arg)
 		vm->cpu_follows = false;
 	if (str_eq(name, "state") || str_eq(name, "cpu"))
 		vm_take_state(vm, data);
+	if (str_eq(name, "agent"))
+		vm_take_agent(vm, data);
 	mig_source_event(vm, name, data);
 	mig_target_event(vm, name, data);
 	vm_kick(vm);

@@ -522,6 +522,14 @@ static enum rc set_machine(const VirtualMachineInstance *vmi, const struct vmspe
 	return api_set_str(&s->machine, full);
 }
 
+/* A guest that runs already goes on with the devices that it was started with: they are part of its state. */
+static bool has_agent_channel(const VirtualMachineInstance *vmi)
+{
+	const FerryVMIStatus *fs = vmi->status.ferry;
+
+	return fs && fs->cpuModel ? API_GET(fs, guestAgentChannel, false) : true;
+}
+
 static void set_devices(const VirtualMachineInstance *vmi, struct launch_spec *s)
 {
 	const DomainSpec *d = &vmi->spec.domain;
@@ -531,6 +539,7 @@ static void set_devices(const VirtualMachineInstance *vmi, struct launch_spec *s
 	s->serial_log = s->serial_console && API_GET(dev, logSerialConsole, true);
 	s->rng = dev->rng != NULL;
 	s->balloon = API_GET(dev, autoattachMemBalloon, true);
+	s->guest_agent = has_agent_channel(vmi);
 	s->panic_device = dev->n_panicDevices > 0;
 	s->acpi_off =
 		d->features && d->features->acpi && !API_GET(d->features->acpi, enabled, true);

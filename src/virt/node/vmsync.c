@@ -15,6 +15,7 @@
 #include "virt/migration/host_disks.h"
 #include "virt/names.h"
 #include "virt/node/cpulabels.h"
+#include "virt/node/vmagent.h"
 
 #define SHUT_DOWN "The VirtualMachineInstance was shut down."
 #define CRASHED	  "The VirtualMachineInstance crashed."
@@ -272,7 +273,8 @@ static enum rc set_interface(VirtualMachineInstance *vmi, const struct vm_facts 
 	}
 	TRY(api_set_str(&n->mac, vmspec_mac(iface, f->mac)));
 	TRY(api_set_str(&n->podInterfaceName, "eth0"));
-	TRY(api_set_str(&n->infoSource, "domain"));
+	if (str_is_empty(n->infoSource)) /* what the guest's agent adds is vmagent.c's */
+		TRY(api_set_str(&n->infoSource, "domain"));
 	TRY(api_set_str(&n->linkState, "up"));
 	API_SET(n, queueCount, 1);
 	return RC_OK;
@@ -419,6 +421,8 @@ static enum rc set_ferry(VirtualMachineInstance *vmi, const struct vm_facts *f)
 	if (f->qemu_version)
 		TRY(api_set_str(&fs->qemuVersion, f->qemu_version));
 	if (f->spec && !fs->cpuModel) {
+		if (f->spec->guest_agent)
+			API_SET(fs, guestAgentChannel, true);
 		fs->cpuModel = vmspec_cpu_text(f->spec);
 		if (!fs->cpuModel)
 			return RC_NOMEM;
@@ -470,6 +474,7 @@ static enum rc apply(VirtualMachineInstance *vmi, const struct vm_facts *f, usec
 	TRY(set_volumes(vmi, f));
 	TRY(set_machine(vmi, f));
 	TRY(set_ferry(vmi, f));
+	TRY(vmagent_fill(vmi, f->agent, now));
 	return f->migratable ? f->migratable(vmi, f->migratable_arg) : RC_OK;
 }
 

@@ -53,7 +53,8 @@ struct vm_facts {
 	const char *accel;   /* "kvm", "tcg"; NULL: not known */
 	const char *accel_reason;
 	const char *qemu_version;
-	const struct json *cpu; /* {"model", "features"} that the guest sees; NULL: not known */
+	const struct json *cpu;	  /* {"model", "features"} that the guest sees; NULL: not known */
+	const struct json *agent; /* vmagent.h; NULL: not known */
 	const struct launch_spec *spec; /* NULL: adopted without it: what stands in the VMI stays */
 	const char *machine;		/* as the launcher reports it */
 	int64_t runtime_uid;

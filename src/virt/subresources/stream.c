@@ -10,7 +10,7 @@
 #include "http/ws.h"
 #include "virt/subresources/subres_int.h"
 
-/* A stream of a VMI (console, display): a websocket to the client and one to the agent of the VMI's node, and
+/* A stream of a VMI (console, display, port): a websocket to the client and one to the agent of the VMI's node, and
  * bytes in both directions.  The client's handshake is answered only after the agent's came through, so that a
  * refusal of the agent is an HTTP answer.  When one side is slow the other one is not read.
  *
@@ -26,12 +26,14 @@ static const usec_t FOLLOW_FOR = 10 * USEC_PER_SEC, FOLLOW_LOOK = 20 * USEC_PER_
 struct stream {
 	struct list link;
 	struct virt_subres *s;
-	const struct stream_kind *kind;
+	const char *what; /* for people */
+	bool follows;
 	struct hook_env *env;
 	struct hook_call *call; /* until the upgrade */
 	struct http_ws *agent;
 	struct http_ws *client;
 	char *ns, *name, *uid;
+	char *path; /* below the VMI */
 	char *node; /* whose agent this is */
 	bool agent_closed, client_closed;
 	bool is_following; /* the next agent is not known, or has not answered yet */
@@ -49,6 +51,7 @@ static void stream_free(struct stream *k)
 	mem_free(k->ns);
 	mem_free(k->name);
 	mem_free(k->uid);
+	mem_free(k->path);
 	mem_free(k->node);
 	mem_free(k);
 }
@@ -177,7 +180,7 @@ static void refused(struct stream *k, int status, const struct err *why)
 	else if (status == 503)
 		hook_call_fail(call, RC_CLOSED, "%s", text);
 	else
-		fail_internal(call, "the node's agent does not give a %s: %s", k->kind->name, text);
+		fail_internal(call, "the node's agent does not give a %s: %s", k->what, text);
 	stream_free(k);
 }
 
@@ -199,18 +202,9 @@ static enum rc connect_to(struct stream *k, const struct json *vmi, struct err *
 		return err_set(err, RC_NOMEM, "out of memory");
 	mem_free(k->node);
 	k->node = copy;
-	TRY(agent_url(k->env, vmi, k->kind->path, &url, err));
+	TRY(agent_url(k->env, vmi, k->path, &url, err));
 	return http_ws_connect(k->s->agents, &k->agent, url, PROTOCOL, DIAL_TIMEOUT, &agent_ops, k,
 			       err);
-}
-
-/* Its guest has left that node, or is about to. */
-static bool is_leaving(const struct json *vmi, const char *node)
-{
-	const struct json *m = js_at(vmi, "status", "migrationState", NULL);
-
-	return str_eq(js_get_str(m, "sourceNode"), node) && !js_get_bool(m, "completed", false) &&
-	       !js_get_bool(m, "failed", false);
 }
 
 static void on_look(void *arg);
@@ -229,13 +223,13 @@ static bool follow(struct stream *k)
 		k->agent = http_ws_free(k->agent);
 		rc = connect_to(k, vmi, &err);
 		k->agent_closed = rc != RC_OK;
-	} else if (is_leaving(vmi, k->node) && loop_now(k->s->loop) < k->follow_until) {
+	} else if (vmi_is_leaving(vmi, k->node) && loop_now(k->s->loop) < k->follow_until) {
 		rc = ev_timer_after(k->s->loop, &k->look, FOLLOW_LOOK, on_look, k, &err);
 	} else {
 		return false;
 	}
 	if (rc) {
-		log_warn("%s of '%s/%s': it ends with the move: %s", k->kind->name, k->ns, k->name,
+		log_warn("%s of '%s/%s': it ends with the move: %s", k->what, k->ns, k->name,
 			 err.msg);
 		return false;
 	}
@@ -275,7 +269,7 @@ static void agent_close(struct http_ws *ws, uint16_t code, const char *reason, i
 	}
 	k->code = code;
 	k->follow_until = loop_now(k->s->loop) + FOLLOW_FOR;
-	if (k->client_closed || !k->kind->follows || !follow(k))
+	if (k->client_closed || !k->follows || !follow(k))
 		end_with_agent(k, reason);
 }
 
@@ -296,14 +290,17 @@ static void dial(struct hook_call *call, const struct json *vmi, const struct st
 		return;
 	}
 	k->s = s;
-	k->kind = kind;
+	k->what = kind->name;
+	k->follows = kind->follows;
 	k->env = hook_call_env(call);
 	k->ns = mem_strdup(hook_call_ns(call));
 	k->name = mem_strdup(hook_call_name(call));
 	k->uid = mem_strdup(js_str(js_at(vmi, "metadata", "uid", NULL)) ?: "");
+	k->path = mem_strdup(kind->path);
 	list_push_tail(&s->streams, &k->link);
-	enum rc rc = k->ns && k->name && k->uid ? connect_to(k, vmi, &err)
-						: err_set(&err, RC_NOMEM, "out of memory");
+	enum rc rc = k->ns && k->name && k->uid && k->path
+			     ? connect_to(k, vmi, &err)
+			     : err_set(&err, RC_NOMEM, "out of memory");
 
 	if (rc) {
 		stream_free(k);

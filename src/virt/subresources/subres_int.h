@@ -14,7 +14,7 @@ struct virt_subres {
 	struct loop *loop;
 	struct http_client *agents;
 	struct list streams;
-	struct list pending; /* commands on their way to a node */
+	struct list pending; /* what nodes are being asked (node_ask.c) */
 };
 
 #define VM_RESOURCE  "virtualmachines.kubevirt.io"
@@ -50,6 +50,8 @@ const struct json *condition_of(const struct json *obj, const char *type);
 bool condition_is_true(const struct json *obj, const char *type);
 bool vmi_is_final(const struct json *vmi);
 bool vmi_is_running(const struct json *vmi);
+/* A move from that node goes on: its guest has left that, or is about to. */
+bool vmi_is_leaving(const struct json *vmi, const char *node);
 
 /* The body as an object ({} when empty).  False: not JSON, and the call has been answered. */
 bool read_options(struct hook_call *call, struct json **out);
@@ -65,7 +67,7 @@ void json_patch(struct hook_call *call, const char *resource, bool dry_run, stru
 void create(struct hook_call *call, const char *resource, bool dry_run, struct json *obj,
 	    hook_then_fn then);
 
-/* vm.c, vmi.c, console.c, vnc.c, budget.c, eviction.c, evacuate.c */
+/* vm.c, vmi.c, guest.c, console.c, vnc.c, budget.c, eviction.c, evacuate.c */
 void vm_start(struct hook_call *call);
 void vm_stop(struct hook_call *call);
 void vm_restart(struct hook_call *call);
@@ -77,9 +79,27 @@ void vmi_evacuate_cancel(struct hook_call *call);
 void vmi_pause(struct hook_call *call);
 void vmi_unpause(struct hook_call *call);
 void vmi_console(struct hook_call *call);
-void vmi_no_agent(struct hook_call *call);
 void vmi_vnc(struct hook_call *call);
 void vmi_screenshot(struct hook_call *call);
+/* portforward.c */
+void vm_port_forward(struct hook_call *call);
+void vmi_port_forward(struct hook_call *call);
+/* not_yet.c: what KubeVirt looks at first, then 501. */
+void vm_add_volume(struct hook_call *call);
+void vm_remove_volume(struct hook_call *call);
+void vm_memory_dump(struct hook_call *call);
+void vm_not_yet(struct hook_call *call);
+void vmi_add_volume(struct hook_call *call);
+void vmi_remove_volume(struct hook_call *call);
+void vmi_not_yet(struct hook_call *call);
+void vmi_handler_not_yet(struct hook_call *call);
+void vmi_reset(struct hook_call *call);
+void vmi_soft_reboot(struct hook_call *call);
+void vmi_guest_os_info(struct hook_call *call);
+void vmi_user_list(struct hook_call *call);
+void vmi_filesystem_list(struct hook_call *call);
+void vmi_freeze(struct hook_call *call);
+void vmi_unfreeze(struct hook_call *call);
 void vmi_no_usb(struct hook_call *call);
 void vmi_no_vsock(struct hook_call *call);
 void pod_evict(struct hook_call *call);
@@ -91,18 +111,25 @@ void pod_evict_within_budget(struct hook_call *call);
 void get_version(struct hook_call *call);
 void get_healthz(struct hook_call *call);
 
-/* vmi.c: a request to the agent of the VMI's node (what: as in agent_url(); response_max and timeout: as in struct
- * http_call).  then answers the call with what a 2xx brought; without it 200 is the answer.  Everything else is
- * answered with the agent's text. */
-typedef void (*agent_then_fn)(struct hook_call *call, const struct http_result *r);
-void agent_ask(struct hook_call *call, const struct json *vmi, const char *method, const char *what,
-	       size_t response_max, usec_t timeout, agent_then_fn then);
+/* node_ask.c: what the agent of the VMI's node is asked.  Answers the call, now or later. */
+struct node_ask {
+	const char *what;   /* path below the VMI */
+	const char *method; /* NULL: PUT */
+	usec_t timeout;	    /* of everything; 0: 20 s */
+	size_t answer_max;  /* bytes; 0: as in struct http_call */
+	/* A 2xx answer; NULL: 200 and no body. */
+	void (*done)(struct hook_call *call, const struct http_result *r);
+	/* status 0: there was no answer.  NULL: node_ask_failed(). */
+	void (*failed)(struct hook_call *call, int status, const char *why);
+};
+/* body is consumed; NULL: none. */
+void node_ask(struct hook_call *call, const struct node_ask *ask, struct json *body);
+void node_ask_failed(struct hook_call *call, int status, const char *why);
 
-/* stream.c: a websocket of the client joined with one of the VMI's node.  The VMI runs.  Answers the call; kind is
- * static. */
+/* stream.c: a websocket of the client joined with one of the VMI's node.  The VMI runs.  Answers the call. */
 struct stream_kind {
-	const char *name; /* for people */
-	const char *path; /* at the agent, with its query */
+	const char *name; /* for people; static */
+	const char *path; /* below the VMI at its agent, with a query; copied */
 	bool follows;	  /* goes on at the target when the VMI moves */
 };
 void stream_open(struct hook_call *call, const struct json *vmi, const struct stream_kind *kind);

@@ -45,42 +45,42 @@ const struct subres_hook virt_subres[] = {
 	VM("migrate", "PUT", vm_migrate),
 	VM("expand-spec", "GET", vm_expand_spec),
 	VM("evacuate/cancel", "PUT", vm_evacuate_cancel),
-	VM("objectgraph", "GET", refuse_unsupported),
-	HIDDEN("virtualmachines", "addvolume", "PUT", refuse_unsupported),
-	HIDDEN("virtualmachines", "removevolume", "PUT", refuse_unsupported),
-	HIDDEN("virtualmachines", "memorydump", "PUT", refuse_unsupported),
-	HIDDEN("virtualmachines", "removememorydump", "PUT", refuse_unsupported),
+	VM("objectgraph", "GET", vm_not_yet),
+	HIDDEN("virtualmachines", "addvolume", "PUT", vm_add_volume),
+	HIDDEN("virtualmachines", "removevolume", "PUT", vm_remove_volume),
+	HIDDEN("virtualmachines", "memorydump", "PUT", vm_memory_dump),
+	HIDDEN("virtualmachines", "removememorydump", "PUT", vm_not_yet),
 	{.scope = SUBRES_OBJECT,
 	 .resource = "virtualmachines",
 	 .path = "portforward",
 	 .is_prefix = true,
 	 .is_hidden = true,
 	 .method = "GET",
-	 .handle = refuse_unsupported},
+	 .handle = vm_port_forward},
 
 	VMI("console", "GET", vmi_console),
 	VMI("pause", "PUT", vmi_pause),
 	VMI("unpause", "PUT", vmi_unpause),
-	VMI_PREFIX("portforward", refuse_unsupported),
+	VMI_PREFIX("portforward", vmi_port_forward),
 	VMI("vnc", "GET", vmi_vnc),
 	VMI("vnc/screenshot", "GET", vmi_screenshot),
-	VMI("guestosinfo", "GET", vmi_no_agent),
-	VMI("userlist", "GET", vmi_no_agent),
-	VMI("filesystemlist", "GET", vmi_no_agent),
-	VMI("freeze", "PUT", refuse_unsupported),
-	VMI("unfreeze", "PUT", refuse_unsupported),
-	VMI("reset", "PUT", refuse_unsupported),
-	VMI("softreboot", "PUT", refuse_unsupported),
-	VMI("addvolume", "PUT", refuse_unsupported),
-	VMI("removevolume", "PUT", refuse_unsupported),
+	VMI("guestosinfo", "GET", vmi_guest_os_info),
+	VMI("userlist", "GET", vmi_user_list),
+	VMI("filesystemlist", "GET", vmi_filesystem_list),
+	VMI("freeze", "PUT", vmi_freeze),
+	VMI("unfreeze", "PUT", vmi_unfreeze),
+	VMI("reset", "PUT", vmi_reset),
+	VMI("softreboot", "PUT", vmi_soft_reboot),
+	VMI("addvolume", "PUT", vmi_add_volume),
+	VMI("removevolume", "PUT", vmi_remove_volume),
 	VMI("evacuate/cancel", "PUT", vmi_evacuate_cancel),
-	VMI("backup", "PUT", refuse_unsupported),
-	VMI("redefine-checkpoint", "PUT", refuse_unsupported),
-	VMI("sev/fetchcertchain", "GET", refuse_unsupported),
-	VMI("sev/querylaunchmeasurement", "GET", refuse_unsupported),
-	VMI("sev/setupsession", "PUT", refuse_unsupported),
-	VMI("sev/injectlaunchsecret", "PUT", refuse_unsupported),
-	VMI("objectgraph", "GET", refuse_unsupported),
+	VMI("backup", "PUT", vmi_handler_not_yet),
+	VMI("redefine-checkpoint", "PUT", vmi_handler_not_yet),
+	VMI("sev/fetchcertchain", "GET", vmi_handler_not_yet),
+	VMI("sev/querylaunchmeasurement", "GET", vmi_handler_not_yet),
+	VMI("sev/setupsession", "PUT", vmi_handler_not_yet),
+	VMI("sev/injectlaunchsecret", "PUT", vmi_handler_not_yet),
+	VMI("objectgraph", "GET", vmi_not_yet),
 	HIDDEN("virtualmachineinstances", "usbredir", "GET", vmi_no_usb),
 	HIDDEN("virtualmachineinstances", "vsock", "GET", vmi_no_vsock),
 
@@ -92,6 +92,9 @@ const struct subres_hook virt_subres[] = {
 	CLUSTER("version", get_version),
 	CLUSTER("healthz", get_healthz),
 	CLUSTER("guestfs", refuse_unsupported),
+	CLUSTER("start-cluster-profiler", refuse_unsupported),
+	CLUSTER("stop-cluster-profiler", refuse_unsupported),
+	CLUSTER("dump-cluster-profiler", refuse_unsupported),
 };
 const size_t n_virt_subres = ARRAY_SIZE(virt_subres);
 
@@ -260,6 +263,14 @@ bool vmi_is_final(const struct json *vmi)
 bool vmi_is_running(const struct json *vmi)
 {
 	return str_eq(phase_of(vmi), "Running");
+}
+
+bool vmi_is_leaving(const struct json *vmi, const char *node)
+{
+	const struct json *m = js_at(vmi, "status", "migrationState", NULL);
+
+	return str_eq(js_get_str(m, "sourceNode"), node) && !js_get_bool(m, "completed", false) &&
+	       !js_get_bool(m, "failed", false);
 }
 
 /* Options */

@@ -2,14 +2,12 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "http/client.h"
 #include "http/uri.h"
 #include "virt/subresources/subres_int.h"
 
 /* Subresources of a VirtualMachineInstance that its node answers. */
 
 #define AGENT_PORT "ferry.dev/agent-port"
-static const usec_t COMMAND_TIMEOUT = 20 * USEC_PER_SEC;
 
 static const char *internal_ip(const struct json *node)
 {
@@ -46,96 +44,6 @@ enum rc agent_url(struct hook_env *env, const struct json *vmi, const char *what
 	return rc ? err_set(err, rc, "cannot allocate a URL") : RC_OK;
 }
 
-/* A command on its way to a node. */
-struct pending {
-	struct list link;
-	struct hook_call *call;
-	struct http_slot *slot;
-	agent_then_fn then; /* NULL: that it was done is all there is to say */
-};
-
-static struct pending *pending_free(struct pending *p)
-{
-	list_remove(&p->link);
-	http_slot_free(p->slot);
-	return mem_free(p);
-}
-
-static void on_cancel(struct hook_call *call)
-{
-	pending_free(hook_call_data(call));
-	hook_call_set_data(call, NULL);
-}
-
-static void on_answer(const struct http_result *r, void *arg)
-{
-	struct pending *p = arg;
-	struct hook_call *call = p->call;
-	CLEANUP(js_unrefp) struct json *status = NULL;
-	const char *text;
-
-	hook_call_on_cancel(call, NULL);
-	hook_call_set_data(call, NULL);
-	if (!r->rc && r->status / 100 == 2 && p->then) {
-		p->then(call, r);
-	} else if (!r->rc && r->status / 100 == 2) {
-		reply_empty(call, 200);
-	} else if (r->rc) {
-		fail_internal(call, "the node's agent does not answer: %s", r->err->msg);
-	} else {
-		ignore_rc(js_parse(r->body, r->n, &status, NULL)); /* no text then */
-		text = js_get_str(status, "message");
-		if (r->status == 409)
-			fail_conflict(call, "virtualmachineinstance", "%s",
-				      text ? text : "refused");
-		else if (p->then)
-			hook_call_fail(call, rc_from_http(r->status, js_get_str(status, "reason")),
-				       "%s", text ? text : "the node's agent refused");
-		else
-			fail_internal(call, "%s", text ? text : "the node's agent refused");
-	}
-	pending_free(p);
-}
-
-void agent_ask(struct hook_call *call, const struct json *vmi, const char *method, const char *what,
-	       size_t response_max, usec_t timeout, agent_then_fn then)
-{
-	struct virt_subres *s = hook_arg(hook_call_env(call));
-	CLEANUP(mem_freep) char *url = NULL;
-	struct pending *p = s ? mem_alloc(sizeof(*p)) : NULL;
-	struct http_call http = {.method = method,
-				 .timeout = timeout,
-				 .response_max = response_max,
-				 .done = on_answer,
-				 .arg = p};
-	struct err err = {0};
-	enum rc rc;
-
-	if (!p) {
-		fail_internal(call, s ? "out of memory" : "this server has no connection to nodes");
-		return;
-	}
-	rc = agent_url(hook_call_env(call), vmi, what, &url, &err);
-	http.url = url;
-	if (!rc)
-		rc = http_call(s->agents, &p->slot, &http, &err);
-	if (rc) {
-		mem_free(p);
-		fail_internal(call, "%s", err.msg);
-		return;
-	}
-	p->call = call;
-	p->then = then;
-	list_push_tail(&s->pending, &p->link);
-	hook_call_set_data(call, p);
-	hook_call_on_cancel(call, on_cancel);
-}
-
-static void command(struct hook_call *call, const struct json *vmi, const char *what)
-{
-	agent_ask(call, vmi, "PUT", what, 0, COMMAND_TIMEOUT, NULL);
-}
-
 static bool is_paused(const struct json *vmi)
 {
 	return condition_is_true(vmi, "Paused");
@@ -166,7 +74,7 @@ void vmi_pause(struct hook_call *call)
 		if (is_dry_run(options))
 			reply_empty(call, 200);
 		else
-			command(call, vmi, "pause");
+			node_ask(call, &(struct node_ask){.what = "pause"}, NULL);
 	}
 }
 
@@ -185,11 +93,11 @@ void vmi_unpause(struct hook_call *call)
 		if (is_dry_run(options))
 			reply_empty(call, 200);
 		else
-			command(call, vmi, "unpause");
+			node_ask(call, &(struct node_ask){.what = "unpause"}, NULL);
 	}
 }
 
-/* Devices and channels that no VMI of Ferry has yet: KubeVirt's answers for a VMI without them. */
+/* Devices that no VMI of Ferry has yet: KubeVirt's answers for a VMI without them. */
 
 static bool has_vmi(struct hook_call *call)
 {
@@ -197,13 +105,6 @@ static bool has_vmi(struct hook_call *call)
 		return true;
 	fail_not_found(call, "virtualmachineinstance", hook_call_name(call));
 	return false;
-}
-
-void vmi_no_agent(struct hook_call *call)
-{
-	if (has_vmi(call))
-		fail_conflict(call, "virtualmachineinstance",
-			      "VMI does not have guest agent connected");
 }
 
 void vmi_no_usb(struct hook_call *call)

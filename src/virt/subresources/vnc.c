@@ -73,13 +73,28 @@ static void on_picture(struct hook_call *call, const struct http_result *r)
 	hook_call_reply_bytes(call, 200, "image/png", r->body, r->n);
 }
 
+static void picture_failed(struct hook_call *call, int status, const char *why)
+{
+	if (!status || status == 409)
+		node_ask_failed(call, status, why);
+	else
+		hook_call_fail(call, rc_from_http(status, NULL), "%s", why);
+}
+
 void vmi_screenshot(struct hook_call *call)
 {
 	const struct json *vmi = shown_vmi(call);
 	bool moves;
 
-	if (vmi && read_flag(call, "moveCursor", &moves))
-		agent_ask(call, vmi, "GET",
-			  moves ? "vnc/screenshot?moveCursor=true" : "vnc/screenshot",
-			  LIMIT_PICTURE_BYTES + 1, PICTURE_TIMEOUT, on_picture);
+	if (!vmi || !read_flag(call, "moveCursor", &moves))
+		return;
+	node_ask(call,
+		 &(struct node_ask){.what = moves ? "vnc/screenshot?moveCursor=true"
+						  : "vnc/screenshot",
+				    .method = "GET",
+				    .timeout = PICTURE_TIMEOUT,
+				    .answer_max = LIMIT_PICTURE_BYTES + 1,
+				    .done = on_picture,
+				    .failed = picture_failed},
+		 NULL);
 }

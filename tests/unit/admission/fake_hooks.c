@@ -134,6 +134,11 @@ const char *hook_call_ns(const struct hook_call *call)
 	return call->ns;
 }
 
+const char *hook_call_rest(const struct hook_call *call)
+{
+	return call->rest ? call->rest : "";
+}
+
 const char *hook_call_name(const struct hook_call *call)
 {
 	return call->name;

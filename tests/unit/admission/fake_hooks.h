@@ -10,7 +10,7 @@ struct http_req;
 /* One call of a subresource and what came of it. */
 struct hook_call {
 	struct hook_env *env;
-	const char *ns, *name, *body;
+	const char *ns, *name, *body, *rest;
 	const char *query; /* one parameter, "name=value"; NULL: none */
 	struct http_req *http;
 	void *data;

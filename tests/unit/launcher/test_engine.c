@@ -515,6 +515,13 @@ static struct json *out_params(int switch_ms, int max_pause_ms)
 		       switch_ms, "maxPauseMs", max_pause_ms);
 }
 
+static void forget(struct rig *r)
+{
+	js_unref(r->events);
+	r->events = js_new_array();
+	assert_non_null(r->events);
+}
+
 /* Turns until the command has been sent so often. */
 static void until_sent(struct rig *r, const char *command, unsigned times)
 {
@@ -656,6 +663,329 @@ static void a_guest_that_powers_off_is_ended(void **state)
 }
 
 /* --- tests: the source --- */
+
+/* The power button, the guest's power-off, a reset, and it goes on: never told as a pause or an end. */
+static void a_soft_reboot_keeps_the_vm(void **state)
+{
+	struct rig r;
+
+	(void)state;
+	rig_up(&r, "running");
+	assert_int_equal(call(&r, "softReboot", NULL), RC_OK);
+	until_sent(&r, "system_powerdown", 1);
+	forget(&r);
+	qevent(&r, "POWERDOWN", "{}");
+	qevent(&r, "SHUTDOWN", "{\"guest\": true, \"reason\": \"guest-shutdown\"}");
+	qevent(&r, "STOP", "{}");
+	until_sent(&r, "system_reset", 1);
+	qevent(&r, "RESET", "{\"guest\": false, \"reason\": \"host-qmp-system-reset\"}");
+	until_sent(&r, "cont", 1); /* RESUME comes with it */
+	turn(&r, 30);
+	assert_null(heard(&r, "state", "state", "paused"));
+	assert_null(heard(&r, "state", "state", "shutdown"));
+	expect_state(&r, "running", NULL);
+	/* The next power-off is one again. */
+	qevent(&r, "SHUTDOWN", "{\"guest\": true, \"reason\": \"guest-shutdown\"}");
+	await(&r, "state", "state", "shutdown");
+	rig_down(&r);
+}
+
+static void a_reboot_of_the_guests_own_ends_the_wait_for_its_power_off(void **state)
+{
+	struct rig r;
+
+	(void)state;
+	rig_up(&r, "running");
+	assert_int_equal(call(&r, "softReboot", NULL), RC_OK);
+	assert_int_equal(call(&r, "softReboot", NULL), RC_OK); /* pressed again */
+	until_sent(&r, "system_powerdown", 2);
+	qevent(&r, "RESET", "{\"guest\": true, \"reason\": \"guest-reset\"}");
+	await(&r, "guest", "what", "reset");
+	qevent(&r, "SHUTDOWN", "{\"guest\": true, \"reason\": \"guest-shutdown\"}");
+	await(&r, "state", "state", "shutdown");
+	rig_down(&r);
+}
+
+static void a_shutdown_counts_more_than_a_soft_reboot(void **state)
+{
+	struct rig r;
+
+	(void)state;
+	rig_up(&r, "running");
+	assert_int_equal(call(&r, "softReboot", NULL), RC_OK);
+	assert_int_equal(call(&r, "shutdown", js_pack("{s:i}", "graceSeconds", 30)), RC_OK);
+	assert_int_equal(call(&r, "softReboot", NULL), RC_CONFLICT);
+	qevent(&r, "SHUTDOWN", "{\"guest\": true, \"reason\": \"guest-shutdown\"}");
+	await(&r, "state", "reason", "HostShutdown");
+	rig_down(&r);
+}
+
+static void a_guest_that_cannot_be_started_again_has_ended(void **state)
+{
+	struct rig r;
+
+	(void)state;
+	rig_up(&r, "running");
+	r.fails = "cont";
+	r.fail_times = 1;
+	assert_int_equal(call(&r, "softReboot", NULL), RC_OK);
+	qevent(&r, "SHUTDOWN", "{\"guest\": true, \"reason\": \"guest-shutdown\"}");
+	await(&r, "state", "reason", "GuestShutdown");
+	rig_down(&r);
+}
+
+/* While the guest is nobody's the same is to be asked again (busy); what can never be is a conflict. */
+static void reboots_have_their_states(void **state)
+{
+	struct rig r;
+
+	(void)state;
+	rig_up(&r, "running");
+	assert_int_equal(call(&r, "reset", NULL), RC_OK);
+	until_sent(&r, "system_reset", 1);
+	to_memory(&r, 10000);
+	assert_int_equal(call(&r, "reset", NULL), RC_OK);
+	assert_int_equal(call(&r, "softReboot", NULL), RC_CONFLICT);
+	rig_down(&r);
+	rig_up(&r, "running");
+	to_pre_switchover(&r, 10000, 0);
+	assert_int_equal(call(&r, "reset", NULL), RC_BUSY);
+	assert_int_equal(call(&r, "softReboot", NULL), RC_BUSY);
+	rig_down(&r);
+	rig_up(&r, "paused");
+	assert_int_equal(call(&r, "reset", NULL), RC_OK);
+	assert_int_equal(call(&r, "softReboot", NULL), RC_CONFLICT);
+	rig_down(&r);
+}
+
+/* --- the guest's agent --- */
+
+struct scripted_agent {
+	int listen_fd, fd;
+	char line[4096];
+	size_t n;
+	char asked[4096];
+	bool frozen;
+	const char *mute;
+};
+
+static void agent_answer(struct scripted_agent *a)
+{
+	CLEANUP(js_unrefp) struct json *j = NULL;
+	const char *cmd;
+	char text[1024] = "{\"error\": {\"class\": \"CommandNotFound\", \"desc\": \"no\"}}\n";
+
+	assert_int_equal(js_parse(a->line, a->n, &j, NULL), RC_OK);
+	cmd = js_get_str(j, "execute");
+	if (str_eq(cmd, "guest-sync-delimited")) {
+		snprintf(text, sizeof(text), "\xff{\"return\": %lld}\n",
+			 (long long)js_int(js_at(j, "arguments", "id", NULL), 0));
+	} else {
+		strncat(a->asked, cmd, sizeof(a->asked) - strlen(a->asked) - 2);
+		strcat(a->asked, " ");
+		if (str_eq(cmd, "guest-info"))
+			snprintf(text, sizeof(text),
+				 "{\"return\": {\"version\": \"7.2.0\", \"supported_commands\": "
+				 "[{\"name\": \"guest-fsfreeze-status\", \"enabled\": true}, "
+				 "{\"name\": \"guest-get-users\", \"enabled\": true}]}}\n");
+		if (str_eq(cmd, "guest-fsfreeze-freeze") || str_eq(cmd, "guest-fsfreeze-thaw")) {
+			a->frozen = str_eq(cmd, "guest-fsfreeze-freeze");
+			snprintf(text, sizeof(text), "{\"return\": 1}\n");
+		}
+		if (str_eq(cmd, "guest-fsfreeze-status"))
+			snprintf(text, sizeof(text), "{\"return\": \"%s\"}\n",
+				 a->frozen ? "frozen" : "thawed");
+		if (str_eq(cmd, "guest-get-users"))
+			snprintf(text, sizeof(text), "{\"return\": [{\"user\": \"root\"}]}\n");
+		if (str_eq(cmd, a->mute))
+			return;
+	}
+	assert_int_equal(send(a->fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
+}
+
+static void agent_turn(struct rig *r, struct scripted_agent *a)
+{
+	char c;
+
+	turn(r, 2);
+	if (a->fd < 0)
+		a->fd = accept4(a->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	for (ssize_t k; a->fd >= 0 && (k = recv(a->fd, &c, 1, 0)) >= 0;) {
+		if (k == 0) {
+			a->fd = fd_close(a->fd);
+		} else if ((unsigned char)c == 0xff) {
+			a->n = 0;
+		} else if (c != '\n') {
+			a->line[a->n++] = c;
+		} else {
+			agent_answer(a);
+			a->n = 0;
+		}
+	}
+}
+
+static void agent_open(struct rig *r, struct scripted_agent *a)
+{
+	*a = (struct scripted_agent){.fd = -1};
+	more_spec = ", \"guestAgent\": true";
+	rig_up(r, "running");
+	more_spec = "";
+	a->listen_fd = listen_at(r, GUEST_AGENT_SOCKET);
+	qevent(r, "VSERPORT_CHANGE", "{\"id\": \"agent-port0\", \"open\": true}");
+	for (int i = 0; i < 2000 && !heard(r, "agent", "version", "7.2.0"); i++)
+		agent_turn(r, a);
+	assert_non_null(heard(r, "agent", "version", "7.2.0"));
+}
+
+static void agent_down(struct rig *r, struct scripted_agent *a)
+{
+	rig_down(r);
+	close(a->listen_fd);
+	fd_close(a->fd);
+}
+
+static enum rc agent_call(struct rig *r, struct scripted_agent *a, const char *method,
+			  struct json *params, struct json **result)
+{
+	struct answer got;
+
+	ask(r, &got, method, params);
+	for (int i = 0; i < 4000 && !got.done; i++)
+		agent_turn(r, a);
+	assert_true(got.done);
+	if (result)
+		*result = STEAL(got.result);
+	js_unref(got.result);
+	return got.rc;
+}
+
+static const struct json *agent_said(const struct rig *r)
+{
+	for (size_t i = js_len(r->events); i-- > 0;)
+		if (str_eq(js_get_str(js_item(r->events, i), "event"), "agent"))
+			return js_get(js_item(r->events, i), "data");
+	return NULL;
+}
+
+static void an_agent_is_asked_for_what_it_can(void **state)
+{
+	struct scripted_agent a;
+	struct rig r;
+	struct json *users = NULL;
+
+	(void)state;
+	agent_open(&r, &a);
+	assert_true(js_get_bool(agent_said(&r), "connected", false));
+	assert_null(strstr(a.asked, "guest-get-osinfo")); /* it does not have that */
+	assert_int_equal(agent_call(&r, &a, "guestUsers", NULL, &users), RC_OK);
+	assert_string_equal(js_get_str(js_item(js_get(users, "items"), 0), "userName"), "root");
+	js_unref(users);
+	assert_int_equal(agent_call(&r, &a, "guestFilesystems", NULL, NULL), RC_CONFLICT);
+	/* Silence is told, and costs nothing else. */
+	a.mute = "guest-get-users";
+	assert_int_equal(agent_call(&r, &a, "guestUsers", NULL, NULL), RC_TIMEOUT);
+	a.mute = NULL;
+	assert_int_equal(agent_call(&r, &a, "guestUsers", NULL, NULL), RC_OK);
+	qevent(&r, "STOP", "{}");
+	await(&r, "state", "state", "paused");
+	assert_int_equal(agent_call(&r, &a, "guestUsers", NULL, NULL), RC_CONFLICT);
+	qevent(&r, "RESUME", "{}");
+	await(&r, "state", "state", "running");
+	forget(&r);
+	qevent(&r, "VSERPORT_CHANGE", "{\"id\": \"agent-port0\", \"open\": false}");
+	for (int i = 0; i < 2000 && !agent_said(&r); i++)
+		agent_turn(&r, &a);
+	assert_false(js_get_bool(agent_said(&r), "connected", true));
+	assert_int_equal(agent_call(&r, &a, "guestUsers", NULL, NULL), RC_CONFLICT);
+	agent_down(&r, &a);
+}
+
+static void a_freeze_ends_by_itself(void **state)
+{
+	struct scripted_agent a;
+	struct rig r;
+
+	(void)state;
+	agent_open(&r, &a);
+	assert_int_equal(agent_call(&r, &a, "guestFreeze",
+				    js_pack("{s:i}", "unfreezeTimeoutSeconds", -1), NULL),
+			 RC_INVALID);
+	assert_int_equal(agent_call(&r, &a, "guestFreeze",
+				    js_pack("{s:i}", "unfreezeTimeoutSeconds", 1), NULL),
+			 RC_OK);
+	assert_true(a.frozen);
+	assert_true(js_get_bool(agent_said(&r), "frozen", false));
+	assert_true(js_get_int(agent_said(&r), "thawAt", 0) > 0);
+	assert_int_equal(agent_call(&r, &a, "guestFreeze", NULL, NULL), RC_OK); /* as once */
+	assert_int_equal(agent_call(&r, &a, "guestUsers", NULL, NULL), RC_CONFLICT);
+	assert_int_equal(agent_call(&r, &a, "guestFilesystems", NULL, NULL), RC_CONFLICT);
+	for (int i = 0; i < 4000 && js_get_bool(agent_said(&r), "frozen", true); i++)
+		agent_turn(&r, &a);
+	assert_false(a.frozen);
+	assert_null(js_get(agent_said(&r), "thawAt"));
+	/* For good; then somebody says when. */
+	assert_int_equal(agent_call(&r, &a, "guestFreeze", NULL, NULL), RC_OK);
+	assert_null(js_get(agent_said(&r), "thawAt"));
+	assert_int_equal(agent_call(&r, &a, "guestThawAt", js_pack("{s:i}", "at", 1), NULL), RC_OK);
+	for (int i = 0; i < 4000 && js_get_bool(agent_said(&r), "frozen", true); i++)
+		agent_turn(&r, &a);
+	assert_false(a.frozen);
+	assert_int_equal(agent_call(&r, &a, "guestFreeze", NULL, NULL), RC_OK);
+	assert_int_equal(agent_call(&r, &a, "guestThaw", NULL, NULL), RC_OK);
+	assert_false(a.frozen);
+	agent_down(&r, &a);
+}
+
+static void a_guest_that_leaves_is_not_asked(void **state)
+{
+	struct scripted_agent a;
+	struct rig r;
+	struct answer got;
+
+	(void)state;
+	agent_open(&r, &a);
+	to_memory(&r, 10000);
+	assert_int_equal(agent_call(&r, &a, "guestUsers", NULL, NULL), RC_OK);
+	a.mute = "guest-get-users";
+	ask(&r, &got, "guestUsers", NULL);
+	agent_turn(&r, &a);
+	qevent(&r, "STOP", "{}");
+	qstatus(&r, "pre-switchover");
+	for (int i = 0; i < 2000 && !got.done; i++)
+		agent_turn(&r, &a);
+	assert_int_equal(got.rc, RC_BUSY);
+	assert_int_equal(agent_call(&r, &a, "guestUsers", NULL, NULL), RC_BUSY);
+	agent_down(&r, &a);
+}
+
+static void a_soft_reboot_is_the_agents_work_where_there_is_one(void **state)
+{
+	struct scripted_agent a;
+	struct rig r;
+	struct answer got;
+
+	(void)state;
+	agent_open(&r, &a);
+	/* It refuses: the button is next. */
+	assert_int_equal(agent_call(&r, &a, "softReboot", NULL, NULL), RC_OK);
+	assert_non_null(strstr(a.asked, "guest-shutdown"));
+	until_sent(&r, "system_powerdown", 1);
+	agent_down(&r, &a);
+	agent_open(&r, &a);
+	/* Silence is its answer, or that it goes. */
+	a.mute = "guest-shutdown";
+	assert_int_equal(agent_call(&r, &a, "softReboot", NULL, NULL), RC_OK);
+	a.asked[0] = '\0';
+	ask(&r, &got, "softReboot", NULL);
+	for (int i = 0; i < 2000 && !strstr(a.asked, "guest-shutdown"); i++)
+		agent_turn(&r, &a);
+	qevent(&r, "VSERPORT_CHANGE", "{\"id\": \"agent-port0\", \"open\": false}");
+	turn_until(&r, &got.done);
+	assert_int_equal(got.rc, RC_OK);
+	js_unref(got.result);
+	assert_null(strstr(r.sent, "system_powerdown"));
+	agent_down(&r, &a);
+}
 
 static void released_is_durable_before_completed_is_told(void **state)
 {
@@ -1979,13 +2309,6 @@ static void assert_cpu(struct rig *r, const char *features)
 	js_unref(a.result);
 }
 
-static void forget(struct rig *r)
-{
-	js_unref(r->events);
-	r->events = js_new_array();
-	assert_non_null(r->events);
-}
-
 static void a_cpu_of_which_nothing_is_dropped_is_its_model(void **state)
 {
 	struct rig r;
@@ -2214,6 +2537,15 @@ int main(void)
 		cmocka_unit_test(a_lost_monitor_is_opened_again_and_asked),
 		cmocka_unit_test(the_end_of_qemu_is_told_with_its_exit),
 		cmocka_unit_test(a_guest_that_powers_off_is_ended),
+		cmocka_unit_test(a_soft_reboot_keeps_the_vm),
+		cmocka_unit_test(a_reboot_of_the_guests_own_ends_the_wait_for_its_power_off),
+		cmocka_unit_test(a_shutdown_counts_more_than_a_soft_reboot),
+		cmocka_unit_test(a_guest_that_cannot_be_started_again_has_ended),
+		cmocka_unit_test(reboots_have_their_states),
+		cmocka_unit_test(an_agent_is_asked_for_what_it_can),
+		cmocka_unit_test(a_freeze_ends_by_itself),
+		cmocka_unit_test(a_guest_that_leaves_is_not_asked),
+		cmocka_unit_test(a_soft_reboot_is_the_agents_work_where_there_is_one),
 		cmocka_unit_test(released_is_durable_before_completed_is_told),
 		cmocka_unit_test(the_agent_hears_of_the_stop_before_qemu_is_ready),
 		cmocka_unit_test(a_stop_that_leads_nowhere_has_a_deadline),

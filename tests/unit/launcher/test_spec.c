@@ -61,6 +61,7 @@ static void make_env(struct qemu_env *env, struct qemu_fd *fds, enum qemu_mode m
 				 .n_fds = ARRAY_SIZE(fd_names),
 				 .qmp_fd = {10, 11},
 				 .serial_fd = 12,
+				 .agent_fd = 14,
 				 .serial_log_fd = 13,
 				 .realtime = (usec_t)1767225600 * USEC_PER_SEC};
 }

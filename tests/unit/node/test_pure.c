@@ -477,6 +477,112 @@ static void the_card_of_a_guest_is_said_once(void **state)
 	}
 }
 
+static struct json *agent_of(const char *text)
+{
+	struct json *j = NULL;
+
+	assert_int_equal(js_parse(text, strlen(text), &j, NULL), RC_OK);
+	return j;
+}
+
+/* What the VMI says after the launcher has said this of the agent; false: as before, nothing is written. */
+static bool after_agent(VirtualMachineInstance **vmi, const struct json *agent)
+{
+	struct vm_facts f = running();
+	struct plan plan;
+
+	f.agent = agent;
+	plan_init(&plan);
+	assert_int_equal(vmsync_plan(*vmi, &f, NOW, &plan, NULL), RC_OK);
+	bool writes = !plan_is_empty(&plan);
+
+	if (writes) {
+		assert_int_equal(plan.ops[0].type, PLAN_PATCH);
+		VirtualMachineInstance_free(*vmi);
+		*vmi = VirtualMachineInstance_clone(plan.ops[0].obj);
+	}
+	plan_fini(&plan);
+	return writes;
+}
+
+static void the_agents_word_stands_until_there_is_another(void **state)
+{
+	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+	struct json *said = agent_of(
+		"{\"connected\": true, \"version\": \"7.2.0\", \"lacks\": [], \"os\": {\"id\": "
+		"\"debian\", \"kernelRelease\": \"6.1\"}, \"interfaces\": [{\"name\": \"docker0\", "
+		"\"mac\": \"02:42:00:00:00:01\", \"ips\": [\"172.17.0.1\", \"fe80::1\"]}], \"frozen\": "
+		"true, \"thawAt\": 1767225600000000}");
+	struct json *less =
+		agent_of("{\"connected\": true, \"lacks\": [\"guest-ping\"], \"os\": {}, "
+			 "\"interfaces\": [], \"frozen\": false}");
+	struct json *gone = agent_of("{\"connected\": false}");
+	struct json *held = agent_of("{\"connected\": true, \"frozen\": true}");
+	struct api_cond c = {0};
+
+	(void)state;
+	assert_true(after_agent(&vmi, said));
+	size_t n = vmi->status.n_interfaces;
+	const VirtualMachineInstanceNetworkInterface *own = &vmi->status.interfaces[n - 1];
+
+	assert_true(API_COND_IS(&vmi->status, VirtualMachineInstanceCondition, "AgentConnected",
+				"True"));
+	assert_string_equal(vmi->status.guestOSInfo->id, "debian");
+	assert_string_equal(vmi->status.fsFreezeStatus, "frozen");
+	assert_string_equal(vmi->status.ferry->fsThawTime, "2026-01-01T00:00:00Z");
+	assert_string_equal(own->interfaceName, "docker0");
+	assert_string_equal(own->infoSource, "guest-agent");
+	assert_string_equal(own->ipAddresses[1], "fe80::1");
+	assert_false(after_agent(&vmi, said)); /* twice is nothing new */
+	assert_false(after_agent(&vmi, NULL)); /* nothing is known here yet: it stays */
+	assert_false(after_agent(&vmi, held)); /* a target's first look: all else stays */
+	assert_true(after_agent(&vmi, less));
+	assert_int_equal(vmi->status.n_interfaces, n - 1);
+	assert_null(vmi->status.fsFreezeStatus);
+	assert_null(vmi->status.ferry->fsThawTime);
+	assert_true(API_COND_GET(&vmi->status, VirtualMachineInstanceCondition,
+				 "AgentVersionNotSupported", &c));
+	assert_string_equal(c.reason, "the guest agent lacks guest-ping");
+	assert_true(after_agent(&vmi, gone));
+	assert_false(
+		API_COND_GET(&vmi->status, VirtualMachineInstanceCondition, "AgentConnected", &c));
+	assert_false(API_COND_GET(&vmi->status, VirtualMachineInstanceCondition,
+				  "AgentVersionNotSupported", &c));
+	VirtualMachineInstance_free(vmi);
+	js_unref(said);
+	js_unref(less);
+	js_unref(gone);
+	js_unref(held);
+}
+
+/* A guest that runs keeps the devices that it was started with, wherever it goes. */
+static void the_agents_channel_goes_with_the_guest(void **state)
+{
+	static const struct {
+		bool runs, has, want;
+	} rows[] = {{false, false, true}, {true, false, false}, {true, true, true}};
+	struct json *probe = read_json("probe.json");
+	struct vmspec_env env = make_env(probe);
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+		struct launch_spec *s = NULL;
+		FerryVMIStatus *fs = api_ensure(&api_type_FerryVMIStatus, &vmi->status.ferry);
+
+		assert_non_null(fs);
+		if (rows[i].runs)
+			assert_int_equal(api_set_str(&fs->cpuModel, "Nehalem,+aes"), RC_OK);
+		if (rows[i].has)
+			API_SET(fs, guestAgentChannel, true);
+		assert_int_equal(vmspec_build(vmi, &env, &s, NULL), RC_OK);
+		assert_int_equal(s->guest_agent, rows[i].want);
+		launch_spec_free(s);
+		VirtualMachineInstance_free(vmi);
+	}
+	js_unref(probe);
+}
+
 static void nothing_is_said_twice(void **state)
 {
 	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
@@ -696,6 +802,8 @@ int main(void)
 		cmocka_unit_test(a_failed_allocation_leaks_nothing),
 		cmocka_unit_test(a_start_is_one_write_with_all_facts),
 		cmocka_unit_test(the_card_of_a_guest_is_said_once),
+		cmocka_unit_test(the_agents_word_stands_until_there_is_another),
+		cmocka_unit_test(the_agents_channel_goes_with_the_guest),
 		cmocka_unit_test(nothing_is_said_twice),
 		cmocka_unit_test(the_end_follows_kubevirts_phases),
 		cmocka_unit_test(a_vm_that_waits_for_the_go_is_not_running),

@@ -40,6 +40,31 @@ static const char shown[] = "{'spec': {}, 'status': {'phase': 'Running'" SHOWN "
 static const char hidden[] =
 	"{'spec': {'domain': {'devices': {'autoattachGraphicsDevice': false}}}, 'status': {'phase': "
 	"'Running'" SHOWN "}}";
+
+/* All that is decided here was: the node would be asked. */
+#define NO_NODES    "Internal error occurred: this server has no connection to nodes"
+
+#define UNREADABLE  "Can not unmarshal Request body to struct, error: "
+#define NO_DURATION "must be a duration such as \"5m0s\", of at most 1000000 seconds"
+#define FREEZE(t_)  "{\"unfreezeTimeout\":\"" t_ "\"}"
+
+#define NO_UPGRADE  "a port is a websocket: ask with Upgrade: websocket"
+#define NOT_YET	    "this subresource is not supported by Ferry yet"
+#define BAD_PORT    "port must be a number in 1..65535"
+#define NO_GUEST(p_)                                                                              \
+	"Unable to connect to VirtualMachineInstance because phase is " p_ " instead of Running " \
+	"or Scheduled"
+#define ADD(name_) "{\"name\": \"" name_ "\", \"disk\": {}, \"volumeSource\": {}}"
+
+static const char with_volumes[] =
+	"{'runStrategy': 'Always', 'template': {'spec': {'volumes': [{'name': 'fixed', "
+	"'persistentVolumeClaim': {'claimName': 'c'}}, {'name': 'plugged', 'dataVolume': {'name': "
+	"'d', 'hotpluggable': true}}]}}}";
+static const char with_address[] =
+	"{'spec': {}, 'status': {'phase': 'Running', 'interfaces': [{'ipAddress': '10.244.1.2'}]}}";
+static const char with_agent[] =
+	"{'spec': {}, 'status': {'phase': 'Running', 'conditions': [{'type': 'AgentConnected', "
+	"'status': 'True'}]}}";
 static const char running[] = "{'spec': {}, 'status': {'phase': 'Running'}}";
 static const char succeeded[] = "{'spec': {}, 'status': {'phase': 'Succeeded'}}";
 static const char failed[] = "{'spec': {}, 'status': {'phase': 'Failed'}}";
@@ -222,9 +247,155 @@ static const struct row rows[] = {
 	{"vmi/vsock", NULL, NULL, running, NULL, 400, "VSOCK is not attached."},
 	{"vmi/guestosinfo", NULL, NULL, running, NULL, 409,
 	 ON_VMI "VMI does not have guest agent connected"},
-	{"vmi/softreboot", NULL, NULL, running, NULL, 501,
-	 "this subresource is not supported by Ferry yet"},
+	/* without function: what is looked at first, then the reason */
+	{"vm/addvolume", NULL, NULL, NULL, ADD("v"), 404,
+	 "virtualmachine.kubevirt.io \"a\" not found"},
+	{"vm/addvolume", always, NULL, NULL, NULL, 400, UNREADABLE "EOF"},
+	{"vm/addvolume", always, NULL, NULL, "[]", 400, UNREADABLE "not an object"},
+	{"vm/addvolume", always, NULL, NULL, "{}", 400, "AddVolumeOptions requires name to be set"},
+	{"vm/addvolume", always, NULL, NULL, "{\"name\": \"v\"}", 400,
+	 "AddVolumeOptions requires disk to not be nil"},
+	{"vm/addvolume", always, NULL, NULL, "{\"name\": \"v\", \"disk\": {}}", 400,
+	 "AddVolumeOptions requires VolumeSource to not be nil"},
+	{"vm/addvolume", with_volumes, NULL, NULL, ADD("fixed"), 409,
+	 ON_VM "Unable to add volume [fixed] because volume with that name already exists"},
+	{"vm/addvolume", with_volumes, NULL, NULL, ADD("more"), 501, NOT_YET},
+	{"vm/removevolume", NULL, NULL, NULL, "{}", 404,
+	 "virtualmachine.kubevirt.io \"a\" not found"},
+	{"vm/removevolume", with_volumes, NULL, NULL, "{\"name\": \"none\"}", 409,
+	 ON_VM "Unable to remove volume [none] because it does not exist"},
+	{"vm/removevolume", with_volumes, NULL, NULL, "{\"name\": \"fixed\"}", 409,
+	 ON_VM "Unable to remove volume [fixed] because it is not hotpluggable"},
+	{"vm/removevolume", with_volumes, NULL, NULL, "{\"name\": \"plugged\"}", 501, NOT_YET},
+	{"vmi/addvolume", NULL, NULL, NULL, ADD("v"), 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vmi/addvolume", NULL, NULL, running, ADD("v"), 501, NOT_YET},
+	{"vmi/removevolume", NULL, NULL, running, "{\"name\": \"v\"}", 409,
+	 ON_VMI "Unable to remove volume [v] because it does not exist"},
+	{"vm/memorydump", NULL, NULL, NULL, "{}", 404,
+	 "virtualmachine.kubevirt.io \"a\" not found"},
+	{"vm/memorydump", always, NULL, NULL, NULL, 400, UNREADABLE "EOF"},
+	{"vm/memorydump", always, NULL, NULL, "{\"claimName\": \"c\"}", 501, NOT_YET},
+	{"vm/removememorydump", NULL, NULL, NULL, NULL, 404,
+	 "virtualmachine.kubevirt.io \"a\" not found"},
+	{"vm/removememorydump", always, NULL, NULL, NULL, 501, NOT_YET},
+	{"vm/objectgraph", NULL, NULL, NULL, NULL, 404,
+	 "virtualmachine.kubevirt.io \"a\" not found"},
+	{"vmi/objectgraph", NULL, NULL, NULL, NULL, 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vmi/objectgraph", NULL, NULL, running, NULL, 501, NOT_YET},
+	{"vmi/backup", NULL, NULL, NULL, NULL, 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vmi/backup", NULL, NULL, succeeded, NULL, 400, NO_GUEST("Succeeded")},
+	{"vmi/redefine-checkpoint", NULL, NULL, running, NULL, 501, NOT_YET},
+	{"vmi/sev/fetchcertchain", NULL, NULL, failed, NULL, 400, NO_GUEST("Failed")},
+	{"vmi/sev/querylaunchmeasurement", NULL, NULL, running, NULL, 501, NOT_YET},
+	{"vmi/sev/setupsession", NULL, NULL, "{'status': {'phase': 'Scheduled'}}", NULL, 501,
+	 NOT_YET},
+	{"vmi/sev/injectlaunchsecret", NULL, NULL, NULL, NULL, 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vm/portforward/22", NULL, NULL, NULL, NULL, 404,
+	 "virtualmachine.kubevirt.io \"a\" not found"},
+	{"vm/portforward/22", always, NULL, running, NULL, 409, ON_VM "VMI is not started"},
+	{"vm/portforward/22", always, created, NULL, NULL, 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vm/portforward/22", always, created, with_address, NULL, 400, NO_UPGRADE},
+	{"vmi/portforward/22", NULL, NULL, NULL, NULL, 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vmi/portforward", NULL, NULL, with_address, NULL, 400, "port must not be empty"},
+	{"vmi/portforward/0", NULL, NULL, with_address, NULL, 400, BAD_PORT},
+	{"vmi/portforward/65536", NULL, NULL, with_address, NULL, 400, BAD_PORT},
+	{"vmi/portforward/22x", NULL, NULL, with_address, NULL, 400, BAD_PORT},
+	{"vmi/portforward/-1", NULL, NULL, with_address, NULL, 400, BAD_PORT},
+	{"vmi/portforward/00000000000000000022", NULL, NULL, with_address, NULL, 400, BAD_PORT},
+	{"vmi/portforward/22/sctp", NULL, NULL, with_address, NULL, 400,
+	 "protocol must be tcp or udp"},
+	{"vmi/portforward/22", NULL, NULL, running, NULL, 400, "no network interfaces are present"},
+	{"vmi/portforward/22", NULL, NULL,
+	 "{'status': {'phase': 'Running', 'conditions': [{'type': 'Paused', 'status': 'True'}]}}",
+	 NULL, 409, ON_VMI "VMI is paused"},
+	{"vmi/portforward/53/udp", NULL, NULL, with_address, NULL, 400, NO_UPGRADE},
+	/* the guest's agent */
+	{"vmi/guestosinfo", NULL, NULL, NULL, NULL, 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vmi/userlist", NULL, NULL, running, NULL, 409,
+	 ON_VMI "VMI does not have guest agent connected"},
+	{"vmi/filesystemlist", NULL, NULL, succeeded, NULL, 409,
+	 ON_VMI "VMI does not have guest agent connected"},
+	{"vmi/guestosinfo", NULL, NULL, with_agent, NULL, 500, NO_NODES},
+	{"vmi/userlist", NULL, NULL, with_agent, NULL, 500, NO_NODES},
+	{"vmi/filesystemlist", NULL, NULL, with_agent, NULL, 500, NO_NODES},
+	{"vmi/freeze", NULL, NULL, NULL, FREEZE("5m0s"), 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vmi/freeze", NULL, NULL, succeeded, FREEZE("5m0s"), 409, ON_VMI "VM is not running"},
+	{"vmi/freeze", NULL, NULL, running, FREEZE("5m0s"), 409,
+	 ON_VMI "VMI does not have guest agent connected"},
+	{"vmi/freeze", NULL, NULL, with_agent, FREEZE("5m0s"), 500, NO_NODES},
+	{"vmi/freeze", NULL, NULL, with_agent, FREEZE("1h2.5m3s4ms5us6ns"), 500, NO_NODES},
+	{"vmi/freeze", NULL, NULL, with_agent, FREEZE("0"), 500, NO_NODES},
+	{"vmi/freeze", NULL, NULL, with_agent, NULL, 400, UNREADABLE "EOF"},
+	{"vmi/freeze", NULL, NULL, with_agent, "{", 400, NULL},
+	{"vmi/freeze", NULL, NULL, with_agent, "{}", 400,
+	 UNREADABLE "unfreezeTimeout: is required"},
+	{"vmi/freeze", NULL, NULL, with_agent, "{\"unfreezeTimeout\": 5}", 400,
+	 UNREADABLE "unfreezeTimeout: " NO_DURATION},
+	{"vmi/freeze", NULL, NULL, with_agent, FREEZE(""), 400,
+	 UNREADABLE "unfreezeTimeout: " NO_DURATION},
+	{"vmi/freeze", NULL, NULL, with_agent, FREEZE("-5s"), 400,
+	 UNREADABLE "unfreezeTimeout: " NO_DURATION},
+	{"vmi/freeze", NULL, NULL, with_agent, FREEZE("5"), 400,
+	 UNREADABLE "unfreezeTimeout: " NO_DURATION},
+	{"vmi/freeze", NULL, NULL, with_agent, FREEZE("5 s"), 400,
+	 UNREADABLE "unfreezeTimeout: " NO_DURATION},
+	{"vmi/freeze", NULL, NULL, with_agent, FREEZE("1.2.3s"), 400,
+	 UNREADABLE "unfreezeTimeout: " NO_DURATION},
+	{"vmi/freeze", NULL, NULL, with_agent, FREEZE("999999h"), 400,
+	 UNREADABLE "unfreezeTimeout: " NO_DURATION},
+	{"vmi/unfreeze", NULL, NULL, NULL, NULL, 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vmi/unfreeze", NULL, NULL, succeeded, NULL, 409, ON_VMI "VMI is not running"},
+	{"vmi/unfreeze", NULL, NULL, running, NULL, 409,
+	 ON_VMI "VMI does not have guest agent connected"},
+	{"vmi/unfreeze", NULL, NULL, with_agent, NULL, 500, NO_NODES},
+	/* reset, softreboot: what is decided before the node is asked */
+	{"vmi/reset", NULL, NULL, NULL, NULL, 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vmi/reset", NULL, NULL, "{'status': {'phase': 'Scheduling'}}", NULL, 500,
+	 "Internal error occurred: Failed to reset non-running VMI with phase Scheduling: Unable to "
+	 "connect to VirtualMachineInstance because phase is Scheduling instead of Running or "
+	 "Scheduled"},
+	{"vmi/reset", NULL, NULL, running, NULL, 500, NO_NODES},
+	{"vmi/softreboot", NULL, NULL, NULL, NULL, 404,
+	 "virtualmachineinstance.kubevirt.io \"a\" not found"},
+	{"vmi/softreboot", NULL, NULL, succeeded, NULL, 409, ON_VMI "VM is not running"},
+	{"vmi/softreboot", NULL, NULL,
+	 "{'status': {'phase': 'Running', 'conditions': [{'type': 'Paused', 'status': 'True'}]}}",
+	 NULL, 409, ON_VMI "VMI is paused"},
+	{"vmi/softreboot", NULL, NULL,
+	 "{'spec': {'domain': {'features': {'acpi': {'enabled': false}}}}, 'status': {'phase': "
+	 "'Running'}}",
+	 NULL, 409, ON_VMI "VMI neither have the agent connected nor the ACPI feature enabled"},
+	{"vmi/softreboot", NULL, NULL,
+	 "{'spec': {'domain': {'features': {'acpi': {'enabled': false}}}}, 'status': {'phase': "
+	 "'Running', 'conditions': [{'type': 'AgentConnected', 'status': 'True'}]}}",
+	 NULL, 500, NO_NODES},
+	{"vmi/softreboot", NULL, NULL, running, NULL, 500, NO_NODES},
 };
+
+/* "portforward/22" is portforward, and the rest is "22". */
+static const char *rest_of(const char *path)
+{
+	const char *rest = strstr(path, "/portforward/");
+
+	return rest ? rest + strlen("/portforward/") : "";
+}
+
+/* n: of the path without a query */
+static bool is_path(const struct subres_hook *h, const char *path, size_t n)
+{
+	return h->is_prefix ? str_has_prefix(path, h->path)
+			    : strlen(h->path) == n && strncmp(path, h->path, n) == 0;
+}
 
 static const struct subres_hook *hook_of(const char *path)
 {
@@ -234,8 +405,7 @@ static const struct subres_hook *hook_of(const char *path)
 	size_t n = strcspn(path, "?");
 
 	for (size_t i = 0; i < n_virt_subres; i++)
-		if (virt_subres[i].scope == SUBRES_OBJECT && strlen(virt_subres[i].path) == n &&
-		    strncmp(virt_subres[i].path, path, n) == 0 &&
+		if (virt_subres[i].scope == SUBRES_OBJECT && is_path(&virt_subres[i], path, n) &&
 		    str_eq(virt_subres[i].resource,
 			   is_vm ? "virtualmachines" : "virtualmachineinstances"))
 			return &virt_subres[i];
@@ -283,7 +453,11 @@ static void check_row(size_t i)
 {
 	const struct row *r = &rows[i];
 	struct hook_env env;
-	struct hook_call call = {.env = &env, .ns = "default", .name = "a", .body = r->body};
+	struct hook_call call = {.env = &env,
+				 .ns = "default",
+				 .name = "a",
+				 .body = r->body,
+				 .rest = rest_of(r->path)};
 	const char *query = strchr(r->path, '?');
 
 	call.query = query ? query + 1 : NULL;
@@ -316,6 +490,33 @@ static void every_call_has_its_code_text_and_effect(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
 		check_row(i);
 	assert_int_equal(mem_live_blocks(), live);
+}
+
+static void volumes_of_a_vmi_are_its_vms_business(void **state)
+{
+	struct hook_env env;
+	struct hook_call call = {.env = &env, .ns = "default", .name = "a", .body = ADD("v")};
+	struct hook_call off = call, legacy = call;
+
+	(void)state;
+	env_init(&env);
+	env_add(&env, "virtualmachineinstances.kubevirt.io",
+		"{'metadata': {'name': 'a', 'namespace': 'default', 'ownerReferences': [{'kind': "
+		"'VirtualMachine', 'uid': 'u-vm'}]}, 'status': {'phase': 'Running'}}");
+	hook_of("vmi/addvolume")->handle(&call);
+	assert_int_equal(call.status, 400);
+	assert_string_equal(call.text, "VMI default/a is owned by a VM");
+	env.config = json_of("{'developerConfiguration': {'disabledFeatureGates': "
+			     "['DeclarativeHotplugVolumes']}}");
+	hook_of("vmi/addvolume")->handle(&off);
+	assert_int_equal(off.status, 400);
+	assert_string_equal(off.text, "Enable DeclarativeHotplugVolumes or HotplugVolumes feature "
+				      "gate to use this API.");
+	js_unref(env.config);
+	env.config = json_of("{'developerConfiguration': {'featureGates': ['HotplugVolumes']}}");
+	hook_of("vmi/addvolume")->handle(&legacy);
+	assert_int_equal(legacy.status, 501);
+	env_fini(&env);
 }
 
 static void success_is_202_and_a_conflict_is_tried_again(void **state)
@@ -425,6 +626,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_call_has_its_code_text_and_effect),
+		cmocka_unit_test(volumes_of_a_vmi_are_its_vms_business),
 		cmocka_unit_test(success_is_202_and_a_conflict_is_tried_again),
 		cmocka_unit_test(conflict_does_not_last_for_ever),
 		cmocka_unit_test(forced_restart_shortens_the_grace_period_first_and_takes_it_back),

@@ -1,0 +1,291 @@
+"""What is asked of a guest through its VMI: reboots; the VMI stays, wherever it runs."""
+import base64
+import json
+import os
+import socket
+import struct
+import subprocess
+import threading
+
+import ferrytest as ft
+from conftest import kernel_boot
+
+# An emulated guest's kernel may take the machine's load for a broken timer, each time that it boots.
+ARGS = f"{ft.KERNEL_ARGS} tiny.heartbeat=1 no_timer_check"
+
+
+def rebooted(address, boot, timeout=240):
+    """The guest has come up again, with a boot of its own."""
+    def again():
+        try:
+            now = ft.Guest(address).command("status", 1)["bootID"]
+        except (OSError, ValueError):
+            return None
+        return now if now != boot else None
+    return ft.poll(again, timeout, f"the guest at {address} has rebooted", 0.2)
+
+
+def events_of(api, name):
+    return [(e["reason"], e["message"]) for e in api.list("Event")
+            if e["involvedObject"]["name"] == name and e["involvedObject"]["kind"] == "VirtualMachineInstance"]
+
+
+def during_a_move(api, name, do):
+    """do() while the VM's memory is copied; returns what it gave."""
+    with ThreadOf(lambda: ft.move(api, name)) as mover:
+        api.wait("VirtualMachineInstance", name,
+                 lambda v: v["status"].get("migrationState", {}).get("migrationUid") and
+                 not v["status"]["migrationState"].get("completed"), 60)
+        got = do()
+    assert mover.result[0]["status"]["phase"] == "Succeeded"
+    return got
+
+
+class Port:
+    """A port of a guest through the API server: as much of a websocket client as that takes."""
+
+    def __init__(self, api, plural, name, what):
+        self.s = api.ctx.wrap_socket(socket.create_connection((api.host, api.port), 30), server_hostname=api.host)
+        self.s.sendall((f"GET /apis/subresources.kubevirt.io/v1/namespaces/default/{plural}/{name}/portforward/{what} HTTP/1.1\r\n"
+                        f"Host: {api.host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                        f"Sec-WebSocket-Key: {base64.b64encode(os.urandom(16)).decode()}\r\n"
+                        "Sec-WebSocket-Protocol: plain.kubevirt.io\r\n\r\n").encode())
+        self.f = self.s.makefile("rb")
+        self.status = int(self.f.readline().split()[1])
+        head = dict(iter(lambda: tuple(self.f.readline().decode().rstrip("\r\n").split(": ", 1)), ("",)))
+        self.headers = {k.lower(): v for k, v in head.items()}
+        self.body = json.loads(self.f.read(int(self.headers["content-length"]))) if self.status != 101 else None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.f.close()
+        self.s.close()
+
+    def send(self, data):
+        mask = os.urandom(4)
+        n = struct.pack(">BB", 0x82, 0x80 | len(data)) if len(data) < 126 else \
+            struct.pack(">BBH", 0x82, 0x80 | 126, len(data))
+        self.s.sendall(n + mask + bytes(b ^ mask[i % 4] for i, b in enumerate(data)))
+
+    def message(self):
+        """The next one; control frames but a close (None) are passed over."""
+        while True:
+            op, n = self.f.read(2)
+            n = struct.unpack(">H", self.f.read(2))[0] if n == 126 else n
+            data = self.f.read(n)
+            if op == 0x88:
+                return None
+            if op == 0x82:
+                return data
+
+    def echo(self, data):
+        """What the guest's echo sends back."""
+        self.send(data)
+        got = b""
+        while len(got) < len(data):
+            got += self.message()
+        return got
+
+
+class ThreadOf:
+    """A function's run beside the block; its end is waited for, its failure is the block's."""
+
+    def __init__(self, fn):
+        self.fn, self.result, self.error = fn, None, None
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        try:
+            self.result = self.fn()
+        except BaseException as e:  # pylint: disable=broad-except
+            self.error = e
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.thread.join()
+        if self.error:
+            raise self.error
+
+
+def test_reboots_keep_the_vmi_before_during_and_after_a_move(cluster, images, make_vm):
+    address = make_vm("again", manifest=ft.vm("again", "128Mi", kernel=kernel_boot(images, ARGS)))
+    api = cluster.api
+    uid = api.get("VirtualMachineInstance", "again")["metadata"]["uid"]
+    boot = ft.Guest(address).status()["bootID"]
+
+    def same(v):
+        return v["metadata"]["uid"] == uid and ft.vmi_running(v) and not ft.condition(v, "Paused")
+
+    out = cluster.ferry("reset", "again")
+    assert out.stdout == "VMI again was scheduled to reset\n"
+    boot = rebooted(address, boot)
+    out = cluster.ferry("soft-reboot", "again")
+    assert out.stdout == "VMI again was scheduled to soft-reboot\n"
+    boot = rebooted(address, boot)
+    assert same(api.get("VirtualMachineInstance", "again"))
+
+    ft.Guest(address).command("verify 24 20")  # so that the move takes its time
+    code, body, _ = during_a_move(api, "again", lambda: api.sub("virtualmachineinstances", "again", "reset"))
+    assert (code, body) == (200, b"")
+    boot = rebooted(address, boot)
+    code, body, _ = api.sub("virtualmachineinstances", "again", "softreboot")
+    assert (code, body) == (200, b"")
+    boot = rebooted(address, boot)
+    assert same(api.get("VirtualMachineInstance", "again"))
+    seen = ft.poll(lambda: (e := events_of(api, "again")) and ("SoftRebooted" in dict(e)) and e, 10, "it is told")
+    assert ("Reset", "VirtualMachineInstance reset") in seen
+    assert ("SoftRebooted", "VirtualMachineInstance soft rebooted") in seen
+    assert not [e for e in seen if e[0] in ("Paused", "Stopped")]
+
+
+def test_a_paused_guest_is_reset_but_not_asked_to_reboot(cluster, images, make_vm):
+    address = make_vm("napper", manifest=ft.vm("napper", "128Mi", kernel=kernel_boot(images, ARGS)))
+    api = cluster.api
+    boot = ft.Guest(address).status()["bootID"]
+    assert api.sub("virtualmachineinstances", "napper", "pause")[0] == 200
+    api.wait("VirtualMachineInstance", "napper", lambda v: ft.condition(v, "Paused"), 10)
+    code, body, _ = api.sub("virtualmachineinstances", "napper", "softreboot")
+    assert code == 409 and json.loads(body)["message"].endswith("VMI is paused")
+    assert api.sub("virtualmachineinstances", "napper", "reset")[0] == 200
+    assert ft.condition(api.get("VirtualMachineInstance", "napper"), "Paused")
+    assert api.sub("virtualmachineinstances", "napper", "unpause")[0] == 200
+    rebooted(address, boot)
+
+
+def get_sub(api, name, what):
+    code, body, _ = api.raw("GET", f"/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/{name}/{what}")
+    return code, json.loads(body)
+
+
+def has_agent(v):
+    return (ft.condition(v, "AgentConnected") or {}).get("status") == "True"
+
+
+def check_facts(api, name):
+    """What the guest's agent says, through its node, in KubeVirt's form."""
+    code, info = get_sub(api, name, "guestosinfo")
+    assert code == 200, info
+    assert info["kind"] == "VirtualMachineInstanceGuestAgentInfo" and info["guestAgentVersion"] == "7.2.0"
+    assert info["hostname"] == "tiny" and info["os"]["prettyName"] == "Tiny 1" and info["timezone"] == "UTC, 0"
+    assert {"name": "guest-ping", "enabled": True} in info["supportedCommands"]
+    code, users = get_sub(api, name, "userlist")
+    assert (code, users["items"]) == (200, [{"userName": "root", "loginTime": 1700000000.5}])
+    code, disks = get_sub(api, name, "filesystemlist")
+    assert code == 200 and disks["items"] == info["fsInfo"]["disks"]
+    assert disks["items"][0] == {"diskName": "vda1", "mountPoint": "/", "fileSystemType": "ext4", "usedBytes": 1000,
+                                 "totalBytes": 4000, "disk": [{"serial": "s1", "busType": "virtio"}]}
+
+
+def freeze(api, name, timeout):
+    return api.sub("virtualmachineinstances", name, "freeze", {"unfreezeTimeout": timeout})[:2]
+
+
+def thaw(api, name):
+    return api.sub("virtualmachineinstances", name, "unfreeze")[:2]
+
+
+def kubectl(cluster, what, body):
+    """As the guide has it."""
+    path = f"/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/{what}"
+    subprocess.run(["kubectl", "--kubeconfig", cluster.kubeconfig, "replace", "--raw", path, "-f", "-"], input=body, text=True,
+                   check=True, capture_output=True)
+
+
+def frozen(v):
+    return v["status"].get("fsFreezeStatus") == "frozen"
+
+
+def test_the_guests_agent_answers_before_during_and_after_a_move(cluster, images, make_vm):
+    args = f"{ARGS} tiny.agent=1"
+    address = make_vm("spoken", manifest=ft.vm("spoken", "128Mi", kernel=kernel_boot(images, args)))
+    api = cluster.api
+    vmi = api.wait("VirtualMachineInstance", "spoken", has_agent, 60)
+    assert not ft.condition(vmi, "AgentVersionNotSupported")
+    assert vmi["status"]["guestOSInfo"]["id"] == "tiny" and vmi["status"]["ferry"]["guestAgentChannel"]
+    nics = vmi["status"]["interfaces"]
+    assert len(nics) == 1 and nics[0]["infoSource"] == "domain, guest-agent" and nics[0]["interfaceName"] == "eth0"
+    assert nics[0]["ipAddress"] == address
+    check_facts(api, "spoken")
+
+    # a freeze is told, twice is as once, and ends by itself
+    assert freeze(api, "spoken", "5m0s") == (200, b"")
+    api.wait("VirtualMachineInstance", "spoken", frozen, 10)
+    assert freeze(api, "spoken", "5m0s") == (200, b"")
+    kubectl(cluster, "spoken/unfreeze", "")
+    api.wait("VirtualMachineInstance", "spoken", lambda v: not frozen(v), 10)
+    kubectl(cluster, "spoken/freeze", '{"unfreezeTimeout": "5m0s"}')
+    api.wait("VirtualMachineInstance", "spoken", frozen, 10)
+    assert thaw(api, "spoken") == (200, b"")
+    api.wait("VirtualMachineInstance", "spoken", lambda v: not frozen(v), 10)
+    assert freeze(api, "spoken", "3s") == (200, b"")
+    api.wait("VirtualMachineInstance", "spoken", frozen, 10)
+    api.wait("VirtualMachineInstance", "spoken", lambda v: not frozen(v), 30)
+
+    # during a move; and a freeze goes along with its end
+    ft.Guest(address).command("verify 24 20")
+    during_a_move(api, "spoken", lambda: check_facts(api, "spoken"))
+    vmi = api.get("VirtualMachineInstance", "spoken")
+    assert has_agent(vmi)
+    check_facts(api, "spoken")
+    got = during_a_move(api, "spoken", lambda: freeze(api, "spoken", "90s"))
+    assert got == (200, b"")
+    vmi = api.wait("VirtualMachineInstance", "spoken", frozen, 20)
+    assert vmi["status"]["ferry"]["fsThawTime"]
+    code, body, _ = api.sub("virtualmachineinstances", "spoken", "freeze")
+    assert code == 400 and json.loads(body)["message"].endswith("unfreezeTimeout: is required")
+    vmi = api.wait("VirtualMachineInstance", "spoken", lambda v: not frozen(v), 150)
+    assert "fsThawTime" not in vmi["status"]["ferry"]
+    check_facts(api, "spoken")
+
+    # the agent reboots it; it is away for a while, and back
+    boot = ft.Guest(address).status()["bootID"]
+    assert api.sub("virtualmachineinstances", "spoken", "softreboot")[:2] == (200, b"")
+    rebooted(address, boot)
+    api.wait("VirtualMachineInstance", "spoken", has_agent, 60)
+    assert api.get("VirtualMachineInstance", "spoken")["metadata"]["uid"] == vmi["metadata"]["uid"]
+
+
+def test_a_guest_without_an_agent_says_so(cluster, make_vm):
+    make_vm("mute")
+    api = cluster.api
+    for what in ("guestosinfo", "userlist", "filesystemlist"):
+        code, body = get_sub(api, "mute", what)
+        assert code == 409 and body["message"].endswith("VMI does not have guest agent connected")
+    code, body = freeze(api, "mute", "10s")
+    assert code == 409 and json.loads(body)["message"].endswith("VMI does not have guest agent connected")
+    assert not ft.condition(api.get("VirtualMachineInstance", "mute"), "AgentConnected")
+
+
+def check_ports(api, name):
+    for plural in ("virtualmachines", "virtualmachineinstances"):
+        for what in ("7777", "7777/tcp", "7777/udp"):
+            with Port(api, plural, name, what) as p:
+                assert p.status == 101, p.body
+                assert p.headers["sec-websocket-protocol"] == "plain.kubevirt.io"
+                assert p.echo(b"one" * 300) == b"one" * 300
+                assert p.echo(b"two") == b"two"
+
+
+def test_ports_are_forwarded_before_during_and_after_a_move(cluster, images, make_vm):
+    address = make_vm("ported", manifest=ft.vm("ported", "128Mi", kernel=kernel_boot(images, ARGS)))
+    api = cluster.api
+    check_ports(api, "ported")
+    for what, code, text in (("0", 400, "port must be a number in 1..65535"),
+                             ("65536", 400, "port must be a number in 1..65535"),
+                             ("7777/sctp", 400, "protocol must be tcp or udp"),
+                             ("9", 500, "Internal error occurred: dialing VM: dial tcp "
+                                        f"{address}:9: Connection refused")):
+        with Port(api, "virtualmachineinstances", "ported", what) as p:
+            assert (p.status, p.body["message"]) == (code, text)
+    ft.Guest(address).command("verify 24 20")
+    during_a_move(api, "ported", lambda: check_ports(api, "ported"))
+    check_ports(api, "ported")
+    assert api.sub("virtualmachineinstances", "ported", "pause")[0] == 200
+    api.wait("VirtualMachineInstance", "ported", lambda v: ft.condition(v, "Paused"), 10)
+    with Port(api, "virtualmachines", "ported", "7777") as p:
+        assert p.status == 409 and p.body["message"].endswith("VMI is paused")
