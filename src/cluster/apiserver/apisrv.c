@@ -350,10 +350,39 @@ static void fail_method(struct apisrv_call *c)
 		  "the server does not allow this method on the requested resource");
 }
 
+/* The versions that a group has instead of the one asked for; empty: its version is not what is wrong. */
+static void other_versions(const struct apisrv_call *c, struct sbuf *out)
+{
+	const char *last = "";
+
+	for (size_t i = 0; *c->group && api_served[i]; i++) {
+		const struct api_kind *k = api_served[i];
+
+		if (!str_eq(k->group, c->group) || str_eq(k->version, last))
+			continue;
+		last = k->version;
+		if (str_eq(last, c->version)) {
+			sbuf_reset(out);
+			return;
+		}
+		sbuf_addf(out, "%s%s/%s", out->n ? ", " : "", c->group, last);
+	}
+}
+
+/* Manifests of years ago name versions that are served no more: beside Kubernetes' words, those that are. */
 static void fail_no_resource(struct apisrv_call *c)
 {
-	call_fail(c, 404, "NotFound", js_new_object(),
-		  "the server could not find the requested resource");
+	CLEANUP(sbuf_fini) struct sbuf have = SBUF_INIT(4096);
+
+	other_versions(c, &have);
+	if (have.n)
+		call_fail(
+			c, 404, "NotFound", js_new_object(),
+			"the server could not find the requested resource: %s/%s is not served, but %s",
+			c->group, c->version, sbuf_str(&have));
+	else
+		call_fail(c, 404, "NotFound", js_new_object(),
+			  "the server could not find the requested resource");
 }
 
 /* Subresources of single kinds; false: it is none. */

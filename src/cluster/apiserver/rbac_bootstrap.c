@@ -45,8 +45,13 @@ struct std_role {
 #define CLUSTER_TYPES "virtualmachineclusterinstancetypes,virtualmachineclusterpreferences"
 #define TYPE_KINDS    "virtualmachineinstancetypes,virtualmachinepreferences," CLUSTER_TYPES
 
-#define VMI(sub_)     "virtualmachineinstances/" sub_
-#define VM(sub_)      "virtualmachines/" sub_
+#define CDI_GROUP     "cdi.kubevirt.io"
+#define CDI_KINDS                                                                         \
+	"datavolumes,dataimportcrons,datasources,volumeclonesources,volumeimportsources," \
+	"volumeuploadsources"
+
+#define VMI(sub_) "virtualmachineinstances/" sub_
+#define VM(sub_)  "virtualmachines/" sub_
 #define SUB_LOOK                                                                             \
 	VMI("guestosinfo")                                                                   \
 	"," VMI("filesystemlist") "," VMI("userlist") "," VMI("sev/fetchcertchain") "," VMI( \
@@ -158,6 +163,22 @@ static const struct std_role roles[] = {
 	{.name = "kubevirt.io:default",
 	 .rules = {{"get,list", "kubevirt.io", "kubevirts"},
 		   {"get,list", SUBRES_GROUP, "version,guestfs"}}},
+	/* CDI's own: who may use its kinds hears why none can be made, not that he may not. */
+	{.name = "cdi.kubevirt.io:admin",
+	 .aggregate_to = "admin",
+	 .rules = {{ALL, CDI_GROUP, CDI_KINDS},
+		   {"create", CDI_GROUP, "datavolumes/source"},
+		   {"create", "upload." CDI_GROUP, "uploadtokenrequests"}}},
+	{.name = "cdi.kubevirt.io:edit",
+	 .aggregate_to = "edit",
+	 .rules = {{MOST, CDI_GROUP, CDI_KINDS},
+		   {"create", CDI_GROUP, "datavolumes/source"},
+		   {"create", "upload." CDI_GROUP, "uploadtokenrequests"}}},
+	{.name = "cdi.kubevirt.io:view",
+	 .aggregate_to = "view",
+	 .rules = {{READ, CDI_GROUP, CDI_KINDS}}},
+	{.name = "cdi.kubevirt.io:config-reader",
+	 .rules = {{READ, CDI_GROUP, "cdiconfigs,storageprofiles"}}},
 	{.name = "instancetype.kubevirt.io:view",
 	 .rules = {{READ, "instancetype.kubevirt.io", CLUSTER_TYPES}}},
 };
@@ -173,6 +194,7 @@ static const struct std_binding {
 	{"system:monitoring", "system:monitoring", NULL},
 	{"system:service-account-issuer-discovery", "system:serviceaccounts", NULL},
 	{"kubevirt.io:default", "system:authenticated", NULL},
+	{"cdi.kubevirt.io:config-reader", "system:authenticated", NULL},
 	{"instancetype.kubevirt.io:view", "system:authenticated", NULL},
 };
 

@@ -459,6 +459,8 @@ static void standard_roles_are_mended_and_additions_kept(void **state)
 	assert_int_equal(store_rev(f.store), rev);
 }
 
+#define DATAVOLUMES "/apis/cdi.kubevirt.io/v1beta1/namespaces/default/datavolumes"
+
 /* What KubeVirt's roles give (report I4: object and subresource agree). */
 static void the_roles_of_people_give_this(void **state)
 {
@@ -498,6 +500,10 @@ static void the_roles_of_people_give_this(void **state)
 		{"DELETE", "/api/v1/namespaces/default/pods/p?dryRun=All", NULL, false, "c"},
 		{"POST", "/api/v1/namespaces/default/pods?dryRun=All", "{}", false, "c"},
 		{"POST", "/api/v1/namespaces/default/pods/p/eviction", "{}", false, "eac"},
+		{"GET", DATAVOLUMES, NULL, false, "veac"},
+		{"POST", DATAVOLUMES "?dryRun=All", "{}", false, "eac"},
+		{"DELETE", DATAVOLUMES "?dryRun=All", NULL, false, "ac"},
+		{"GET", "/apis/cdi.kubevirt.io/v1beta1/storageprofiles", NULL, false, "veamc"},
 		{"GET", ROLES, NULL, false, "ac"},
 		{"GET", "/api/v1/nodes", NULL, false, ""},
 		{"GET", "/apis/kubevirt.io/v1/namespaces/default/kubevirts", NULL, false, "veamc"},
@@ -687,7 +693,8 @@ static void ones_rules_are_listed(void **state)
 	a = fx_as(&f, &jane, 201, "POST", REVIEWS "/selfsubjectrulesreviews", body);
 	size_t n = js_len(js_at(a, "status", "resourceRules", NULL));
 
-	assert_int_equal(n, 5); /* oneself twice, KubeVirt and its version, instance types */
+	/* Oneself twice, KubeVirt and its version, CDI's settings, instance types. */
+	assert_int_equal(n, 6);
 	assert_true(js_len(js_at(a, "status", "nonResourceRules", NULL)) >= 2);
 	drop(a);
 	bind("jane", "kubevirt.io:migrate");

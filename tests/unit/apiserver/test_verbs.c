@@ -101,6 +101,16 @@ static void refusals_say_what_is_wrong(void **state)
 	a = fx_do(&f, 404, "GET", "/api/v1/namespaces/default/frogs", NULL);
 	assert_msg(a, "the server could not find the requested resource");
 	drop(a);
+	a = fx_do(&f, 404, "POST", "/apis/kubevirt.io/v1alpha2/namespaces/default/virtualmachines",
+		  "{}");
+	assert_msg(
+		a,
+		"the server could not find the requested resource: kubevirt.io/v1alpha2 is not served, but "
+		"kubevirt.io/v1, kubevirt.io/v1alpha3");
+	drop(a);
+	a = fx_do(&f, 404, "GET", "/apis/kubevirt.io/v1/namespaces/default/frogs", NULL);
+	assert_msg(a, "the server could not find the requested resource");
+	drop(a);
 	a = fx_patch(&f, 415, "apply-patch", CM "/a", "{}");
 	drop(a);
 	a = fx_patch(&f, 415, "strategic-merge-patch", VMS "/a", "{}");
