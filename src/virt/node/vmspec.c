@@ -51,7 +51,10 @@ int64_t vmspec_memory(const VirtualMachineInstance *vmi)
 		text = api_map_get(&d->resources->requests, "memory");
 	if (!text && d->resources)
 		text = api_map_get(&d->resources->limits, "memory");
-	return api_quantity_bytes(text, 0);
+	int64_t bytes = api_quantity_bytes(text, 0);
+	int64_t over = bytes % (int64_t)MIB; /* decimal units ("64M") are hardly ever whole ones */
+
+	return over > 0 && bytes < INT64_MAX - (int64_t)MIB ? bytes - over + (int64_t)MIB : bytes;
 }
 
 void vmspec_pod_interface(const VirtualMachineInstance *vmi, const Interface **iface,

@@ -241,6 +241,32 @@ static void a_vm_has_the_card_that_it_was_started_with(void **state)
 	}
 	assert_int_equal(build_display(NULL, "holo", &s, &err), RC_UNSUPPORTED);
 	assert_string_equal(err.msg, "graphics card 'holo' is not supported");
+static void memory_in_decimal_units_is_whole_mebibytes(void **state)
+{
+	static const struct {
+		const char *guest;
+		int64_t mib;
+	} rows[] = {
+		{"64M", 62}, {"1024M", 977}, {"128Mi", 128}, {"129Mi", 129}, {"134217729", 129}};
+	struct json *probe = read_json("probe.json");
+	VirtualMachineInstance *vmi = read_vmi("full.vmi.json");
+	struct vmspec_env env = make_env(probe);
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		CLEANUP(launch_spec_freep) struct launch_spec *s = NULL;
+
+		assert_int_equal(api_set_str(&vmi->spec.domain.memory->guest, rows[i].guest),
+				 RC_OK);
+		assert_int_equal(vmspec_build(vmi, &env, &s, NULL), RC_OK);
+		assert_int_equal(s->memory_bytes, rows[i].mib * (int64_t)MIB);
+	}
+	assert_int_equal(api_set_str(&vmi->spec.domain.memory->guest, "9223372036854775807"),
+			 RC_OK);
+	assert_int_equal(vmspec_memory(vmi),
+			 INT64_MAX); /* what no machine has: launch_spec_check() says so */
+	VirtualMachineInstance_free(vmi);
+	js_unref(probe);
 }
 
 static void host_model_stands_for_what_the_pod_says(void **state)
@@ -792,6 +818,7 @@ int main(void)
 		cmocka_unit_test(labels_are_those_of_the_golden_file),
 		cmocka_unit_test(machine_aliases_are_resolved),
 		cmocka_unit_test(a_vmi_gives_the_golden_spec),
+		cmocka_unit_test(memory_in_decimal_units_is_whole_mebibytes),
 		cmocka_unit_test(a_running_vm_keeps_its_cpu_and_machine_where_it_goes),
 		cmocka_unit_test(a_vm_has_the_card_that_it_was_started_with),
 		cmocka_unit_test(host_model_stands_for_what_the_pod_says),
