@@ -60,8 +60,8 @@ void vmspec_pod_interface(const VirtualMachineInstance *vmi, const Interface **i
 			  const Network **net);
 /* The MAC that the guest sees: the interface's own, else the VM's. */
 const char *vmspec_mac(const Interface *iface, const char *vm_mac);
-/* Guest memory in bytes (facts: memory.guest, else requests, else limits), up to the next MiB, of which QEMU
- * is given a number; 0: none given. */
+/* Guest memory in bytes (facts: memory.guest, else requests, else limits), rounded up to whole MiB, which
+ * the launcher takes; 0: none given. */
 int64_t vmspec_memory(const VirtualMachineInstance *vmi);
 const Disk *vmspec_disk_of(const VirtualMachineInstance *vmi, const char *volume); /* NULL: none */
 /* A CD-ROM, or readonly: true; NULL: no. */

@@ -12,10 +12,22 @@
 
 #define WEBHOOK "virt-launcher-eviction-interceptor.kubevirt.io"
 
+/* As of a webhook: without a Retry-After.  At one client-go asks again by itself, and whoever evicts
+ * hears nothing until his VM is elsewhere. */
 static void deny(struct hook_call *call, const char *text)
 {
-	hook_call_fail(call, RC_BUSY, "admission webhook \"" WEBHOOK "\" denied the request: %s",
-		       text);
+	char message[1024];
+
+	snprintf(message, sizeof(message),
+		 "admission webhook \"" WEBHOOK "\" denied the request: %s", text);
+	struct json *status = js_pack("{s:s, s:s, s:{}, s:s, s:s, s:s, s:i}", "kind", "Status",
+				      "apiVersion", "v1", "metadata", "status", "Failure",
+				      "message", message, "reason", "TooManyRequests", "code", 429);
+
+	if (status)
+		hook_call_reply(call, 429, status);
+	else
+		hook_call_fail(call, RC_NOMEM, "Internal error occurred: out of memory");
 }
 
 bool pod_eviction_is_dry(struct hook_call *call)

@@ -106,6 +106,7 @@ static void on_answer(void *arg, const struct apisrv_answer *a)
 		x->fired = mem_fault_disarm();
 	assert_int_equal(x->status, 0);
 	x->status = a->status;
+	x->retry_after = a->retry_after;
 	x->content_type = mem_strdup(a->content_type);
 	x->text = mem_strndup(a->n ? a->body : "", a->n);
 	x->n = a->n;

@@ -16,6 +16,7 @@ struct fx {
 /* One answer; owned by the fixture's user: answer_fini(). */
 struct fx_answer {
 	int status; /* 0: none yet */
+	int retry_after;
 	char *content_type;
 	char *text;
 	size_t n;

@@ -55,6 +55,19 @@ static void make(const char *strategy, bool migratable)
 		"\"v\"}},\"spec\":{\"nodeName\":\"node-1\",\"containers\":[{\"name\":\"c\",\"image\":\"x\"}]}}"));
 }
 
+/* client-go would wait and ask again by itself, and whoever evicts would hear nothing. */
+static void who_evicts_is_told_at_once(void **state)
+{
+	struct fx_answer a;
+
+	(void)state;
+	make("LiveMigrate", true);
+	fx_call(&f, &a, &fx_admin, "POST", PODS "/p/eviction", NULL, NULL, EVICTION);
+	assert_int_equal(a.status, 429);
+	assert_int_equal(a.retry_after, 0);
+	fx_answer_fini(&a);
+}
+
 static void movable_vms_are_marked_and_stay(void **state)
 {
 	(void)state;
@@ -345,6 +358,7 @@ int main(void)
 {
 #define T(fn_) cmocka_unit_test_setup_teardown(fn_, setup, teardown)
 	const struct CMUnitTest tests[] = {
+		T(who_evicts_is_told_at_once),
 		T(movable_vms_are_marked_and_stay),
 		T(neither_pod_of_a_move_is_evicted),
 		T(a_descheduler_is_told_apart),
