@@ -76,11 +76,11 @@ class Store {
 		});
 	}
 
-	// The informer has what a list has; typed objects and what a watch tells differ in form, so these two go through JSON.
+	// The informer has what a list has.  Typed objects have dates where a watch has text, and print them with milliseconds.
 	async isAsListed(seconds = 20) {
 		const end = Date.now() + seconds * 1000;
 		const byName = (items) => JSON.parse(JSON.stringify(Object.fromEntries(
-			items.map((o) => [o.metadata.name, o]).sort(([a], [b]) => (a < b ? -1 : 1)))));
+			items.map((o) => [o.metadata.name, o]))).replace(/(:\d\d)\.000Z"/g, '$1Z"'));
 		for (;;) {
 			const listed = byName((await this.list()).items), seen = byName(this.all());
 			try {

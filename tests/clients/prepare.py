@@ -55,7 +55,7 @@ def run(args, seconds, what, **kw):
 def last_words(out):
     """The line that says why, of what a failed program said: its first error, else its last line."""
     lines = [line.strip() for line in out.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"(error|E:|npm (ERR!|error)|go: )", line, re.I)]
+    errors = [line for line in lines if re.match(r"(error|E:|npm (ERR!|error)|go: (?!downloading))", line, re.I)]
     return (errors or lines or ["it said nothing"])[0 if errors else -1][:300]
 
 
@@ -106,6 +106,11 @@ def version_of_kubectl(program):
     return json.loads(out[out.index("{"):])["clientVersion"]["gitVersion"]
 
 
+def apt(path, *args):
+    run([need("apt-get"), "-q", "-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20", "-o", "APT::Sandbox::User=root", *args],
+        FETCH_SECONDS, f"apt-get {args[0]}", cwd=path)
+
+
 def kubectl_of_debian_12(cache):
     name = f"kubernetes-client={OLD['version']}"
     with folder(cache, "kubectl-1.20", OLD["version"]) as (path, done):
@@ -114,12 +119,12 @@ def kubectl_of_debian_12(cache):
             need("dpkg-deb")
             need_room(cache, 300)
             try:
-                run([need("apt-get"), "download", name], FETCH_SECONDS, "apt-get download", cwd=path)
+                apt(path, "download", name)
             except Missing:
                 if os.geteuid():
                     raise
-                run(["apt-get", "-q", "update"], FETCH_SECONDS, "apt-get update")  # its list may be old, or none
-                run(["apt-get", "download", name], FETCH_SECONDS, "apt-get download", cwd=path)
+                apt(path, "update")  # its list may be old, or none
+                apt(path, "download", name)
             package, = [os.path.join(path, f) for f in os.listdir(path) if f.endswith(".deb")]
             if digest(package) != OLD["sha256"]:
                 raise Wrong(f"{package}: its SHA-256 is {digest(package)}")
@@ -133,7 +138,7 @@ def python(cache):
     with folder(cache, "python", f"{digest(lock)} {sys.version}") as (path, done):
         if not done:
             need_room(cache, 400)
-            run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--no-deps",
+            run([sys.executable, "-m", "pip", "install", "--quiet", "--retries", "1", "--disable-pip-version-check", "--no-compile", "--no-deps",
                  "--only-binary", ":all:", "--require-hashes", "--target", os.path.join(path, "site"), "-r", lock],
                 FETCH_SECONDS, "pip", env={**os.environ, "PIP_CACHE_DIR": os.path.join(cache, "pip"),
                                            "PIP_ROOT_USER_ACTION": "ignore"})
@@ -152,7 +157,8 @@ def node(cache):
             need_room(cache, 300)
             for f in files:
                 shutil.copy(f, path)
-            run([need("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"], FETCH_SECONDS, "npm",
+            run([need("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries", "1",
+                 "--loglevel", "error"], FETCH_SECONDS, "npm",
                 cwd=path, env={**os.environ, "npm_config_cache": os.path.join(cache, "npm"), "npm_config_update_notifier": "false"})
     shutil.copy(os.path.join(HERE, "life_node.mjs"), path)  # modules are looked for beside it
     return {"argv": [program, os.path.join(path, "life_node.mjs")], "version": "1.4.0"}

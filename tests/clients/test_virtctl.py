@@ -219,6 +219,7 @@ def test_stop_start_restart(v):
     v.api.wait("VirtualMachineInstance", VM, lambda o: o and o["metadata"]["uid"] != uid and ft.vmi_running(o), 90)
     v.vm("stop", {"gracePeriod": 0})
     v.is_vm("Stopped")
+    v.api.wait("VirtualMachineInstance", VM, lambda o: o is None, 30)
     v.vm("stop", {}, (409, "VM is not running"))
     v.vm("restart", {}, (409, "RunStategy Halted does not support manual restart requests"))
     v.vm("migrate", {}, (404, 'virtualmachineinstance.kubevirt.io \\"v\\" not found'))

@@ -437,13 +437,27 @@ func (l *life) isAsListed(resource string) (n int) {
 func (l *life) compare() {
 	check(l.isAsListed("virtualmachines") == 1 && l.isAsListed("virtualmachineinstances") == 1, "not one VM and one VMI")
 	check(l.isAsListed("virtualmachineinstancemigrations") == 2, "not two moves")
+	differ := ""
+	defer func() {
+		if r := recover(); r != nil {
+			panic(fmt.Errorf("%v: %s", r, differ))
+		}
+	}()
 	l.s.wait("the informer has the pods that a list has", 30, func() bool {
 		listed, err := l.typed.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
 		must(err)
 		have := l.s.of["pods"].GetStore()
 		for i := range listed.Items {
-			p, found, _ := have.Get(&listed.Items[i])
-			if !found || !reflect.DeepEqual(p, &listed.Items[i]) {
+			want := &listed.Items[i]
+			want.TypeMeta = metav1.TypeMeta{} // typed objects have none when they come by themselves
+			p, found, _ := have.Get(want)
+			if !found {
+				return false
+			}
+			pod := p.(*corev1.Pod).DeepCopy()
+			pod.TypeMeta = metav1.TypeMeta{}
+			if !reflect.DeepEqual(pod, want) {
+				differ = fmt.Sprintf("informer: %+v\nlist: %+v", pod, want)
 				return false
 			}
 		}
