@@ -241,6 +241,8 @@ static void a_vm_has_the_card_that_it_was_started_with(void **state)
 	}
 	assert_int_equal(build_display(NULL, "holo", &s, &err), RC_UNSUPPORTED);
 	assert_string_equal(err.msg, "graphics card 'holo' is not supported");
+}
+
 static void memory_in_decimal_units_is_whole_mebibytes(void **state)
 {
 	static const struct {
