@@ -148,6 +148,26 @@ enum rc api_fields_check(const struct api_fields *f, const struct api_kind *k, s
 	return RC_OK;
 }
 
+enum rc api_fields_map(struct api_fields *f, const char *const map[][2], struct err *err)
+{
+	for (size_t i = 0; i < f->n; i++) {
+		size_t k = 0;
+
+		while (map[k][0] && !str_eq(map[k][0], f->reqs[i].path))
+			k++;
+		if (!map[k][0])
+			return err_set(err, RC_BAD_REQUEST, "field label not supported: %s",
+				       f->reqs[i].path);
+		char *path = mem_strdup(map[k][1]);
+
+		if (!path)
+			return err_set(err, RC_NOMEM, "out of memory in a field selector");
+		mem_free(f->reqs[i].path);
+		f->reqs[i].path = path;
+	}
+	return RC_OK;
+}
+
 /* The scalar at a dotted path as text ("" when absent), in buf if it is no string. */
 static const char *text_at(const struct json *obj, const char *path, char buf[32])
 {

@@ -45,6 +45,10 @@ DEFINE_CLEANUP(struct api_fields *, api_fields_free);
  * other kinds take none. */
 MUST_CHECK enum rc api_fields_check(const struct api_fields *f, const struct api_kind *k,
 				    struct err *err);
+/* Gives each path the name that stands beside it in map, which ends with {NULL}; RC_BAD_REQUEST, in the same
+ * words, for one that is not there. */
+MUST_CHECK enum rc api_fields_map(struct api_fields *f, const char *const map[][2],
+				  struct err *err);
 bool api_fields_matches(const struct api_fields *f, const struct json *obj);
 const char *api_fields_required(const struct api_fields *f, const char *path);
 

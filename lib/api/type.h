@@ -125,10 +125,12 @@ struct api_kind {
 	const struct api_column *columns; /* without Name */
 	size_t n_columns;
 	const char *doc;
-	const struct api_kind *alias_of; /* the kind under its own version; NULL: this is it */
-	const char *refused;		 /* why none can be made; NULL: they can */
-	uint8_t subresources;		 /* API_SUB_* */
-	uint8_t name_format;		 /* enum api_format of metadata.name */
+	/* The kind under its own version; NULL: this is it.  With another type: the same objects with other
+	 * names of fields (events.k8s.io). */
+	const struct api_kind *alias_of;
+	const char *refused;  /* why none can be made; NULL: they can */
+	uint8_t subresources; /* API_SUB_* */
+	uint8_t name_format;  /* enum api_format of metadata.name */
 	bool is_namespaced;
 	bool keeps_generation;	  /* metadata.generation counts changes of spec */
 	bool has_strategic_patch; /* false: like a custom resource, strategic merge is 415 */

@@ -14,6 +14,7 @@
 #include "base/str.h"
 #include "ctl/exec.h"
 #include "ctl/prom.h"
+#include "ctl/restmetrics.h"
 #include "ctl/workq.h"
 #include "ev/ev.h"
 #include "kube/kube.h"
@@ -56,6 +57,7 @@ struct ctl {
 	struct loop *loop;
 	struct kcache *cache;
 	struct exec *exec;
+	struct rest_metrics *rest;
 	struct ctl_opts opts;
 	struct kcache_handler *handler;
 	struct runner *runners;
@@ -143,6 +145,8 @@ enum rc ctl_new(struct ctl **out, struct loop *loop, struct kube *kube, struct k
 	rc = ev_timer_after(loop, &c->resync, USEC_INFINITY, on_resync, c, err);
 	if (rc)
 		return rc;
+	if (rest_metrics_new(&c->rest, kube))
+		return err_set(err, RC_NOMEM, "cannot allocate the controllers");
 	rc = exec_new(&c->exec, loop, kube, cache,
 		      &(struct exec_opts){.component = c->opts.component}, err);
 	if (rc)
@@ -181,6 +185,7 @@ struct ctl *ctl_free(struct ctl *c)
 		map_fini(&r->refused);
 	}
 	exec_free(c->exec);
+	rest_metrics_free(c->rest);
 	ev_src_free(c->resync);
 	mem_free(c->runners);
 	return mem_free(c);
@@ -445,6 +450,91 @@ static void runner_metric(const struct ctl *c, struct sbuf *out, const char *nam
 	}
 }
 
+/* One number of each queue. */
+static void queue_numbers(const struct ctl *c, const char *prefix, const char *rest,
+			  const char *type, const char *help,
+			  double (*of)(const struct workq *q, const struct workq_stats *st),
+			  struct sbuf *out)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "%s_%s", prefix, rest);
+	prom_head(out, name, type, help);
+	for (size_t i = 0; i < c->n_runners; i++) {
+		const struct prom_label label = {"name", c->runners[i].def->name};
+		struct workq_stats st;
+
+		workq_get_stats(c->runners[i].q, &st);
+		prom_sample(out, name, &label, 1, NULL, of(c->runners[i].q, &st));
+	}
+}
+
+static void queue_times(const struct ctl *c, const char *prefix, const char *rest, const char *help,
+			size_t offset, struct sbuf *out)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "%s_%s", prefix, rest);
+	prom_head(out, name, "histogram", help);
+	for (size_t i = 0; i < c->n_runners; i++) {
+		CLEANUP(sbuf_fini) struct sbuf label = SBUF_INIT(512);
+		struct workq_stats st;
+
+		prom_label_add(&label, "name", c->runners[i].def->name);
+		workq_get_stats(c->runners[i].q, &st);
+		prom_hist_print(
+			out, name, &label, &workq_buckets,
+			(const struct prom_hist *)(const void *)((const char *)&st + offset));
+	}
+}
+
+static double depth_of(const struct workq *q, const struct workq_stats *st)
+{
+	(void)st;
+	return (double)workq_depth(q);
+}
+
+static double adds_of(const struct workq *q, const struct workq_stats *st)
+{
+	(void)q;
+	return (double)st->adds;
+}
+
+static double retries_of(const struct workq *q, const struct workq_stats *st)
+{
+	(void)q;
+	return (double)st->retries;
+}
+
+static double unfinished_of(const struct workq *q, const struct workq_stats *st)
+{
+	(void)q;
+	return (double)st->unfinished / 1e6;
+}
+
+static double longest_of(const struct workq *q, const struct workq_stats *st)
+{
+	(void)q;
+	return (double)st->longest / 1e6;
+}
+
+void ctl_queue_metrics(const struct ctl *c, const char *prefix, struct sbuf *out)
+{
+	queue_numbers(c, prefix, "depth", "gauge", "Keys that are due.", depth_of, out);
+	queue_numbers(c, prefix, "adds_total", "counter", "Keys that became due.", adds_of, out);
+	queue_times(c, prefix, "queue_duration_seconds", "How long keys were due.",
+		    offsetof(struct workq_stats, waited), out);
+	queue_times(c, prefix, "work_duration_seconds",
+		    "How long keys were worked on: reconcile and all its writes.",
+		    offsetof(struct workq_stats, worked), out);
+	queue_numbers(c, prefix, "unfinished_work_seconds", "gauge",
+		      "How long the keys in work are so, summed.", unfinished_of, out);
+	queue_numbers(c, prefix, "longest_running_processor_seconds", "gauge",
+		      "How long the oldest key in work is so.", longest_of, out);
+	queue_numbers(c, prefix, "retries_total", "counter", "Keys put back for later.", retries_of,
+		      out);
+}
+
 void ctl_metrics(const struct ctl *c, struct sbuf *out)
 {
 	struct kcache_stats s = kcache_stats(c->cache);
@@ -487,6 +577,8 @@ void ctl_metrics(const struct ctl *c, struct sbuf *out)
 		  "ferry_cache_events_total{what=\"failure\"} %" PRIu64 "\n",
 		  s.events, s.lists, s.watches, s.expired, s.stale, s.bad, s.failures);
 	exec_metrics(c->exec, out);
+	ctl_queue_metrics(c, "workqueue", out);
+	rest_metrics_print(c->rest, out);
 }
 
 /* --- maps --- */

@@ -86,7 +86,9 @@ MUST_CHECK enum rc ctl_wake(struct ctl *c, const char *def_name, const char *ns,
 			    struct err *err);
 bool ctl_is_idle(const struct ctl *c); /* synced, no key ready or busy (delayed ones may wait) */
 struct exec *ctl_exec(struct ctl *c);
-/* ferry_ctl_* and the executor's counters, Prometheus text. */
+/* ferry_ctl_*, the executor's counters, workqueue_* and rest_client_*, Prometheus text. */
 void ctl_metrics(const struct ctl *c, struct sbuf *out);
+/* The queues alone, under another prefix than "workqueue": KubeVirt's is "kubevirt_workqueue". */
+void ctl_queue_metrics(const struct ctl *c, const char *prefix, struct sbuf *out);
 
 #endif

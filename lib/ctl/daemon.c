@@ -15,11 +15,12 @@
 #include "base/mem.h"
 #include "base/sbuf.h"
 #include "base/str.h"
+#include "ctl/prom.h"
 #include "ev/ev.h"
 #include "http/server.h"
 #include "json/json.h"
 
-enum { MAX_METRICS = 16, METRICS_BYTES = 4 * 1024 * 1024 };
+enum { MAX_METRICS = 16, METRICS_BYTES = 16 * 1024 * 1024 };
 
 struct daemon {
 	const struct daemon_def *def;
@@ -162,45 +163,28 @@ static int parse(const struct daemon_def *def, struct common *c, int argc, char 
 
 /* Health */
 
-static void process_metrics(const struct daemon *d, struct sbuf *out)
+void daemon_print_process(const struct daemon *d, struct sbuf *out)
 {
-	struct rusage ru;
-	unsigned long long pages = 0;
-	char *text = NULL;
-	size_t n;
-
-	if (!getrusage(RUSAGE_SELF, &ru))
-		sbuf_addf(out,
-			  "# HELP process_cpu_seconds_total CPU time of the process.\n"
-			  "# TYPE process_cpu_seconds_total counter\n"
-			  "process_cpu_seconds_total %.3f\n",
-			  (double)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) +
-				  (double)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec) / 1e6);
-	if (!file_read("/proc/self/statm", 4096, &text, &n, NULL) &&
-	    sscanf(text, "%*u %llu", &pages) == 1)
-		sbuf_addf(out,
-			  "# HELP process_resident_memory_bytes Resident memory of the process.\n"
-			  "# TYPE process_resident_memory_bytes gauge\n"
-			  "process_resident_memory_bytes %llu\n",
-			  pages * (unsigned long long)sysconf(_SC_PAGESIZE));
-	mem_free(text);
+	prom_process(out, d->started);
 	sbuf_addf(out,
-		  "# HELP process_start_time_seconds When the process started.\n"
-		  "# TYPE process_start_time_seconds gauge\n"
-		  "process_start_time_seconds %.3f\n"
 		  "# HELP ferry_build_info The version that runs.\n"
 		  "# TYPE ferry_build_info gauge\n"
 		  "ferry_build_info{version=\"%s\",component=\"%s\"} 1\n",
-		  (double)d->started / 1e6, FERRY_VERSION, d->def->name);
+		  FERRY_VERSION, d->def->name);
+}
+
+void daemon_print_metrics(struct daemon *d, struct sbuf *out)
+{
+	daemon_print_process(d, out);
+	for (unsigned i = 0; i < d->n_metrics; i++)
+		d->metrics[i].fn(out, d->metrics[i].arg);
 }
 
 static void answer_metrics(struct daemon *d, struct http_req *req)
 {
 	struct sbuf b = SBUF_INIT(METRICS_BYTES);
 
-	process_metrics(d, &b);
-	for (unsigned i = 0; i < d->n_metrics; i++)
-		d->metrics[i].fn(&b, d->metrics[i].arg);
+	daemon_print_metrics(d, &b);
 	if (sbuf_rc(&b))
 		http_respond(req, 500, "text/plain", "the metrics do not fit\n", 23, NULL, 0);
 	else

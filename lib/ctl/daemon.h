@@ -66,6 +66,9 @@ void daemon_on_reload(struct daemon *d, void (*fn)(void *arg), void *arg);
 /* fn appends Prometheus text at each scrape; at most 16. */
 typedef void (*daemon_metrics_fn)(struct sbuf *out, void *arg);
 void daemon_on_metrics(struct daemon *d, daemon_metrics_fn fn, void *arg);
+/* What a scrape of --health shows: the process, then all of these. */
+void daemon_print_metrics(struct daemon *d, struct sbuf *out);
+void daemon_print_process(const struct daemon *d, struct sbuf *out); /* its first part alone */
 /* /readyz answers 503 with why until it is ready (NULL), which is the start.  why is borrowed. */
 void daemon_set_unready(struct daemon *d, const char *why);
 

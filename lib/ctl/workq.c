@@ -22,8 +22,11 @@ static const usec_t DEFAULT_BACKOFF_MAX = 30 * USEC_PER_SEC;
 
 struct item {
 	struct list ready;   /* in q->ready */
+	struct list working; /* in q->working */
 	struct list delayed; /* in q->delayed */
 	usec_t due;
+	usec_t since; /* when it became dirty; while busy: when it was handed out */
+	usec_t again; /* when a busy one became dirty */
 	unsigned failures;
 	bool dirty;
 	bool busy;
@@ -35,6 +38,7 @@ struct workq {
 	char *name;
 	struct map items; /* key -> struct item */
 	struct list ready;
+	struct list working; /* busy ones, the longest first */
 	struct list delayed;
 	size_t n_ready;
 	size_t n_delayed;
@@ -46,7 +50,12 @@ struct workq {
 	void *arg;
 	struct workq_opts opts;
 	uint64_t rand;
+	uint64_t adds, retries;
+	struct prom_hist waited, worked;
 };
+
+const struct prom_buckets workq_buckets = {
+	12, {1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100, 1000}};
 
 static void on_timer(void *arg);
 static void on_wake(void *arg);
@@ -67,6 +76,7 @@ enum rc workq_new(struct workq **out, struct loop *loop, const char *name,
 	q->loop = loop;
 	map_init(&q->items, item_free);
 	list_init(&q->ready);
+	list_init(&q->working);
 	list_init(&q->delayed);
 	if (opts)
 		q->opts = *opts;
@@ -205,6 +215,8 @@ static void item_dirty(struct workq *q, struct item *it)
 	if (it->dirty)
 		return; /* already due: adds collapse */
 	it->dirty = true;
+	q->adds++;
+	*(it->busy ? &it->again : &it->since) = loop_now(q->loop);
 	if (!it->busy)
 		item_make_ready(q, it); /* else workq_done() queues it */
 	item_check(it);
@@ -246,14 +258,21 @@ enum rc workq_add_after(struct workq *q, const char *key, usec_t delay)
 	rc = items_intern(q, key, &it);
 	if (rc)
 		return rc;
+	q->retries++;
 	if (!it->dirty)
 		item_delay(q, it, delay);
 	return RC_OK;
 }
 
+static double seconds_since(usec_t then, usec_t now)
+{
+	return (double)(now - then) / 1e6;
+}
+
 const char *workq_get(struct workq *q)
 {
 	struct list *l = list_pop_head(&q->ready);
+	usec_t now = loop_now(q->loop);
 	struct item *it;
 
 	if (!l)
@@ -264,6 +283,9 @@ const char *workq_get(struct workq *q)
 	q->n_busy++;
 	it->dirty = false;
 	it->busy = true;
+	prom_hist_add(&q->waited, &workq_buckets, seconds_since(it->since, now));
+	it->since = now;
+	list_push_tail(&q->working, &it->working);
 	item_check(it);
 	return it->key;
 }
@@ -293,10 +315,14 @@ void workq_done(struct workq *q, const char *key, enum retry how)
 	assert(it && it->busy && !list_is_linked(&it->ready)); /* busy items are never ready */
 	it->busy = false;
 	q->n_busy--;
+	prom_hist_add(&q->worked, &workq_buckets, seconds_since(it->since, loop_now(q->loop)));
+	it->since = it->again;
+	list_remove(&it->working);
 	if (how == RETRY_NO)
 		it->failures = 0;
 	else
 		it->failures++;
+	q->retries += how != RETRY_NO;
 	if (it->dirty)
 		item_make_ready(q, it); /* changed while we worked on it */
 	else if (how != RETRY_NO)
@@ -326,4 +352,18 @@ unsigned workq_failures(const struct workq *q, const char *key)
 	const struct item *it = map_get(&q->items, key);
 
 	return it ? it->failures : 0;
+}
+
+void workq_get_stats(const struct workq *q, struct workq_stats *out)
+{
+	usec_t now = loop_now(q->loop);
+
+	*out = (struct workq_stats){
+		.adds = q->adds, .retries = q->retries, .waited = q->waited, .worked = q->worked};
+	LIST_FOREACH(l, &q->working) {
+		usec_t age = now - LIST_ENTRY(l, struct item, working)->since;
+
+		out->unfinished += age;
+		out->longest = MAX(out->longest, age);
+	}
 }

@@ -10,6 +10,7 @@
 #define CTL_WORKQ_H
 
 #include "base/err.h"
+#include "ctl/prom.h"
 
 struct loop;
 struct workq;
@@ -40,5 +41,15 @@ size_t workq_depth(const struct workq *q);			 /* ready now */
 size_t workq_waiting(const struct workq *q);			 /* delayed or backing off */
 size_t workq_busy(const struct workq *q);			 /* handed out */
 unsigned workq_failures(const struct workq *q, const char *key); /* in a row */
+
+/* Since the queue was made; counted as client-go counts its queues. */
+struct workq_stats {
+	uint64_t adds;		    /* keys that became due, repetitions of such not counted */
+	uint64_t retries;	    /* keys put back for later */
+	usec_t unfinished, longest; /* how long the keys in work are so: all together, the oldest */
+	struct prom_hist waited, worked; /* seconds: due until handed out; handed out until done */
+};
+extern const struct prom_buckets workq_buckets; /* of waited and worked */
+void workq_get_stats(const struct workq *q, struct workq_stats *out);
 
 #endif

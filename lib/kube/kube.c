@@ -30,6 +30,8 @@ struct kube_call {
 	bool is_done;
 	bool is_busy;
 	bool is_freed; /* no handle (any more) */
+	usec_t began;
+	struct kube_seen seen;
 };
 
 enum rc kube_new_over(struct kube **out, struct loop *loop, const struct kube_transport *t,
@@ -62,7 +64,32 @@ enum rc kube_new(struct kube **out, struct loop *loop, const struct kube_config 
 		rc = kube_new_over(out, loop, &kube_http_transport, ctx, err);
 	if (!rc && cfg->timeout)
 		(*out)->timeout = cfg->timeout;
+	if (!rc) {
+		const char *host = strstr(cfg->server, "://") + 3; /* kube_http_new() has looked */
+
+		(*out)->server = mem_strndup(host, strcspn(host, "/")); /* NULL: not shown */
+	}
 	return rc;
+}
+
+void kube_observe(struct kube *k, void (*fn)(const struct kube_seen *seen, void *arg), void *arg)
+{
+	k->seen = fn;
+	k->seen_arg = arg;
+}
+
+const char *kube_server(const struct kube *k)
+{
+	return k->server ? k->server : "";
+}
+
+void kube_tell(const struct kube *k, struct kube_seen *seen, usec_t began, int status)
+{
+	if (!k->seen)
+		return;
+	seen->status = status;
+	seen->took = loop_now(k->loop) - began;
+	k->seen(seen, k->seen_arg);
 }
 
 /* Calls */
@@ -121,6 +148,7 @@ struct kube *kube_free(struct kube *k)
 	}
 	if (k->t.free)
 		k->t.free(k->ctx);
+	mem_free(k->server);
 	return mem_free(k);
 }
 
@@ -171,6 +199,7 @@ static void call_deliver(struct kube_call *c, const struct kube_response *r)
 	c->op = NULL;
 	c->timer = ev_src_free(c->timer);
 	c->is_done = true;
+	kube_tell(c->k, &c->seen, c->began, r->rc ? 0 : r->status);
 	if (!r->rc && r->n_body)
 		parsed = js_parse(r->body, r->n_body, &body, NULL);
 	kube_decode_status(r, body, &reply);
@@ -204,8 +233,33 @@ static void on_deadline(void *arg)
 	call_deliver(c, &r);
 }
 
+/* What it is, in words that outlive the request. */
+static struct kube_seen seen_of(const char *method, const struct api_kind *kind, bool has_name)
+{
+	static const struct {
+		const char *method, *verb, *verb_all;
+	} verbs[] = {
+		{"GET", "get", "list"},
+		{"POST", "create", "create"},
+		{"PUT", "update", "update"},
+		{"PATCH", "patch", "patch"},
+		{"DELETE", "delete", "deletecollection"},
+	};
+	struct kube_seen seen = {"other", "other", kind ? kind->plural : "", 0, 0};
+
+	for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
+		if (strcmp(verbs[i].method, method) != 0)
+			continue;
+		seen.method = verbs[i].method;
+		seen.verb = kind && !has_name ? verbs[i].verb_all : verbs[i].verb;
+	}
+	return seen;
+}
+
+/* kind NULL: kube_raw(), any body will do. */
 static enum rc call_start(struct kube *k, struct kube_call **out, struct kube_request *rq,
-			  bool is_raw, kube_reply_fn fn, void *arg, struct err *err)
+			  const struct api_kind *kind, bool has_name, kube_reply_fn fn, void *arg,
+			  struct err *err)
 {
 	struct kube_call *c = mem_alloc(sizeof(*c));
 	enum rc rc;
@@ -217,7 +271,9 @@ static enum rc call_start(struct kube *k, struct kube_call **out, struct kube_re
 	c->k = k;
 	c->fn = fn;
 	c->arg = arg;
-	c->is_raw = is_raw;
+	c->is_raw = !kind;
+	c->seen = seen_of(rq->method, kind, has_name);
+	c->began = loop_now(k->loop);
 	list_push_tail(&k->calls, &c->link);
 	rc = ev_timer_after(k->loop, &c->timer, rq->timeout, on_deadline, c, err);
 	if (!rc)
@@ -313,7 +369,7 @@ static enum rc typed_call(struct kube *k, struct kube_call **out, const struct t
 		return err_set(err, rc, "cannot build the request for %s '%s'", t->kind->kind,
 			       t->name ? t->name : "");
 	rq.path = sbuf_str(&path);
-	return call_start(k, out, &rq, false, fn, arg, err);
+	return call_start(k, out, &rq, t->kind, t->name != NULL, fn, arg, err);
 }
 
 enum rc kube_get(struct kube *k, struct kube_call **call, const struct api_kind *kind,
@@ -458,5 +514,5 @@ enum rc kube_raw(struct kube *k, struct kube_call **call, const char *method, co
 				  .n_body = n_body,
 				  .timeout = timeout};
 
-	return call_start(k, call, &rq, true, fn, arg, err);
+	return call_start(k, call, &rq, NULL, false, fn, arg, err);
 }

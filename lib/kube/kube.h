@@ -100,6 +100,19 @@ struct kube_reply {
 };
 typedef void (*kube_reply_fn)(const struct kube_reply *r, void *arg);
 
+/* What became of a request or, at its first bytes or its end, of a watch. */
+struct kube_seen {
+	const char *method;   /* "GET" */
+	const char *verb;     /* "list", "watch", "deletecollection"; as rights name it */
+	const char *resource; /* "pods"; "": kube_raw() */
+	int status;	      /* 0: no answer came */
+	usec_t took;	      /* a watch: until its first bytes */
+};
+/* fn sees every request that ends by itself (not those whose handle is freed before); it may not call the
+ * client.  One for a client; NULL: nobody. */
+void kube_observe(struct kube *k, void (*fn)(const struct kube_seen *seen, void *arg), void *arg);
+const char *kube_server(const struct kube *k); /* "host:port"; "" without a network */
+
 /* Cancels a call that has not completed; frees the handle.  Accepts NULL; legal inside the callback;
  * returns NULL.  Every handle given out must be freed, before or after its completion.  A caller that
  * passes call == NULL gets no handle and cannot cancel: its arg must outlive the client. */

@@ -14,7 +14,12 @@ struct kube {
 	usec_t timeout;
 	struct list calls; /* in flight, and done ones that were not freed yet */
 	struct list watches;
+	char *server; /* NULL: not over the network */
+	void (*seen)(const struct kube_seen *seen, void *arg);
+	void *seen_arg;
 };
+
+void kube_tell(const struct kube *k, struct kube_seen *seen, usec_t began, int status);
 
 /* The transport over lib/http; consumes nothing. */
 MUST_CHECK enum rc kube_http_new(void **ctx, struct loop *loop, const struct kube_config *cfg,

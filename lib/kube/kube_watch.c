@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/type.h"
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -30,6 +31,9 @@ struct kube_watch {
 	bool is_done;
 	bool is_busy;
 	bool is_freed;
+	bool was_told; /* to who counts requests */
+	usec_t began;
+	struct kube_seen seen;
 };
 
 static_assert(offsetof(struct kube_watch, link) == 0, "kube_free() casts a link to its watch");
@@ -144,11 +148,19 @@ static bool on_line(const char *line, size_t n, void *arg)
 	return false;
 }
 
+static void tell(struct kube_watch *w, int status)
+{
+	if (w->k && !w->was_told)
+		kube_tell(w->k, &w->seen, w->began, status);
+	w->was_told = true;
+}
+
 static void on_data(const char *bytes, size_t n, void *arg)
 {
 	struct kube_watch *w = arg;
 	enum rc rc;
 
+	tell(w, 200);
 	/* Held, so that a callback that frees the watch leaves the line buffer alone. */
 	assert(!w->is_busy);
 	w->is_busy = true;
@@ -170,6 +182,7 @@ static void on_end(const struct kube_response *r, void *arg)
 	struct kube_event e = {.type = KUBE_END};
 
 	w->op = NULL;
+	tell(w, r->rc ? 0 : r->status);
 	if (!r->rc && r->status != 200 && r->n_body)
 		ignore_rc(js_parse(r->body, r->n_body, &body,
 				   NULL)); /* a proxy's page: the status is enough */
@@ -226,6 +239,8 @@ enum rc kube_watch(struct kube *k, struct kube_watch **out, const struct api_kin
 	w->k = k;
 	w->fn = fn;
 	w->arg = arg;
+	w->seen = (struct kube_seen){"GET", "watch", kind->plural, 0, 0};
+	w->began = loop_now(k->loop);
 	http_lines_init(&w->lines, MAX_LINE);
 	list_push_tail(&k->watches, &w->link);
 	rc = ev_timer_after(k->loop, &w->timer, seconds * USEC_PER_SEC + GRACE, on_silent, w, err);

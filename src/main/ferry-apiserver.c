@@ -16,6 +16,7 @@
 #include "cluster/apiserver/store.h"
 #include "cluster/apiserver/token.h"
 #include "ctl/daemon.h"
+#include "ctl/prom.h"
 #include "ev/ev.h"
 #include "pki/pki.h"
 #include "virt/admission/admission.h"
@@ -398,6 +399,16 @@ static void on_metrics(struct sbuf *out, void *arg)
 	apisrv_metrics(s->srv, out);
 }
 
+/* Over HTTPS the process' own figures come first; on --health the daemon has them. */
+static void on_scrape(struct sbuf *out, void *arg)
+{
+	struct server *s = arg;
+
+	daemon_print_process(s->daemon, out);
+	prom_one(out, "kubevirt_virt_api_ready_status", "gauge",
+		 "1 when the API with its subresources is served.", store_is_healthy(s->store));
+}
+
 /* What src/virt adds to the API: admission, and subresources that talk to the nodes. */
 static enum rc set_hooks(struct server *s, struct err *err)
 {
@@ -487,6 +498,8 @@ static enum rc start(struct server *s, struct err *err)
 						     .continue_key = key,
 						     .requests_max = requests,
 						     .watches_max = watches,
+						     .more_metrics = on_scrape,
+						     .metrics_arg = s,
 						     .service_cidr = opt_service_cidr,
 						     .node_port_range = opt_node_ports,
 						     .hooks = &s->hooks,

@@ -19,6 +19,7 @@
 #include "virt/controller/fence/fence_exec.h"
 #include "virt/controller/fence/witness.h"
 #include "virt/controller/migration/migration.h"
+#include "virt/controller/transitions.h"
 #include "virt/controller/vm/vm.h"
 #include "virt/controller/vmi/alloc.h"
 #include "virt/controller/vmi/vmi.h"
@@ -38,6 +39,7 @@ struct controller {
 	struct kube *kube;
 	struct kcache *cache;
 	struct ctl *ctl;
+	struct virt_transitions *transitions;
 	struct prom_server *https; /* NULL: not asked for */
 	struct ev_src *hourly;	   /* the certificate of https is looked at */
 	struct fence_exec fence_exec;
@@ -94,7 +96,16 @@ static void on_metrics(struct sbuf *out, void *arg)
 	const struct view v = {.cache = c->cache, .now = loop_realtime(daemon_loop(c->daemon))};
 
 	ctl_metrics(c->ctl, out);
+	ctl_queue_metrics(c->ctl, "kubevirt_workqueue", out);
 	virt_metrics_print(&v, kcache_is_synced(c->cache), out);
+	virt_transitions_print(c->transitions, out);
+}
+
+static void on_scrape(struct sbuf *out, void *arg)
+{
+	struct controller *c = arg;
+
+	daemon_print_metrics(c->daemon, out);
 }
 
 static void on_reload(void *arg)
@@ -124,7 +135,7 @@ static enum rc serve_metrics(struct controller *c, struct err *err)
 						  .cert_file = cert,
 						  .key_file = key,
 						  .ca_file = ca,
-						  .print = on_metrics,
+						  .print = on_scrape,
 						  .arg = c};
 
 	if (!opt_metrics)
@@ -175,6 +186,8 @@ static enum rc start(struct controller *c, struct err *err)
 
 		rc = ctl_new(&c->ctl, loop, c->kube, c->cache, c->defs, c->n_defs, &opts, err);
 	}
+	if (!rc)
+		rc = virt_transitions_new(&c->transitions, c->cache, err);
 	if (!rc)
 		rc = ctl_start(c->ctl, err);
 	c->fence_exec = (struct fence_exec){.loop = loop, .folder = opt_fence_agents};
@@ -228,6 +241,7 @@ int main(int argc, char **argv)
 	code = start(&c, &err) ? daemon_fail(&err) : daemon_run(c.daemon);
 	ev_src_free(c.hourly);
 	prom_server_free(c.https);
+	virt_transitions_free(c.transitions);
 	fencer_free(c.fencer);
 	ctl_free(c.ctl);
 	kcache_free(c.cache);

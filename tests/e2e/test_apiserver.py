@@ -2,6 +2,7 @@
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -9,6 +10,7 @@ import ssl
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -376,6 +378,75 @@ def test_kubectl_edits_replaces_asks_and_explains(server, tmp_path, monkeypatch)
     if "events " in help_:  # kubectl 1.20 has neither
         assert "words of an event" in k("events", "--for", "virtualmachine/vm")
         assert "kubernetes-admin" in k("auth", "whoami")
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+def test_kubectl_explains_every_kind_to_its_last_field(server):
+    """--recursive prints every property of the kind's own schema, whatever document this kubectl reads."""
+    groups = server.call("GET", "/apis")[1]["groups"]
+    places = ["api/v1"] + [f"apis/{v['groupVersion']}" for g in groups for v in g["versions"]]
+    # Reviews, bindings and calls of subresources have no objects, and no schema under their own address.
+    kinds = [(p.split("/", 1)[1], r["kind"], r["name"]) for p in places if "k8s.io/v1" not in p or "auth" not in p
+             for r in server.call("GET", f"/{p}")[1]["resources"] if "list" in r["verbs"]]
+    assert len(kinds) > 50 and ("events.k8s.io/v1", "Event", "events") in kinds
+
+    def properties(api, kind):
+        schemas = server.call("GET", f"/openapi/v3/{'apis' if '/' in api else 'api'}/{api}")[1]["components"]["schemas"]
+        group, _, version = api.rpartition("/")
+        return next(list(d["properties"]) for d in schemas.values() if {"group": group, "version": version, "kind": kind}
+                    in d.get("x-kubernetes-group-version-kind", []))
+
+    def explain(row):
+        api, kind, plural = row
+        text = server.kubectl("explain", plural, "--api-version", api, "--recursive")
+        lost = [p for p in properties(api, kind) if not re.search(rf"(?m)^ +{p}\t", text)]
+        return f"{api} {kind}: {lost}" if lost or kind not in text else None
+    with ThreadPoolExecutor(4) as pool:
+        assert not [x for x in pool.map(explain, kinds) if x]
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+def test_kubectl_shows_events_of_both_forms(server):
+    k = server.kubectl
+    k("apply", "-f", "-", stdin=VM)
+    uid = k("get", "vm", "vm", "-o", "jsonpath={.metadata.uid}")
+    of = {"kind": "VirtualMachine", "apiVersion": "kubevirt.io/v1", "namespace": "default", "name": "vm", "uid": uid}
+    stamp = [time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - s)) for s in (600, 60)]
+    events = "/api/v1/namespaces/default/events"
+    assert server.call("POST", events, {
+        "metadata": {"name": "old"}, "involvedObject": of, "reason": "Repeated", "message": "said by the old recorder",
+        "type": "Warning", "count": 4, "firstTimestamp": stamp[0], "lastTimestamp": stamp[1],
+        "source": {"component": "x"}})[0] == 201
+    assert server.call("POST", "/apis/events.k8s.io/v1/namespaces/default/events", {
+        "metadata": {"name": "new"}, "regarding": of, "reason": "Afresh", "note": "said by the new recorder",
+        "type": "Normal", "eventTime": stamp[0].replace("Z", ".000000Z"), "reportingController": "x",
+        "reportingInstance": "x-1", "action": "Say",
+        "series": {"count": 7, "lastObservedTime": stamp[1].replace("Z", ".000000Z")}})[0] == 201
+    for args in (["get", "events"], ["get", "events.v1.events.k8s.io"], ["get", "events.events.k8s.io", "-o", "wide"]):
+        text = k(*args)
+        rows = {w[2]: w for w in (line.split() for line in text.splitlines()[1:])}
+        assert set(rows) == {"Repeated", "Afresh"} and "said by the new recorder" in text, text
+        assert all(55 < seconds(r[0]) < 180 for r in rows.values()), text
+    assert "said by the new recorder" in k("get", "events.v1.events.k8s.io", "new", "-o", "jsonpath={.note}")
+    text = k("describe", "vm", "vm")
+    assert re.search(r"Repeated +\S+ \(x4 over 1\dm\)", text), text
+    if "events " in k("--help"):  # kubectl 1.20 has no such command, and does not know of series
+        assert re.search(r"Afresh +\S+ \(x7 over 1\dm\)", text), text
+        text = k("events")
+        assert re.search(r"\(x4 over 1\dm\) +Warning +Repeated", text), text
+        assert re.search(r"\(x7 over 1\dm\) +Normal +Afresh", text), text
+
+
+def seconds(age):
+    return sum(int(n) * {"s": 1, "m": 60}[u] for n, u in re.findall(r"(\d+)([sm])", age))
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+def test_an_old_kubectl_checks_files_by_itself(server):
+    if json.loads(server.kubectl("version", "-o", "json"))["clientVersion"]["minor"].rstrip("+") > "24":
+        pytest.skip("this kubectl leaves that to the server")
+    bad = server.kubectl("create", "-f", "-", stdin=VM.replace("runStrategy: Halted", "runStrategy: [1]"), ok=False)
+    assert "error validating data" in bad and "VirtualMachineSpec.runStrategy: got \"array\", expected \"string\"" in bad
 
 
 def test_bodies_in_yaml_and_none_that_are_packed(server):

@@ -34,10 +34,13 @@ def parse(text):
         assert len(set(names)) == len(names), f"a label stands twice: {line}"
         key = (m[1], frozenset(pairs))
         assert key not in out, f"twice: {line}"
-        if m[1] != family:
-            assert m[1] not in closed, f"{m[1]} does not stand together"
+        name = m[1]
+        if types.get(family) == "histogram":
+            name = re.sub("_(bucket|sum|count)$", "", name)
+        if name != family:
+            assert name not in closed, f"{name} does not stand together"
             closed.add(family)
-            family = m[1]
+            family = name
         out[key] = float(m[3])
     return out
 

@@ -70,7 +70,7 @@ def emit_header(model):
         out.append("};\n\n")
     for t in types:
         out.append(emit_wrappers(t.name))
-    for k in model.kinds:
+    for k in model.kinds + model.views:
         out.append(f"extern const struct api_kind api_kind_{k.name};\n")
     out.append("\n#endif\n")
     return "".join(out)
@@ -231,13 +231,15 @@ class Tables:
         head, extra = f"const struct api_kind {name}", ""
         if self.suffix(k):
             head, extra = f"static {head}{self.suffix(k)}", f".alias_of = &{name}, "
+        if k.views:
+            extra = f".alias_of = &api_kind_{k.views}, "
         if k.refused:
             extra += f".refused = {c_str(k.refused)},\n\t"
         cols = f".columns = columns_{k.name}, .n_columns = {len(k.columns)},\n\t" if k.columns else ""
         out.append(f"""{head} = {{
-	.group = {c_str(k.group)}, .version = {c_str(k.version)}, .kind = {c_str(k.name)},
+	.group = {c_str(k.group)}, .version = {c_str(k.version)}, .kind = {c_str(k.kind)},
 	.api_version = {c_str(k.api_version)}, .plural = {c_str(k.plural)},
-	.singular = {c_str(k.name.lower())}, .list_kind = {c_str(k.name + "List")},
+	.singular = {c_str(k.kind.lower())}, .list_kind = {c_str(k.kind + "List")},
 	.short_names = {self.str_list(k.short)}, .categories = {self.str_list(k.categories)},
 	.type = &api_type_{k.name}, {cols}.doc = {c_str(k.doc)},
 	.subresources = {" | ".join(subs) or "0"}, .name_format = API_FMT_{FORMATS[k.name_format]},
@@ -256,7 +258,7 @@ class Tables:
 
     def emit(self):
         body = [self.type(t) for t in self.model.sorted_types()]
-        body += [self.kind(k) for k in self.model.kinds]
+        body += [self.kind(k) for k in self.model.kinds + self.model.views]
         body.append("const struct api_kind *const api_kinds[] = {\n")
         body += [f"\t&api_kind_{k.name},\n" for k in self.model.kinds]
         body.append("\tNULL,\n};\n\n")

@@ -83,7 +83,7 @@ def page(model, path, kinds):
     out = HEAD + f"# {title}\n\nFields marked * are required.  *refused* fields are answered with 422 "
     out += "and their path; fields below a status are Ferry's to write.\n\n"
     for k in kinds:
-        out += f"## {k.name}\n\n{k.doc}\n\n"
+        out += f"## {k.kind}\n\n{k.doc}\n\n"
         if k.create_only:
             out += "The body of a request: it can only be created, and is not stored.\n\n"
         if k.refused:
@@ -93,6 +93,7 @@ def page(model, path, kinds):
         out += f"{scope}; {names}"
         subs = [s for s, on in (("`status`", k.status_sub), ("`scale`", k.scale_sub)) if on]
         out += f"; subresource{'s' if len(subs) > 1 else ''} " + " and ".join(subs) if subs else ""
+        out += f"; shows what [{k.views}](v1.md#{k.views.lower()}) shows" if k.views else ""
         out += versions(k) + "\n\n" + table(k.type, False, bool(k.refused))
     seen = reachable(model, [k.type for k in kinds])
     out += types(model, seen)
@@ -168,12 +169,12 @@ def index(model):
     out += "accepted and then ignored.  Kinds that are refused as a whole have a list of their own "
     out += "below.\n\n"
     out += "| kind | group and version | works | refused | no effect |\n|---|---|---|---|---|\n"
-    for path, kinds in sorted(groups(model.kinds).items()):
+    for path, kinds in sorted(groups(model.kinds + model.views).items()):
         for k in kinds:
             if k.refused:
                 continue
             n = count(model, k)
-            out += f"| [{k.name}]({page_name(path)}#{k.name.lower()}) | {k.api_version} | {n['works']} "
+            out += f"| [{k.kind}]({page_name(path)}#{k.kind.lower()}) | {k.api_version} | {n['works']} "
             out += f"| {n['rejected']} | {n['noop']} |\n"
     out += "\nFields below a refused one are not counted.\n\n## Refused kinds\n\n"
     out += "They are served, so that clients find and list them; to create one is answered with 422 and "
@@ -201,5 +202,5 @@ def page_name(path):
 
 def emit(model):
     yield "README.md", index(model)
-    for path, kinds in sorted(groups(model.kinds).items()):
+    for path, kinds in sorted(groups(model.kinds + model.views).items()):
         yield page_name(path), page(model, path, kinds)

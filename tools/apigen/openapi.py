@@ -4,6 +4,7 @@ import hashlib
 import json
 
 import gnostic
+import gnostic3
 from schema import SCALARS
 
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
@@ -154,7 +155,7 @@ class Schemas:
     def add_list(self, k):
         self.add_meta()
         self.out[k.type.openapi + "List"] = {
-            "description": f"A list of {k.name}.", "type": "object", "required": ["items"],
+            "description": f"A list of {k.kind}.", "type": "object", "required": ["items"],
             "properties": {
                 "apiVersion": {"description": "Group and version.", "type": "string"},
                 "kind": {"description": "Kind.", "type": "string"},
@@ -162,7 +163,7 @@ class Schemas:
                 "items": {"description": "The objects.", "type": "array",
                           "items": self.ref(k.type.openapi)},
             },
-            "x-kubernetes-group-version-kind": [{**g, "kind": k.name + "List"} for g in gvks(k)],
+            "x-kubernetes-group-version-kind": [{**g, "kind": k.kind + "List"} for g in gvks(k)],
         }
 
     def add_meta(self):
@@ -195,7 +196,7 @@ class Schemas:
 
 
 def gvk(k):
-    return {"group": k.group, "kind": k.name, "version": k.version}
+    return {"group": k.group, "kind": k.kind, "version": k.version}
 
 
 def gvks(k):
@@ -223,7 +224,7 @@ class Paths:
         return [self.param(n, "query", *QUERY[n]) for n in sorted(names)]
 
     def op(self, k, action, answer, names, body=None, code="200", consumes=None, of=None):
-        out = {"description": f"{action} {k.name}", "operationId": self.op_id(k, action),
+        out = {"description": f"{action} {k.kind}", "operationId": self.op_id(k, action),
                "x-kubernetes-action": action, "x-kubernetes-group-version-kind": of or gvk(k)}
         params = self.query(names)
         schema = self.s.ref(answer)
@@ -247,7 +248,7 @@ class Paths:
     def op_id(self, k, action):
         words = k.group.split(".")[0] if k.group else "core"
         self.n = getattr(self, "n", 0) + 1
-        return f"{action}{words.capitalize()}{k.version.capitalize()}{k.name}{self.n}"
+        return f"{action}{words.capitalize()}{k.version.capitalize()}{k.kind}{self.n}"
 
     def patch_op(self, k, name, of=None):
         kinds = PATCHES + ([STRATEGIC] if k.strategic else [])
@@ -340,16 +341,19 @@ def groups(kinds):
 
 def emit(model):
     """(file name, content) of every document, then the C files that embed them."""
-    v2 = document(model, model.kinds, False)
+    v2 = document(model, model.kinds + model.views, False)
     yield "openapi_v2.json", text(v2)
     yield "openapi_v2.pb", gnostic.encode(v2)
     blobs = [("api_openapi_v2_json", "openapi_v2.json"), ("api_openapi_v2_pb", "openapi_v2.pb")]
     rows = []
     for path, kinds in sorted(groups(model.served()).items()):
         name = "openapi_v3_" + "".join(c if c.isalnum() else "_" for c in path) + ".json"
-        body = text(document(model, kinds, True))
+        doc = document(model, kinds, True)
+        body = text(doc)
         yield name, body
+        yield name[:-5] + ".pb", gnostic3.encode(doc)
         blobs.append(("blob_" + name[:-5], name))
+        blobs.append(("blob_" + name[:-5] + "_pb", name[:-5] + ".pb"))
         rows.append((path, "blob_" + name[:-5], hashlib.sha256(body.encode()).hexdigest()[:16]))
     yield "openapi_data.c", emit_c(blobs, rows)
     yield "openapi_data.h", HEADER
@@ -371,6 +375,7 @@ struct api_blob {
 struct api_openapi_v3 {
 	const char *path; /* "api/v1", "apis/kubevirt.io/v1" */
 	struct api_blob json;
+	struct api_blob pb; /* application/com.github.proto-openapi.spec.v3@v1.0+protobuf */
 	unsigned long long hash; /* of json: changes when it does */
 };
 
@@ -402,6 +407,7 @@ def emit_c(blobs, rows):
                "\tif (!rows[0].path) {\n")
     for i, (path, name, digest) in enumerate(rows):
         out.append(f'\t\trows[{i}] = (struct api_openapi_v3){{"{path}", '
-                   f"{{{name}_p, (size_t)({name}_e - {name}_p)}}, 0x{digest}}};\n")
+                   f"{{{name}_p, (size_t)({name}_e - {name}_p)}}, "
+                   f"{{{name}_pb_p, (size_t)({name}_pb_e - {name}_pb_p)}}, 0x{digest}}};\n")
     out.append("\t}\n\treturn rows;\n}\n")
     return "".join(out)

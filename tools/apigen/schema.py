@@ -177,10 +177,16 @@ class Kind:
     served: list = dc_field(default_factory=list)      # further versions, newest first
     deprecated: list = dc_field(default_factory=list)  # versions that warn
     create_only: bool = False   # the body of a request: nothing of it is stored
+    wire: str = None            # its name, where that of its type must differ
+    views: str = None           # the kind whose objects it shows under other names
 
     @property
     def api_version(self):
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def kind(self):
+        return self.wire or self.name
 
     def under(self, version):
         """The same kind under another of its versions."""
@@ -199,11 +205,12 @@ class Model:
         self.types = {}
         self.enums = {}
         self.kinds = []
+        self.views = []     # kinds that show another's objects
 
     def served(self):
         """Every kind under every version it is served under, as discovery tells them: by group, the
         newest version first, then by name."""
-        out = [k.under(v) for k in self.kinds for v in [k.version] + k.served]
+        out = [k.under(v) for k in self.kinds for v in [k.version] + k.served] + self.views
         return sorted(out, key=lambda k: (k.group, version_order(k.version), k.name))
 
     def sorted_types(self):
@@ -469,7 +476,8 @@ class Reader:
             "doc": str, "plural": str, "short": list, "categories": list, "scope": str,
             "subresources": list, "generation": bool, "name": str, "strategicPatch": bool,
             "defaults": bool, "spec": str, "status": str, "fields": None, "columns": list,
-            "refused": str, "served": list, "deprecated": list, "createOnly": bool})
+            "refused": str, "served": list, "deprecated": list, "createOnly": bool, "kind": str,
+            "views": str})
         doc = self.need_doc(got, where, what)
         scope = got.get("scope", "Namespaced")
         if scope not in ("Namespaced", "Cluster"):
@@ -487,13 +495,14 @@ class Reader:
                  "status" in subs, "scale" in subs, got.get("generation", True),
                  got.get("name", "dns-subdomain"), got.get("strategicPatch", False),
                  got.get("defaults", False), [], None, got.get("refused"), got.get("served", []),
-                 got.get("deprecated", []), got.get("createOnly", False))
+                 got.get("deprecated", []), got.get("createOnly", False), got.get("kind"),
+                 got.get("views"))
         self.check_versions(k, what)
         # As Kubernetes shows custom resources that name no column.
         age = [] if k.strategic else ["Age | date | .metadata.creationTimestamp | Time since its creation."]
         for text in got.get("columns", age):
             self.read_column(k, text, what)
-        t = Type(name, doc, where, group, version, f"{prefix}.{name}", False, [], [], "works", k)
+        t = Type(name, doc, where, group, version, f"{prefix}.{k.kind}", False, [], [], "works", k)
         t.fields.append(Field("metadata", "Standard object metadata.", where, "ObjectMeta", True,
                               inline=True))
         for part, optional in (("spec", False), ("status", True)):
@@ -504,7 +513,7 @@ class Reader:
             t.fields += self.read_fields(got["fields"], label, what, "works")
         k.type = t
         self.model.types[name] = t
-        self.model.kinds.append(k)
+        (self.model.views if k.views else self.model.kinds).append(k)
 
     def check_versions(self, k, what):
         known = [k.version] + k.served
@@ -552,7 +561,10 @@ class Reader:
             for f in t.fields:
                 self.check_keys(t, f)
         keys = {}
-        for k in m.kinds:
+        for k in m.views:
+            if k.views not in {x.name for x in m.kinds}:
+                self.fault(k.where, f"kind '{k.name}': views '{k.views}', which is no kind")
+        for k in m.kinds + m.views:
             if k.scale_sub and "Scale" not in m.types:
                 self.fault(k.where, f"kind '{k.name}': subresource 'scale' needs the type Scale")
             for version in [k.version] + k.served:

@@ -30,6 +30,12 @@ static void drop_unknown(struct field_errs *fe)
 	fe->n = n;
 }
 
+/* The form that the client sent. */
+static const struct api_kind *checked_as(const struct change *ch)
+{
+	return ch->sent ? ch->c->alias : ch->res->kind;
+}
+
 static bool had_finding(const struct field_errs *old, const struct field_err *e)
 {
 	for (size_t i = 0; i < old->n; i++)
@@ -48,7 +54,13 @@ static void forgive_old_faults(struct change *ch, unsigned flags)
 
 	if (!ch->old || fe_is_ok(&ch->fe) || ch->fe.n_lost)
 		return;
-	api_check(ch->res->kind, ch->old, flags, &old);
+	CLEANUP(js_unrefp)
+	struct json *was = ch->sent ? view_of(ch->c, ch->old) : js_ref(ch->old);
+
+	if (was)
+		api_check(checked_as(ch), was, flags, &old);
+	else
+		old.rc = RC_NOMEM;
 	if (old.rc) /* some of its faults are not known: what is new cannot be told */
 		ch->fe.rc = old.rc;
 	for (size_t i = 0; i < ch->fe.n; i++) {
@@ -291,7 +303,7 @@ bool change_admit(struct change *ch)
 		return run_validate(ch) && finish_validation(ch, 0);
 	unsigned flags = check_flags(ch);
 
-	api_check(ch->res->kind, ch->obj, flags, &ch->fe);
+	api_check(checked_as(ch), ch->sent ? ch->sent : ch->obj, flags, &ch->fe);
 	forgive_old_faults(ch, flags);
 	if (!check_unknown(ch))
 		return false;

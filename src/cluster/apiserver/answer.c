@@ -105,6 +105,7 @@ static void answer_full(struct apisrv_call *c, struct apisrv_answer *a)
 		return;
 	c->done = true;
 	c->status = a->status;
+	c->n_answer = a->n;
 	a->n_warnings = c->n_warnings;
 	a->warnings = (const char *const *)c->warnings;
 	if (c->sink)

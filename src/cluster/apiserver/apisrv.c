@@ -152,14 +152,9 @@ void call_enter(struct apisrv_call *c)
 
 static void account(struct apisrv_call *c)
 {
-	struct apisrv *s = c->srv;
-	usec_t took = loop_now(s->loop) - c->started;
-	int class = c->status / 100;
+	usec_t took = loop_now(c->srv->loop) - c->started;
 
-	if (class > 0 && class < 6)
-		s->requests[c->verb][class]++;
-	if (c->verb != VERB_WATCH)
-		s->latency_sum[c->verb] += took;
+	metrics_count(c->srv->metrics, c, took);
 	audit_call(c);
 }
 
@@ -578,11 +573,13 @@ struct apisrv_call *apisrv_handle(struct apisrv *s, const struct apisrv_request 
 void apisrv_cancel(struct apisrv_call *c)
 {
 	c->sink = NULL;
+	if (c->watch) /* that is how watches end */
+		c->status = 200;
 	c->done = true;
 	hook_call_dropped(c);
 	if (c->depth)
 		return;
-	audit_call(c);
+	account(c);
 	call_free(c);
 }
 
@@ -635,8 +632,11 @@ static enum rc add_resource(struct apisrv *s, const struct api_kind *k)
 
 	r->kind = k;
 	r->table = *k->group ? mem_printf("%s.%s", k->plural, k->group) : mem_strdup(k->plural);
-	if (!r->table)
+	r->watched = r->table ? mem_alloc(sizeof(*r->watched)) : NULL;
+	if (!r->watched) {
+		r->table = mem_free(r->table);
 		return RC_NOMEM;
+	}
 	list_init(&r->watchers);
 	s->n_resources++;
 	r->strategy = strategy_find(r->table);
@@ -769,6 +769,8 @@ enum rc apisrv_new(struct apisrv **out, struct loop *loop, const struct apisrv_c
 	s->seed = config->seed;
 	s->tokens = config->tokens;
 	s->audit = config->audit;
+	s->more_metrics = config->more_metrics;
+	s->metrics_arg = config->metrics_arg;
 	if (config->continue_key)
 		memcpy(s->continue_key, config->continue_key, sizeof(s->continue_key));
 	else if (!s->seed)
@@ -784,6 +786,8 @@ enum rc apisrv_new(struct apisrv **out, struct loop *loop, const struct apisrv_c
 	list_init(&s->inner);
 	enum rc rc = parse_ranges(s, config, err);
 
+	if (!rc && metrics_new(&s->metrics))
+		rc = err_set(err, RC_NOMEM, "out of memory");
 	if (!rc && make_resources(s))
 		rc = err_set(err, RC_NOMEM, "out of memory");
 	if (!rc && rbac_new(&s->rbac, s->store))
@@ -809,6 +813,7 @@ enum rc apisrv_new(struct apisrv **out, struct loop *loop, const struct apisrv_c
 
 void apisrv_drain(struct apisrv *s)
 {
+	s->is_draining = true;
 	LIST_FOREACH_SAFE(it, tmp, &s->calls) {
 		struct apisrv_call *c = LIST_ENTRY(it, struct apisrv_call, link);
 
@@ -864,8 +869,11 @@ struct apisrv *apisrv_free(struct apisrv *s)
 	map_fini(&s->by_table);
 	map_fini(&s->by_path);
 	map_fini(&s->openapi_cache);
-	for (size_t i = 0; i < s->n_resources; i++)
+	for (size_t i = 0; i < s->n_resources; i++) {
 		mem_free(s->resources[i].table);
+		mem_free(s->resources[i].watched);
+	}
+	metrics_free(s->metrics);
 	mem_free(s->served);
 	mem_free(s->resources);
 	return mem_free(s);

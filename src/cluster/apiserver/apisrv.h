@@ -13,6 +13,7 @@
 
 struct apisrv;
 struct apisrv_call; /* a request that is not answered yet */
+struct sbuf;
 struct store;
 struct audit;  /* audit.h */
 struct tokens; /* token.h */
@@ -35,6 +36,9 @@ struct apisrv_config {
 	unsigned watches_max;  /* of one user; 0: LIMIT_WATCHERS_USER */
 	struct audit *audit;   /* stays the caller's; NULL: nothing is written down */
 	struct tokens *tokens; /* stays the caller's; NULL: nobody has a token, none is made */
+	/* Appends to what GET /metrics answers; NULL: nothing. */
+	void (*more_metrics)(struct sbuf *out, void *arg);
+	void *metrics_arg;
 };
 
 MUST_CHECK enum rc apisrv_new(struct apisrv **out, struct loop *loop,
@@ -46,7 +50,7 @@ DEFINE_CLEANUP(struct apisrv *, apisrv_free);
 MUST_CHECK enum rc apisrv_set_ca(struct apisrv *s, const char *pem);
 /* The authority that signs new certificates of nodes (PEM, copied); without one they are not renewed. */
 MUST_CHECK enum rc apisrv_set_signer(struct apisrv *s, const char *cert_pem, const char *key_pem);
-/* Ends all watches as a server that goes away does. */
+/* Ends all watches as a server that goes away does; from then on it says that it is not ready. */
 void apisrv_drain(struct apisrv *s);
 
 /* All text is borrowed for the time of apisrv_handle(). */
@@ -108,7 +112,6 @@ struct apisrv_call *apisrv_handle(struct apisrv *s, const struct apisrv_request 
 void apisrv_cancel(struct apisrv_call *c);
 
 /* Prometheus text of the core and the store, appended. */
-struct sbuf;
 void apisrv_metrics(struct apisrv *s, struct sbuf *out);
 /* Who adds to it: one at a time; fn NULL: nobody. */
 void apisrv_on_metrics(struct apisrv *s, void (*fn)(struct sbuf *out, void *arg), void *arg);

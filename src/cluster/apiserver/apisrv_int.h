@@ -12,6 +12,7 @@
 #include "base/sbuf.h"
 #include "cluster/apiserver/apisrv.h"
 #include "cluster/apiserver/flow.h"
+#include "cluster/apiserver/metrics.h"
 #include "cluster/apiserver/rbac.h"
 #include "cluster/apiserver/store.h"
 #include "http/uri.h"
@@ -65,6 +66,7 @@ struct resource {
 	const struct strategy *strategy;
 	const struct admission_hook *hook; /* NULL: none */
 	struct list watchers;
+	struct watch_counts *watched;
 };
 
 /* A resource under one of its versions. */
@@ -115,11 +117,13 @@ struct apisrv {
 	uint32_t service_net, service_mask;
 	int port_min, port_max;
 	struct map openapi_cache;
-	uint64_t requests[VERB__MAX][6]; /* by status / 100 */
-	uint64_t watch_events, watch_closed;
-	usec_t latency_sum[VERB__MAX];
-	void (*more_metrics)(struct sbuf *out, void *arg); /* NULL: none */
-	void *more_metrics_arg;
+	struct metrics *metrics;
+	/* More lines of /metrics; NULL: none. */
+	void (*more_metrics)(struct sbuf *out, void *arg);
+	void *metrics_arg;
+	void (*listener_metrics)(struct sbuf *out, void *arg); /* of who listens; NULL: nobody */
+	void *listener_arg;
+	bool is_draining; /* goes away: not ready for new clients */
 };
 
 struct watcher;
@@ -135,7 +139,8 @@ struct apisrv_call {
 	bool done;
 	bool is_dry_run;
 	usec_t started;
-	int status; /* of the answer */
+	int status;	 /* of the answer */
+	size_t n_answer; /* bytes of its body */
 
 	char method[8];
 	struct http_uri uri;
@@ -323,6 +328,8 @@ struct change {
 	struct obj *cur;  /* what old was parsed from; borrowed */
 	struct field_errs fe;
 	struct json *managed; /* new metadata.managedFields; owned; NULL: as before */
+	struct json
+		*sent; /* obj in the names of call_is_view(); owned; NULL: it had the stored ones */
 };
 void change_fini(struct change *ch);
 /* What an update, a patch and an apply begin with: the call's object, or its status. */
@@ -374,6 +381,17 @@ struct json *version_as_asked(const struct apisrv_call *c, const struct json *ob
 void version_add_text(const struct apisrv_call *c, const char *text, size_t n, struct sbuf *out);
 /* The header Warning for a version that goes away. */
 void version_warn(struct apisrv_call *c, const struct api_kind *asked);
+
+/* ---- eventview.c ---- */
+
+/* The address is of a version that has other fields than the stored one: events.k8s.io. */
+bool call_is_view(const struct apisrv_call *c);
+/* A stored object in that form; new; NULL when out of memory. */
+struct json *view_of(const struct apisrv_call *c, const struct json *obj);
+/* ch->obj in the stored form, ch->sent as it came, where the call is of such a version.  False: answered. */
+bool view_take(struct change *ch);
+void view_validate(struct change *ch);				       /* of strategy "events" */
+MUST_CHECK enum rc view_fields(struct api_fields *f, struct err *err); /* selectors */
 
 /* The call is about subresource "scale". */
 bool call_is_scale(const struct apisrv_call *c);
@@ -451,6 +469,8 @@ void serve_discovery(struct apisrv_call *c,
 void serve_openapi(struct apisrv_call *c, const char *what,
 		   const char *accept); /* what: "v2", "v3/…" */
 bool is_public_path(const char *path);
+/* health.c: /healthz, /livez, /readyz and what is below them. */
+void serve_health(struct apisrv_call *c);
 const struct subres_hook *subres_find(struct apisrv_call *c, bool *other_method);
 void serve_subres(struct apisrv_call *c);
 void serve_eviction(struct apisrv_call *c);

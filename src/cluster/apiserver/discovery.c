@@ -51,6 +51,15 @@ static bool has_version(const struct apisrv *s, const char *group, const char *v
 	return false;
 }
 
+bool discovery_is_virtual(const char *group, const char *version, const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(virtuals); i++)
+		if (strcmp(virtuals[i].group, group) == 0 &&
+		    strcmp(virtuals[i].version, version) == 0 && str_eq(virtuals[i].name, name))
+			return true;
+	return false;
+}
+
 static bool serves_subresources(const struct apisrv *s)
 {
 	for (size_t i = 0; i < s->hooks.n_subres; i++)
@@ -284,25 +293,6 @@ static void serve_version(struct apisrv_call *c)
 				 "platform", platform));
 }
 
-/* A store whose log only grows still serves: that is "not ready", and a restart would not help. */
-static void serve_health(struct apisrv_call *c)
-{
-	bool ok = store_is_healthy(c->srv->store);
-	const char *why = store_checkpoint_error(c->srv->store);
-	char text[320];
-
-	if (ok && why && str_has_prefix(c->uri.path, "/readyz")) {
-		int n = snprintf(text, sizeof(text), "the store's log cannot be written back: %s",
-				 why);
-
-		call_answer(c, 500, "text/plain; charset=utf-8", text, (size_t)n);
-	} else if (ok) {
-		call_answer(c, 200, "text/plain; charset=utf-8", "ok", 2);
-	} else {
-		call_answer(c, 500, "text/plain; charset=utf-8", "store failed", 12);
-	}
-}
-
 static void serve_api(struct apisrv_call *c, const char *accept)
 {
 	const char *v = discovery_wants_aggregated(accept);
@@ -365,21 +355,23 @@ static void serve_group_version(struct apisrv_call *c, const char *group, const 
 
 static void serve_metrics(struct apisrv_call *c)
 {
-	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(4 * MIB);
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(16 * MIB);
 
+	if (c->srv->more_metrics)
+		c->srv->more_metrics(&b, c->srv->metrics_arg);
 	apisrv_metrics(c->srv, &b);
 	if (sbuf_rc(&b))
 		call_nomem(c);
 	else
-		call_answer(c, 200, "text/plain; version=0.0.4", b.p, b.n);
+		call_answer(c, 200, "text/plain; version=0.0.4; charset=utf-8", b.p, b.n);
 }
 
 static void serve_root(struct apisrv_call *c)
 {
 	call_answer_json(c, 200,
-			 js_pack("{s:[s, s, s, s, s, s, s, s, s]}", "paths", "/api", "/api/v1",
+			 js_pack("{s:[s, s, s, s, s, s, s, s, s, s]}", "paths", "/api", "/api/v1",
 				 "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2",
-				 "/openapi/v3", "/version"));
+				 "/openapi/v3", "/readyz", "/version"));
 }
 
 bool is_public_path(const char *path)

@@ -591,6 +591,7 @@ static const struct strategy strategies[] = {
 	 .validate = secret_validate,
 	 .canonical = secret_canonical},
 	{.table = "configmaps", .validate = data_validate},
+	{.table = "events", .validate = view_validate},
 	{.table = "resourcequotas", .validate = quota_validate},
 	{.table = "limitranges",
 	 .prepare_create = limitrange_prepare,

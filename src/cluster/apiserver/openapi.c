@@ -13,9 +13,13 @@ static void answer_blob(struct apisrv_call *c, const char *type, struct api_blob
 	call_answer_cached(c, type, (const char *)b.p, b.n, is_immutable);
 }
 
+/* Whatever stands first of the two. */
 static bool wants_protobuf(const char *accept)
 {
-	return accept && strstr(accept, "protobuf") && !strstr(accept, "application/json");
+	const char *pb = accept ? strstr(accept, "com.github.proto-openapi.spec.v3") : NULL;
+	const char *js = accept ? strstr(accept, "application/json") : NULL;
+
+	return pb && (!js || pb < js);
 }
 
 static void serve_v2(struct apisrv_call *c, const char *accept)
@@ -62,12 +66,15 @@ static void serve_v3(struct apisrv_call *c, const char *path, const char *accept
 	if (!row->path)
 		call_fail(c, 404, "NotFound", js_new_object(),
 			  "the server could not find the requested resource");
-	else if (wants_protobuf(accept))
-		call_fail(c, 406, "NotAcceptable", NULL,
-			  "only the following media types are accepted: application/json");
 	else {
+		bool pb = wants_protobuf(accept);
+
 		hash_of(row, hash);
-		answer_blob(c, "application/json", row->json, str_eq(call_param(c, "hash"), hash));
+		/* Asked for with '@', answered with '.', as v2. */
+		answer_blob(c,
+			    pb ? "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+			       : "application/json",
+			    pb ? row->pb : row->json, str_eq(call_param(c, "hash"), hash));
 	}
 }
 

@@ -16,6 +16,8 @@ static bool parse_fields(struct apisrv_call *c, const char *text, struct filter 
 	struct err err = {0};
 	enum rc rc = api_fields_parse(text, &f->fields, &err);
 
+	if (!rc && call_is_view(c))
+		rc = view_fields(f->fields, &err);
 	if (!rc)
 		rc = api_fields_check(f->fields, c->res->kind, &err);
 	if (rc)

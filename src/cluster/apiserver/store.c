@@ -206,7 +206,7 @@ static void commit_ok(struct store *s)
 	struct list *l;
 
 	s->stats.commits++;
-	s->stats.commit_usec += took;
+	prom_hist_add(&s->stats.commit_seconds, &store_commit_buckets, (double)took / 1e6);
 	s->stats.commit_max = MAX(s->stats.commit_max, took);
 	s->stats.log_rows += s->batch->n_rows;
 	gc_done(s, true);
@@ -603,6 +603,12 @@ const char *store_checkpoint_error(const struct store *s)
 {
 	return s->checkpoint_failing ? s->checkpoint_text : NULL;
 }
+
+/* As etcd's for its log. */
+const struct prom_buckets store_commit_buckets = {14,
+						  {0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064,
+						   0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
+						   8.192}};
 
 void store_get_stats(const struct store *s, struct store_stats *out)
 {

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/limits.h"
 #include "base/list.h"
+#include "ctl/prom.h"
 
 struct json;
 struct loop;
@@ -170,12 +171,13 @@ MUST_CHECK enum rc store_replay(struct store *s, const char *table, int64_t rev,
 struct store_stats {
 	uint64_t commits, writes, failed, checkpoints;
 	uint64_t checkpoint_failures;
-	uint64_t commit_usec; /* sum of commit durations, queue to done */
-	usec_t commit_max;    /* longest */
+	struct prom_hist commit_seconds; /* queue to done */
+	usec_t commit_max;		 /* longest */
 	size_t objects, waiting, ring, log_rows;
 	size_t wal_pages;    /* not yet in the main file */
 	uint64_t text_bytes; /* of visible objects and history */
 };
+extern const struct prom_buckets store_commit_buckets; /* of commit_seconds */
 void store_get_stats(const struct store *s, struct store_stats *out);
 /* Why the last checkpoint failed; NULL: it did not.  Nothing is lost by that, but the log grows until one
  * works.  Borrowed until the loop goes on. */

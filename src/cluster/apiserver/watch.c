@@ -71,7 +71,7 @@ static void send_bytes(struct watcher *w, const struct sbuf *b)
 		return;
 	if (sbuf_rc(b) || c->sink->stream_write(c->arg, b->p, b->n)) {
 		log_debug("watch of %s by %s: the reader is too slow", c->res->table, c->user.name);
-		c->srv->watch_closed++;
+		c->res->watched->slow++;
 		w->failed = true;
 	}
 }
@@ -84,7 +84,7 @@ static void send_text(struct watcher *w, const char *type, const char *text, siz
 	sbuf_add(&b, text, n);
 	sbuf_adds(&b, "}\n");
 	send_bytes(w, &b);
-	w->call->srv->watch_events++;
+	metrics_count_event(w->call->res, b.n);
 }
 
 static void send_json(struct watcher *w, const char *type, const struct json *j)

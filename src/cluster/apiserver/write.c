@@ -19,6 +19,7 @@ void change_fini(struct change *ch)
 	js_unref(ch->obj);
 	js_unref(ch->old);
 	js_unref(ch->managed);
+	js_unref(ch->sent);
 	fe_fini(&ch->fe);
 }
 
@@ -129,7 +130,7 @@ bool change_decode(struct change *ch)
 		call_bad_request(c, "metadata is not an object");
 		return false;
 	}
-	return check_namespace(ch, meta);
+	return check_namespace(ch, meta) && view_take(ch);
 }
 
 /* ---- into the store ---------------------------------------------------------------------------- */
@@ -583,7 +584,8 @@ struct json *change_patched(struct apisrv_call *c, const struct json *base)
 	else if (kind == PATCH_MERGE)
 		rc = api_patch_merge(base, c->json, &patched, &err);
 	else
-		rc = api_patch_strategic(c->res->kind->type, base, c->json, &patched, &err);
+		rc = api_patch_strategic(c->alias ? c->alias->type : c->res->kind->type, base,
+					 c->json, &patched, &err);
 	if (rc) {
 		call_fail_rc(c, rc, &err);
 		return NULL;
@@ -614,7 +616,7 @@ static bool apply_patch(struct change *ch)
 	}
 	json_drop_nulls(ch->obj);
 	return check_type_meta(c, ch->res, ch->obj) &&
-	       check_namespace(ch, js_get(ch->obj, "metadata"));
+	       check_namespace(ch, js_get(ch->obj, "metadata")) && view_take(ch);
 }
 
 void serve_patch(struct apisrv_call *c)
@@ -623,7 +625,11 @@ void serve_patch(struct apisrv_call *c)
 	struct change ch = change_of_update(c);
 
 	if (str_eq(c->content_type, "application/apply-patch+yaml")) {
-		if (call_check_options(c, "PatchOptions"))
+		if (call_is_view(c))
+			call_fail(c, 415, "UnsupportedMediaType", NULL,
+				  "events of %s cannot be applied: apply them as v1",
+				  c->alias->api_version);
+		else if (call_check_options(c, "PatchOptions"))
 			serve_apply(c);
 	} else if (patch_kind_of(c) == PATCH_UNKNOWN) {
 		fail_patch_kind(c);

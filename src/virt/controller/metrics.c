@@ -115,6 +115,41 @@ static void print_vms(const struct view *v, struct sbuf *out)
 	}
 }
 
+/* The newest change of any condition; 0: there is none. */
+static double last_transition(const VirtualMachine *vm)
+{
+	double newest = 0, at;
+
+	for (size_t i = 0; i < vm->status.n_conditions; i++)
+		if (seconds_of(vm->status.conditions[i].lastTransitionTime, &at))
+			newest = MAX(newest, at);
+	return newest;
+}
+
+/* KubeVirt: of its five families the one of the VM's present state has the time, the others are 0. */
+static void print_vm_transitions(const struct view *v, struct sbuf *out)
+{
+	static const char *const groups[] = {"starting", "running", "migrating", "non_running",
+					     "error"};
+	struct kiter it;
+	char name[96];
+
+	for (size_t i = 0; i < ARRAY_SIZE(groups); i++) {
+		(void)snprintf(name, sizeof(name),
+			       "kubevirt_vm_%s_status_last_transition_timestamp_seconds",
+			       groups[i]);
+		prom_head(out, name, "counter", "When the virtual machine came into this state.");
+		view_list(v, &api_kind_VirtualMachine, NULL, &it);
+		for (const VirtualMachine *vm; (vm = view_next(&it));) {
+			const struct prom_label labels[] = {{"name", vm->metadata.name},
+							    {"namespace", vm->metadata.namespace}};
+			bool is_in = str_eq(status_group(vm->status.printableStatus), groups[i]);
+
+			add(out, name, labels, 2, is_in ? last_transition(vm) : 0);
+		}
+	}
+}
+
 /* ---- instances ---- */
 
 static bool is_migratable(const VirtualMachineInstance *vmi)
@@ -293,6 +328,23 @@ static void print_pauses(const struct view *v, struct sbuf *out)
 	}
 }
 
+static void print_installation(const struct view *v, struct sbuf *out)
+{
+	const KubeVirtConfiguration *cfg = kit_config(v);
+	const DeveloperConfiguration *dc = cfg ? cfg->developerConfiguration : NULL;
+
+	const KubeVirt *kv = kit_kubevirt(v);
+	const char *version = kv ? kv->status.observedKubeVirtVersion : NULL;
+
+	prom_head(out, "kubevirt_info", "gauge", "The version of KubeVirt's API that is served.");
+	if (version)
+		add(out, "kubevirt_info", &(struct prom_label){"kubeversion", version}, 1, 1);
+	prom_head(out, "kubevirt_configuration_emulation_enabled", "gauge",
+		  "1 when guests may run without KVM by the configuration.");
+	add(out, "kubevirt_configuration_emulation_enabled", NULL, 0,
+	    dc && API_GET(dc, useEmulation, false));
+}
+
 void virt_metrics_print(const struct view *v, bool is_ready, struct sbuf *out)
 {
 	prom_head(out, "kubevirt_virt_controller_ready_status", "gauge",
@@ -301,7 +353,13 @@ void virt_metrics_print(const struct view *v, bool is_ready, struct sbuf *out)
 	prom_head(out, "kubevirt_virt_controller_leading_status", "gauge",
 		  "1 when these controllers are the ones that act; there is only one of them.");
 	add(out, "kubevirt_virt_controller_leading_status", NULL, 0, is_ready);
+	prom_head(out, "leader_election_master_status", "gauge",
+		  "The same under Kubernetes' name.");
+	add(out, "leader_election_master_status", &(struct prom_label){"name", "ferry-controller"},
+	    1, is_ready);
+	print_installation(v, out);
 	print_vms(v, out);
+	print_vm_transitions(v, out);
 	print_vmi_info(v, out);
 	print_vmi_rest(v, out);
 	print_phases(v, out);

@@ -209,6 +209,91 @@ def protobuf_case():
            and names == list(doc["definitions"]) and properties == want, text)
 
 
+def schema3(data):
+    """openapi.v3.SchemaOrReference -> the JSON that it was made from."""
+    ref = only(data, 2)
+    if ref:
+        return {"$ref": only(ref[0], 1)[0].decode()}
+    data, out = only(data, 1)[0], {}
+    for key, n in (("type", 25), ("description", 34), ("format", 35)):
+        out.update({key: v.decode() for v in only(data, n)})
+    out["required"] = [v.decode() for v in only(data, 23)]
+    out["allOf"] = [schema3(v) for v in only(data, 26)]
+    out["oneOf"] = [schema3(v) for v in only(data, 27)]
+    out["items"] = [schema3(only(v, 1)[0]) for v in only(data, 30)]
+    out["additionalProperties"] = [schema3(only(v, 1)[0]) for v in only(data, 32)]
+    for key in ("items", "additionalProperties"):
+        out[key] = out[key][0] if out[key] else None
+    out["properties"] = {only(p, 1)[0].decode(): schema3(only(p, 2)[0])
+                         for v in only(data, 31) for p in only(v, 1)}
+    out.update({only(v, 1)[0].decode(): json.loads(only(only(v, 2)[0], 2)[0]) for v in only(data, 36)})
+    return {k: v for k, v in out.items() if v or k == "items" and v is not None}
+
+
+def media3(data):
+    return {only(v, 1)[0].decode(): {"schema": schema3(only(only(v, 2)[0], 1)[0])} for v in only(data, 1)}
+
+
+def params3(values):
+    out = []
+    for v in values:
+        p = only(v, 1)[0]
+        one = {"name": only(p, 1)[0].decode(), "in": only(p, 2)[0].decode(), "description": only(p, 3)[0].decode(),
+               "schema": schema3(only(p, 10)[0])}
+        out.append(one)
+    return out
+
+
+def path3(data):
+    out = {"parameters": params3(only(data, 13))}
+    for verb, n in (("get", 4), ("put", 5), ("post", 6), ("delete", 7), ("patch", 10)):
+        for op in only(data, n):
+            out[verb] = {"description": only(op, 3)[0].decode(), "operationId": only(op, 5)[0].decode(),
+                         "parameters": params3(only(op, 6)),
+                         "requestBody": [media3(only(only(v, 1)[0], 2)[0]) for v in only(op, 7)],
+                         "responses": {only(r, 1)[0].decode(): media3(only(only(only(r, 2)[0], 1)[0], 3)[0])
+                                       for r in only(only(op, 8)[0], 2)}}
+            out[verb].update({only(v, 1)[0].decode(): json.loads(only(only(v, 2)[0], 2)[0]) for v in only(op, 13)})
+    return out
+
+
+def path_of_json(node):
+    """The same of a path item as JSON: without what is a number in protobuf."""
+    def params(values):
+        return [{k: v for k, v in p.items() if k != "required"} for p in values]
+
+    out = {"parameters": params(node.get("parameters", []))}
+    for verb, op in node.items():
+        if verb != "parameters":
+            body = op.get("requestBody")
+            out[verb] = {**op, "parameters": params(op.get("parameters", [])),
+                         "requestBody": [body["content"]] if body else [],
+                         "responses": {c: r["content"] for c, r in op["responses"].items()}}
+    return out
+
+
+def protobuf3_case():
+    """Every v3 document as protobuf, taken apart again, is the JSON one."""
+    wrong, n = [], 0
+    with tempfile.TemporaryDirectory() as tmp:
+        apigen("--schema", os.path.join(TOP, "api", "schema"), "--openapi", tmp)
+        for name in sorted(x for x in os.listdir(tmp) if x.startswith("openapi_v3") and x.endswith(".json")):
+            with open(os.path.join(tmp, name), encoding="utf-8") as f:
+                doc = json.load(f)
+            with open(os.path.join(tmp, name[:-5] + ".pb"), "rb") as f:
+                pb = f.read()
+            n += 1
+            schemas = {only(v, 1)[0].decode(): schema3(only(v, 2)[0]) for v in only(only(only(pb, 5)[0], 1)[0], 1)}
+            want = doc["components"]["schemas"]
+            wrong += [f"{name}: {k}\n{schemas.get(k)}\n{v}" for k, v in want.items() if schemas.get(k) != v]
+            paths = {only(v, 1)[0].decode(): path3(only(v, 2)[0]) for v in only(only(pb, 4)[0], 1)}
+            wrong += [f"{name}: {k}\n{paths.get(k)}\n{path_of_json(v)}" for k, v in doc["paths"].items()
+                      if paths.get(k) != path_of_json(v)]
+            if list(schemas) != list(want) or list(paths) != list(doc["paths"]):
+                wrong.append(f"{name}: other names")
+    report("v3_protobuf_says_what_the_json_says", n > 10 and not wrong, "\n".join(wrong[:5]))
+
+
 def references_case():
     """No document refers to a definition that it lacks."""
     lost = []
@@ -246,6 +331,7 @@ def main():
     committed_case()
     wire_case()
     protobuf_case()
+    protobuf3_case()
     references_case()
     return 1 if failures else 0
 

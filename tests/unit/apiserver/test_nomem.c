@@ -59,6 +59,13 @@ static const struct step steps[] = {
 	{"foreground", "DELETE", CM "/old?propagationPolicy=Foreground", NULL, NULL, NULL},
 	{"deletecollection", "DELETE", CM, NULL, NULL, NULL},
 	{"discovery", "GET", "/apis", NULL, NULL, NULL},
+	{"event", "POST", "/apis/events.k8s.io/v1/namespaces/default/events", NULL, NULL,
+	 "{\"metadata\":{\"name\":\"e\"},\"eventTime\":\"2026-01-01T10:00:00.000000Z\","
+	 "\"reportingController\":\"c\",\"reportingInstance\":\"i\",\"action\":\"a\",\"reason\":"
+	 "\"r\",\"type\":\"Normal\",\"regarding\":{\"name\":\"n\"}}"},
+	{"events", "GET", "/apis/events.k8s.io/v1/events?fieldSelector=regarding.name%3Dn", NULL,
+	 NULL, NULL},
+	{"health", "GET", "/readyz?verbose&exclude=no", NULL, NULL, NULL},
 	{"resources", "GET", "/apis/kubevirt.io/v1", NULL, NULL, NULL},
 	{"aggregated", "GET", "/apis", NULL,
 	 "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", NULL},

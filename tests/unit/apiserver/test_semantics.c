@@ -578,15 +578,47 @@ static struct kept get_if_new(const char *target, const char *accept, const char
 
 #define AGGREGATED "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
+#define V3_PROTO   "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
+
+static void openapi_v3_is_there_in_both_forms(void **state)
+{
+	static const char *const rows[][2] = {
+		{V3_PROTO, "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"},
+		{V3_PROTO ",application/json",
+		 "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"},
+		{"application/json," V3_PROTO, "application/json"},
+		{"*/*", "application/json"},
+		{NULL, "application/json"},
+	};
+	struct fx_answer a;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		fx_call(&f, &a, &fx_admin, "GET", "/openapi/v3/apis/kubevirt.io/v1", NULL,
+			rows[i][0], NULL);
+		assert_int_equal(a.status, 200);
+		assert_string_equal(a.content_type, rows[i][1]);
+		/* A document begins with its version, field 1 and five bytes. */
+		assert_memory_equal(a.text, i < 2 ? "\n\0053.0.0" : "{\"openapi", 7);
+		fx_answer_fini(&a);
+	}
+}
+
 static void documents_are_sent_once(void **state)
 {
 	(void)state;
 	static const char *const rows[][2] = {
-		{"/api", NULL},	       {"/apis", NULL},
-		{"/api", AGGREGATED},  {"/apis", AGGREGATED},
-		{"/api/v1", NULL},     {"/apis/kubevirt.io", NULL},
-		{"/openapi/v2", NULL}, {"/apis/kubevirt.io/v1", NULL},
-		{"/openapi/v3", NULL}, {"/openapi/v3/api/v1", NULL},
+		{"/api", NULL},
+		{"/apis", NULL},
+		{"/api", AGGREGATED},
+		{"/apis", AGGREGATED},
+		{"/api/v1", NULL},
+		{"/apis/kubevirt.io", NULL},
+		{"/openapi/v2", NULL},
+		{"/apis/kubevirt.io/v1", NULL},
+		{"/openapi/v3", NULL},
+		{"/openapi/v3/api/v1", NULL},
+		{"/openapi/v3/api/v1", V3_PROTO},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -606,6 +638,8 @@ static void documents_are_sent_once(void **state)
 	struct kept old = get_if_new("/apis", NULL, NULL);
 
 	assert_int_equal(get_if_new("/apis", AGGREGATED, old.etag).status, 200);
+	old = get_if_new("/openapi/v3/api/v1", NULL, NULL);
+	assert_int_equal(get_if_new("/openapi/v3/api/v1", V3_PROTO, old.etag).status, 200);
 	/* objects are never kept */
 	assert_string_equal(get_if_new(CMS "/c", NULL, NULL).etag, "");
 	/* what has its hash in the address never changes */
@@ -634,6 +668,7 @@ int main(void)
 		T(bombs),
 		T(tokens_are_good_for_their_own_list),
 		T(documents_are_sent_once),
+		T(openapi_v3_is_there_in_both_forms),
 	};
 
 	js_use_mem();

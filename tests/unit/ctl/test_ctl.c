@@ -18,6 +18,7 @@
 #include "ev/ev.h"
 #include "json/json.h"
 #include "kube/kube.h"
+#include "lib/promcheck.h"
 #include "unit/kube/fake.h"
 
 /* A small controller: each ConfigMap with label want=1 shall have a Pod of its name. */
@@ -309,6 +310,16 @@ static void metrics_name_every_controller(void **state)
 	assert_non_null(
 		strstr(sbuf_str(&b), "ferry_ctl_reconciles_total{controller=\"small\"} 1\n"));
 	assert_non_null(strstr(sbuf_str(&b), "ferry_cache_events_total{what=\"list\"} 2\n"));
+	assert_non_null(strstr(sbuf_str(&b), "\nworkqueue_adds_total{name=\"small\"} 1\n"));
+	assert_non_null(strstr(sbuf_str(&b),
+			       "\nworkqueue_work_duration_seconds_count{name=\"small\"} 1\n"));
+	/* Both lists; their watches have not said anything yet. */
+	assert_non_null(strstr(sbuf_str(&b), "\nrest_client_requests_total{code=\"200\",host=\"\","
+					     "method=\"GET\"} 2\n"));
+	assert_non_null(strstr(sbuf_str(&b),
+			       "\nkubevirt_rest_client_requests_total{code=\"200\",host=\"\","
+			       "method=\"GET\",resource=\"pods\",verb=\"list\"} 1\n"));
+	prom_golden("ctl", sbuf_str(&b));
 	teardown();
 }
 

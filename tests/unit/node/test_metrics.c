@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/sbuf.h"
 #include "json/json.h"
+#include "lib/promcheck.h"
 #include "lib/torture.h"
 #include "virt/node/vmmetrics.h"
 
@@ -172,6 +173,7 @@ static void a_move_shows_the_last_report(void **state)
 	assert_non_null(strstr(text, "kubevirt_vmi_migration_dirty_memory_rate_bytes" M " 20\n"));
 	assert_non_null(
 		strstr(text, "kubevirt_vmi_migration_memory_transfer_rate_bytes" M " 90\n"));
+	prom_golden("node", text);
 	mem_free(text);
 	js_unref(report);
 	api_map_fini(&labels);

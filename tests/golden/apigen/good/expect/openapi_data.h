@@ -14,6 +14,7 @@ struct api_blob {
 struct api_openapi_v3 {
 	const char *path; /* "api/v1", "apis/kubevirt.io/v1" */
 	struct api_blob json;
+	struct api_blob pb; /* application/com.github.proto-openapi.spec.v3@v1.0+protobuf */
 	unsigned long long hash; /* of json: changes when it does */
 };
 
