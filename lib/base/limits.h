@@ -29,7 +29,7 @@
 #define LIMIT_WATCHERS	    4096
 #define LIMIT_WATCHERS_KEPT 512	      /* of these, for nodes and controllers alone */
 #define LIMIT_WATCHERS_USER 1000      /* of one user */
-#define LIMIT_PICTURE_BYTES 16777216      /* 16 MiB: one screenshot */
+#define LIMIT_PICTURE_BYTES 16777216  /* 16 MiB: one screenshot */
 #define LIMIT_FILE_BYTES    16777216u /* 16 MiB: configuration and state files */
 #define LIMIT_FIELD_ERRORS  256
 #define LIMIT_TREE_DEPTH    64 /* folders removed below one root */

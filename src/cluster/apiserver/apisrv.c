@@ -786,13 +786,8 @@ enum rc apisrv_new(struct apisrv **out, struct loop *loop, const struct apisrv_c
 	list_init(&s->inner);
 	enum rc rc = parse_ranges(s, config, err);
 
-	if (!rc && metrics_new(&s->metrics))
-		rc = err_set(err, RC_NOMEM, "out of memory");
-	if (!rc && make_resources(s))
-		rc = err_set(err, RC_NOMEM, "out of memory");
-	if (!rc && rbac_new(&s->rbac, s->store))
-		rc = err_set(err, RC_NOMEM, "out of memory");
-	if (!rc && flow_new(&s->flow, s, config->requests_max, config->watches_max))
+	if (!rc && (metrics_new(&s->metrics) || make_resources(s) || rbac_new(&s->rbac, s->store) ||
+		    flow_new(&s->flow, s, config->requests_max, config->watches_max)))
 		rc = err_set(err, RC_NOMEM, "out of memory");
 	if (!rc)
 		rc = make_timers(s, err);
