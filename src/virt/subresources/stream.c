@@ -27,7 +27,7 @@ struct stream {
 	struct list link;
 	struct virt_subres *s;
 	const char *what; /* for people */
-	bool follows;
+	bool follows, is_told_by_agent;
 	struct hook_env *env;
 	struct hook_call *call; /* until the upgrade */
 	struct http_ws *agent;
@@ -179,6 +179,8 @@ static void refused(struct stream *k, int status, const struct err *why)
 		fail_bad_request(call, "%s", text); /* clients try again on 400 */
 	else if (status == 503)
 		hook_call_fail(call, RC_CLOSED, "%s", text);
+	else if (k->is_told_by_agent)
+		fail_internal(call, "%s", text);
 	else
 		fail_internal(call, "the node's agent does not give a %s: %s", k->what, text);
 	stream_free(k);
@@ -292,6 +294,7 @@ static void dial(struct hook_call *call, const struct json *vmi, const struct st
 	k->s = s;
 	k->what = kind->name;
 	k->follows = kind->follows;
+	k->is_told_by_agent = kind->is_told_by_agent;
 	k->env = hook_call_env(call);
 	k->ns = mem_strdup(hook_call_ns(call));
 	k->name = mem_strdup(hook_call_name(call));

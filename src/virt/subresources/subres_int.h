@@ -128,9 +128,10 @@ void node_ask_failed(struct hook_call *call, int status, const char *why);
 
 /* stream.c: a websocket of the client joined with one of the VMI's node.  The VMI runs.  Answers the call. */
 struct stream_kind {
-	const char *name; /* for people; static */
-	const char *path; /* below the VMI at its agent, with a query; copied */
-	bool follows;	  /* goes on at the target when the VMI moves */
+	const char *name;      /* for people; static */
+	const char *path;      /* below the VMI at its agent, with a query; copied */
+	bool follows;	       /* goes on at the target when the VMI moves */
+	bool is_told_by_agent; /* a failure's text is the agent's alone */
 };
 void stream_open(struct hook_call *call, const struct json *vmi, const struct stream_kind *kind);
 
