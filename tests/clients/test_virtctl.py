@@ -16,6 +16,7 @@ NS, VM = "virtctl", "v"
 SUBRESOURCES = "/apis/subresources.kubevirt.io/v1"
 # kubectl and virtctl print the body of a refusal: this one says that waiting does not help.
 MISSING = (501, "not supported by Ferry yet")
+NO_AGENT = (409, "VMI does not have guest agent connected")
 
 
 class Virtctl:
@@ -117,20 +118,36 @@ def test_console(v):
     s.close()
 
 
+def test_the_screen(v):
+    code, text, s = v.stream("vnc")
+    assert code == 101, text
+    while "RFB 003." not in text:
+        piece = s.recv(4096).decode(errors="replace")
+        assert piece, text
+        text += piece
+    v.refused_stream("vnc?preserveSession=true", (503, "Active VNC connection. Request denied."))
+    s.close()
+    v.vmi("vnc/screenshot", None, (200, "PNG"), "GET")
+
+
+def test_a_port(v):
+    for plural in ("virtualmachineinstances", "virtualmachines"):
+        code, text, s = v.stream("portforward/7777/tcp", plural)
+        assert code == 101, text
+        s.close()
+        v.refused_stream("portforward/0/tcp", (400, "port must be a number in 1..65535"), plural)
+        v.refused_stream("portforward/7777/sctp", (400, "protocol must be tcp or udp"), plural)
+
+
 def test_streams_that_the_vm_has_no_device_for(v):
-    v.refused_stream("vnc", (400, "No graphics devices are present."))
-    v.refused_stream("vnc?preserveSession=true", (400, "No graphics devices are present."))
-    v.vmi("vnc/screenshot", None, (400, "No graphics devices are present."), "GET")
     v.refused_stream("usbredir", (400, "Not configured with USB Redirection"))
     # KubeVirt's roles of users do not have it, so its administrator hears the rest.
     v.refused_stream("vsock?port=22&tls=true", (401, 'cannot get resource "virtualmachineinstances/vsock"'))
-    v.refused_stream("portforward/22/tcp", MISSING)
-    v.refused_stream("portforward/22/tcp", MISSING, "virtualmachines")
 
 
 def test_what_the_guest_agent_would_say(v):
     for what in ("guestosinfo", "userlist", "filesystemlist"):
-        v.vmi(what, None, (409, "VMI does not have guest agent connected"), "GET")
+        v.vmi(what, None, NO_AGENT, "GET")
 
 
 def test_migrate_cancel_and_migrate(v):
@@ -156,19 +173,21 @@ def test_migrate_cancel_and_migrate(v):
     v.vm("evacuate/cancel", {}, (200, ""))
 
 
-def test_what_would_reach_into_the_guest(v):
-    for what in ("reset", "softreboot", "unfreeze"):
-        v.vmi(what, None, MISSING)
-    v.vmi("freeze", {"unfreezeTimeout": "1m"}, MISSING)
+def test_what_reaches_into_the_guest(v):
+    v.vmi("freeze", {"unfreezeTimeout": "1m"}, NO_AGENT)
+    v.vmi("unfreeze", None, NO_AGENT)
+    for what in ("reset", "softreboot"):
+        v.vmi(what)
 
 
 def test_volumes_and_memory(v):
     disk = {"name": "d", "disk": {"disk": {"bus": "scsi"}}, "volumeSource": {"persistentVolumeClaim": {"claimName": "d"}}}
     v.ask("GET", f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{NS}/datavolumes/d", None, (404, "not found"))
     v.ask("GET", f"/api/v1/namespaces/{NS}/persistentvolumeclaims/d", None, (404, "not found"))
-    for ask in (v.vm, v.vmi):
-        ask("addvolume", disk, MISSING)
-        ask("removevolume", {"name": "d"}, MISSING)
+    v.vm("addvolume", disk, MISSING)
+    v.vmi("addvolume", disk, (400, "VMI virtctl/v is owned by a VM"))
+    v.vm("removevolume", {"name": "d"}, (409, "Unable to remove volume [d] because it does not exist"))
+    v.vmi("removevolume", {"name": "d"}, (400, "VMI virtctl/v is owned by a VM"))
     v.vm("memorydump", {"claimName": "d"}, MISSING)
     # Nor do they have this one.
     v.vm("removememorydump", {}, (401, 'cannot update resource "virtualmachines/removememorydump"'))

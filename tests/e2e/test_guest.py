@@ -133,6 +133,9 @@ def test_reboots_keep_the_vmi_before_during_and_after_a_move(cluster, images, ma
     code, body, _ = during_a_move(api, "again", lambda: api.sub("virtualmachineinstances", "again", "reset"))
     assert (code, body) == (200, b"")
     boot = rebooted(address, boot)
+    # anew, whole at the target: a kernel that was moved while it began sometimes locks up when it powers off
+    assert api.sub("virtualmachineinstances", "again", "reset")[0] == 200
+    boot = rebooted(address, boot)
     code, body, _ = api.sub("virtualmachineinstances", "again", "softreboot")
     assert (code, body) == (200, b"")
     boot = rebooted(address, boot)
