@@ -24,7 +24,7 @@ enum { QUANTUM = 32, SLICE = 64, DEBT_MAX = 32 * QUANTUM, BODY_UNIT = 32 * 1024,
 static const usec_t WINDOW = 5 * USEC_PER_MSEC, WAIT_MAX = 10 * USEC_PER_SEC;
 static const int RETRY_MAX = 30;
 
-enum class { CLASS_SYSTEM, CLASS_ADMIN, CLASS_USER, CLASS_ANONYMOUS, CLASS__MAX };
+enum level { CLASS_SYSTEM, CLASS_ADMIN, CLASS_USER, CLASS_ANONYMOUS, CLASS__MAX };
 static const char *const class_names[CLASS__MAX] = {"system", "admin", "user", "anonymous"};
 
 enum reason { REASON_QUEUE_FULL, REASON_TIME_OUT, REASON_WATCHES, REASON__MAX };
@@ -53,7 +53,7 @@ struct flow {
 	struct apisrv *srv;
 	struct flow_class classes[CLASS__MAX];
 	unsigned watches_max, n_watches; /* of others than Ferry's parts */
-	enum class turn;		 /* whose queues are next */
+	enum level turn;		 /* whose queues are next */
 	uint64_t epoch;			 /* all credits are full again */
 	uint64_t dropped_reads, dropped_writes;
 	struct ev_src *defer, *timer;
@@ -68,9 +68,12 @@ static void user_free(void *value)
 	mem_free(value);
 }
 
-static enum class class_of(const struct apisrv_user *u) {
-	if (apisrv_user_is_component(u)) return CLASS_SYSTEM;
-	if (apisrv_user_in_group(u, GROUP_MASTERS)) return CLASS_ADMIN;
+static enum level class_of(const struct apisrv_user *u)
+{
+	if (apisrv_user_is_component(u))
+		return CLASS_SYSTEM;
+	if (apisrv_user_in_group(u, GROUP_MASTERS))
+		return CLASS_ADMIN;
 	return str_eq(u->name, "system:anonymous") ? CLASS_ANONYMOUS : CLASS_USER;
 }
 
@@ -357,7 +360,7 @@ void flow_enter(struct apisrv_call *c, const char *accept, flow_fn go)
 	struct flow *f = c->srv->flow;
 	/* Whoever may be others does not get their shares beside his own. */
 	const struct apisrv_user *who = c->by.name ? &c->by : &c->user;
-	enum class class = c->is_inner ? CLASS_SYSTEM : class_of(who);
+	enum level class = c->is_inner ? CLASS_SYSTEM : class_of(who);
 	struct flow_class *cl = &f->classes[class];
 
 	if (class == CLASS_SYSTEM) {
