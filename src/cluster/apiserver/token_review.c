@@ -89,11 +89,12 @@ void token_review(struct apisrv_call *c)
 
 /* ---- for others who check tokens ------------------------------------------------------------------- */
 
+/* j is consumed. */
 static void send(struct apisrv_call *c, const char *type, struct json *j)
 {
-	CLEANUP(js_unrefp) struct json *body = j;
 	CLEANUP(mem_freep) char *text = j ? js_to_text(j) : NULL;
 
+	js_unref(j);
 	if (text)
 		call_answer(c, 200, type, text, strlen(text));
 	else
