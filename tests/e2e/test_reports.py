@@ -56,7 +56,9 @@ def ask_all_that_can_be_asked(cluster, name):
     """Of a VM that moves (cloud-hypervisor#7111): each is allowed, or refused with a reason, within a second."""
     api = cluster.api
     refused(400, "in-flight migration detected", lambda: api.create(ft.migration("again", name)))
-    refused(501, "not supported", lambda: sub(api, name, "addvolume", {"name": "x"}))
+    refused(501, "not supported", lambda: api.call(
+        "PUT", f"/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines/{name}/addvolume",
+        {"name": "x", "disk": {}, "volumeSource": {"persistentVolumeClaim": {"claimName": "x"}}}))
     refused(422, "not supported by Ferry yet", lambda: api.call(
         "POST", "/apis/snapshot.kubevirt.io/v1beta1/namespaces/default/virtualmachinesnapshots", {"metadata": {"name": "s"}}))
     with answers_soon("more memory waits for the next start"):
