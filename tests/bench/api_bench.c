@@ -28,7 +28,7 @@
 #include "http/client.h"
 #include "json/json.h"
 
-enum { MAX_CLIENTS = 1024, OBJECT_BYTES = 2048, BODY_MAX = 1 << 20, KEY_BYTES = 64 };
+enum { MAX_CLIENTS = 1024, OPENING = 100, OBJECT_BYTES = 2048, BODY_MAX = 1 << 20, KEY_BYTES = 64 };
 
 struct bench {
 	struct loop *loop;
@@ -46,7 +46,7 @@ struct bench {
 	size_t value;
 	/* watch */
 	usec_t sent;
-	unsigned seen, ready;
+	unsigned seen, ready, asked;
 };
 
 struct worker {
@@ -364,6 +364,8 @@ static void on_made(const struct http_result *r, void *arg)
 	step(w->b);
 }
 
+static void next_watch(struct bench *b);
+
 /* Frames are counted by their newlines. */
 static void on_frames(const void *bytes, size_t n, void *arg)
 {
@@ -375,6 +377,7 @@ static void on_frames(const void *bytes, size_t n, void *arg)
 		p++;
 		if (!b->started) {
 			b->ready++; /* bookmark: the watch stands */
+			next_watch(b);
 			continue;
 		}
 		add_sample(b, b->sent);
@@ -422,11 +425,18 @@ static void watch(struct bench *b, unsigned i, const char *label, const char *va
 						 .arg = &workers[i]});
 }
 
+/* Not all at once: of one user so many requests do not wait (flow.h). */
+static void next_watch(struct bench *b)
+{
+	if (b->asked < b->clients)
+		watch(b, b->asked++, "run", b->run, on_frames);
+}
+
 static void bench_watch(struct bench *b)
 {
 	make_client(&workers[MAX_CLIENTS - 1], b);
-	for (unsigned i = 0; i < b->clients; i++)
-		watch(b, i, "run", b->run, on_frames);
+	for (unsigned i = 0; i < OPENING; i++)
+		next_watch(b);
 	run_loop(b);
 	report(b);
 }
