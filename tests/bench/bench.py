@@ -519,6 +519,7 @@ def main():
     ap.add_argument("--list", action="store_true")
     ap.add_argument("names", nargs="*")
     args = ap.parse_args()
+    args.bin, args.tiny = os.path.abspath(args.bin), os.path.abspath(args.tiny)  # nodes see no working folder
     if args.list:
         for n, f in ALL.items():
             print(f"  {n:12} {f.__doc__.splitlines()[0]}")
