@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/sbuf.h"
 #include "base/str.h"
+#include "ctl/prom.h"
 #include "ev/ev.h"
 
 /* Where the lines go; shared with the job that writes. */
@@ -273,17 +274,13 @@ void audit_line(struct audit *a, const char *text, size_t n)
 	flush(a);
 }
 
-static void one(struct sbuf *out, const char *name, const char *labels, const char *help,
-		uint64_t value)
-{
-	sbuf_addf(out, "# HELP %s %s\n# TYPE %s counter\n%s%s %llu\n", name, help, name, name,
-		  labels, (unsigned long long)value);
-}
-
 void audit_metrics(const struct audit *a, struct sbuf *out)
 {
-	one(out, "apiserver_audit_event_total", "", "Audit lines made.",
-	    a->written + a->lost + a->n_waiting + a->n_flying);
-	one(out, "apiserver_audit_error_total", "{plugin=\"log\"}",
-	    "Audit lines that were lost: the buffer was full, or the file failed.", a->lost);
+	static const char lost[] = "apiserver_audit_error_total";
+
+	prom_one(out, "apiserver_audit_event_total", "counter", "Audit lines made.",
+		 (double)(a->written + a->lost + a->n_waiting + a->n_flying));
+	prom_head(out, lost, "counter",
+		  "Audit lines that were lost: the buffer was full, or the file failed.");
+	prom_sample(out, lost, &(struct prom_label){"plugin", "log"}, 1, NULL, (double)a->lost);
 }

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "cluster/apiserver/apisrv_int.h"
+#include "ctl/prom.h"
 #include "ev/ev.h"
 
 /* Theory of operation
@@ -435,69 +436,56 @@ bool flow_may_watch(struct apisrv_call *c)
 
 /* ---- metrics ----------------------------------------------------------------------------------------- */
 
-static void head(struct sbuf *out, const char *name, const char *type, const char *help)
+#define FLOW_METRIC(name_) "apiserver_flowcontrol_" name_
+
+static void level_sample(struct sbuf *out, const char *name, int level, double value)
 {
-	sbuf_addf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+	prom_sample(out, name, &(struct prom_label){"priority_level", class_names[level]}, 1, NULL,
+		    value);
 }
 
-static void by_class(const struct flow *f, struct sbuf *out, const char *name,
-		     unsigned (*get)(const struct flow_class *cl))
+/* What is bounded; nothing is for Ferry's own parts. */
+static void print_seats(const struct flow *f, struct sbuf *out)
 {
-	for (int i = 0; i < CLASS__MAX; i++)
-		if (i != CLASS_SYSTEM)
-			sbuf_addf(out, "%s{priority_level=\"%s\"} %u\n", name, class_names[i],
-				  get(&f->classes[i]));
-}
+	static const char running[] = FLOW_METRIC("current_executing_requests"),
+			  queued[] = FLOW_METRIC("current_inqueue_requests"),
+			  seats[] = FLOW_METRIC("nominal_limit_seats");
 
-static unsigned get_running(const struct flow_class *cl)
-{
-	return cl->n_running;
-}
-
-static unsigned get_queued(const struct flow_class *cl)
-{
-	return cl->n_queued;
-}
-
-static unsigned get_seats(const struct flow_class *cl)
-{
-	return cl->seats;
+	prom_head(out, running, "gauge", "Requests that run, or wait for the disk or a node.");
+	for (int i = CLASS_ADMIN; i < CLASS__MAX; i++)
+		level_sample(out, running, i, f->classes[i].n_running);
+	prom_head(out, queued, "gauge", "Requests that wait for their turn.");
+	for (int i = CLASS_ADMIN; i < CLASS__MAX; i++)
+		level_sample(out, queued, i, f->classes[i].n_queued);
+	prom_head(out, seats, "gauge", "Requests that may run at a time.");
+	for (int i = CLASS_ADMIN; i < CLASS__MAX; i++)
+		level_sample(out, seats, i, f->classes[i].seats);
 }
 
 void flow_metrics(const struct flow *f, struct sbuf *out)
 {
-	head(out, "apiserver_flowcontrol_dispatched_requests_total", "counter",
-	     "Requests that were begun.");
+	static const char dispatched[] = FLOW_METRIC("dispatched_requests_total"),
+			  rejected[] = FLOW_METRIC("rejected_requests_total"),
+			  dropped[] = "apiserver_dropped_requests_total";
+
+	prom_head(out, dispatched, "counter", "Requests that were begun.");
 	for (int i = 0; i < CLASS__MAX; i++)
-		sbuf_addf(
-			out,
-			"apiserver_flowcontrol_dispatched_requests_total{priority_level=\"%s\"} %llu\n",
-			class_names[i], (unsigned long long)f->classes[i].dispatched);
-	head(out, "apiserver_flowcontrol_rejected_requests_total", "counter",
-	     "Requests that were answered 429.");
+		level_sample(out, dispatched, i, (double)f->classes[i].dispatched);
+	prom_head(out, rejected, "counter", "Requests that were answered 429.");
 	for (int i = 0; i < CLASS__MAX; i++)
-		for (int r = 0; r < REASON__MAX; r++)
-			sbuf_addf(
-				out,
-				"apiserver_flowcontrol_rejected_requests_total{priority_level=\"%s\","
-				"reason=\"%s\"} %llu\n",
-				class_names[i], reason_names[r],
-				(unsigned long long)f->classes[i].rejected[r]);
-	head(out, "apiserver_flowcontrol_current_executing_requests", "gauge",
-	     "Requests that run, or wait for the disk or a node.");
-	by_class(f, out, "apiserver_flowcontrol_current_executing_requests", get_running);
-	head(out, "apiserver_flowcontrol_current_inqueue_requests", "gauge",
-	     "Requests that wait for their turn.");
-	by_class(f, out, "apiserver_flowcontrol_current_inqueue_requests", get_queued);
-	head(out, "apiserver_flowcontrol_nominal_limit_seats", "gauge",
-	     "Requests that may run at a time.");
-	by_class(f, out, "apiserver_flowcontrol_nominal_limit_seats", get_seats);
-	head(out, "apiserver_dropped_requests_total", "counter",
-	     "Requests that were answered 429.");
-	sbuf_addf(out,
-		  "apiserver_dropped_requests_total{request_kind=\"readOnly\"} %llu\n"
-		  "apiserver_dropped_requests_total{request_kind=\"mutating\"} %llu\n",
-		  (unsigned long long)f->dropped_reads, (unsigned long long)f->dropped_writes);
+		for (int r = 0; r < REASON__MAX; r++) {
+			const struct prom_label labels[] = {{"priority_level", class_names[i]},
+							    {"reason", reason_names[r]}};
+
+			prom_sample(out, rejected, labels, ARRAY_SIZE(labels), NULL,
+				    (double)f->classes[i].rejected[r]);
+		}
+	print_seats(f, out);
+	prom_head(out, dropped, "counter", "Requests that were answered 429.");
+	prom_sample(out, dropped, &(struct prom_label){"request_kind", "readOnly"}, 1, NULL,
+		    (double)f->dropped_reads);
+	prom_sample(out, dropped, &(struct prom_label){"request_kind", "mutating"}, 1, NULL,
+		    (double)f->dropped_writes);
 }
 
 /* ---- life -------------------------------------------------------------------------------------------- */

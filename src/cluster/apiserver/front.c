@@ -12,6 +12,7 @@
 #include "base/sbuf.h"
 #include "base/str.h"
 #include "cluster/apiserver/apisrv.h"
+#include "ctl/prom.h"
 #include "http/server.h"
 
 struct front {
@@ -359,32 +360,32 @@ static void on_request(struct http_req *req, void *arg)
 
 /* ---- metrics ---------------------------------------------------------------------------------------- */
 
+static void sample(struct sbuf *out, const char *name, const char *label, const char *what,
+		   double value)
+{
+	prom_sample(out, name, &(struct prom_label){label, what}, 1, NULL, value);
+}
+
 static void on_metrics(struct sbuf *out, void *arg)
 {
+	static const char refused[] = "ferry_http_refused_total",
+			  connections[] = "ferry_http_connections",
+			  held[] = "ferry_http_held_bytes";
 	const struct front *f = arg;
 	struct http_server_stats st;
 
 	http_server_stats(f->http, &st);
-	sbuf_adds(
-		out,
-		"# HELP ferry_http_refused_total Connections closed and requests refused for the sake of "
-		"others.\n# TYPE ferry_http_refused_total counter\n");
+	prom_head(out, refused, "counter",
+		  "Connections closed and requests refused for the sake of others.");
 	for (int i = 0; i < HTTP_REFUSED__MAX; i++)
-		sbuf_addf(out, "ferry_http_refused_total{reason=\"%s\"} %llu\n",
-			  http_refusal_name(i), (unsigned long long)st.refused[i]);
-	sbuf_addf(out,
-		  "# HELP ferry_http_connections Open connections by who has them.\n"
-		  "# TYPE ferry_http_connections gauge\n"
-		  "ferry_http_connections{of=\"unknown\"} %u\n"
-		  "ferry_http_connections{of=\"trusted\"} %u\n"
-		  "ferry_http_connections{of=\"others\"} %u\n",
-		  st.strangers, st.trusted, st.others);
-	sbuf_addf(out,
-		  "# HELP ferry_http_held_bytes Bytes of requests and of answers on their way.\n"
-		  "# TYPE ferry_http_held_bytes gauge\n"
-		  "ferry_http_held_bytes{what=\"requests\"} %zu\n"
-		  "ferry_http_held_bytes{what=\"answers\"} %zu\n",
-		  st.body_bytes, st.answer_bytes);
+		sample(out, refused, "reason", http_refusal_name(i), (double)st.refused[i]);
+	prom_head(out, connections, "gauge", "Open connections by who has them.");
+	sample(out, connections, "of", "unknown", st.strangers);
+	sample(out, connections, "of", "trusted", st.trusted);
+	sample(out, connections, "of", "others", st.others);
+	prom_head(out, held, "gauge", "Bytes of requests and of answers on their way.");
+	sample(out, held, "what", "requests", (double)st.body_bytes);
+	sample(out, held, "what", "answers", (double)st.answer_bytes);
 }
 
 /* ---- the server ---------------------------------------------------------------------------------------- */
