@@ -16,7 +16,7 @@
 #include "base/str.h"
 #include "ev/ev.h"
 #include "http/server.h"
-#include "json/json.h"
+#include "virt/node/agent_answer.h"
 #include "virt/node/vm.h"
 
 enum { CHUNK = 16 * 1024, TO_GUEST_MAX = 256 * 1024 };
@@ -47,22 +47,6 @@ struct wait {
 	char *vm;
 	bool is_picture, preserves;
 };
-
-static void answer(struct http_req *req, enum rc rc, const char *text)
-{
-	CLEANUP(js_unrefp)
-	struct json *j =
-		js_pack("{s:s, s:s, s:{}, s:s, s:s, s:s, s:i}", "kind", "Status", "apiVersion",
-			"v1", "metadata", "status", "Failure", "message", text ? text : rc_name(rc),
-			"reason", rc_reason(rc), "code", rc_http(rc));
-	char *body = js_to_text(j);
-
-	if (body)
-		http_respond_take(req, rc_http(rc), "application/json", body, strlen(body), NULL,
-				  0);
-	else
-		http_respond(req, rc_http(rc), NULL, "", 0, NULL, 0);
-}
 
 /* --- a session --- */
 
@@ -192,7 +176,7 @@ static struct session *active(struct agent_display *d, const char *vm)
 
 static void refuse_second(struct http_req *req)
 {
-	answer(req, RC_CLOSED, "Active VNC connection. Request denied.");
+	agent_answer_rc(req, RC_CLOSED, "Active VNC connection. Request denied.");
 }
 
 void agent_display_attach(struct agent_display *d, struct http_req *req, const char *vm_name,
@@ -211,7 +195,7 @@ void agent_display_attach(struct agent_display *d, struct http_req *req, const c
 	s = mem_alloc(sizeof(*s));
 	if (!s) {
 		fd_close(fd);
-		answer(req, RC_NOMEM, "out of memory");
+		agent_answer_rc(req, RC_NOMEM, "out of memory");
 		return;
 	}
 	s->d = d;
@@ -225,7 +209,7 @@ void agent_display_attach(struct agent_display *d, struct http_req *req, const c
 
 	if (rc) {
 		session_free(s);
-		answer(req, rc, err.msg);
+		agent_answer_rc(req, rc, err.msg);
 		return;
 	}
 	if (old) {
@@ -243,7 +227,7 @@ void agent_display_picture(struct http_req *req, int fd)
 	struct stat st;
 
 	if (fstat(from, &st) < 0 || st.st_size <= 0 || st.st_size > LIMIT_PICTURE_BYTES) {
-		answer(req, RC_TOO_BIG, "the picture is empty or larger than 16 MiB");
+		agent_answer_rc(req, RC_TOO_BIG, "the picture is empty or larger than 16 MiB");
 		return;
 	}
 	CLEANUP(mem_freep) char *png = mem_alloc((size_t)st.st_size);
@@ -252,7 +236,7 @@ void agent_display_picture(struct http_req *req, int fd)
 	if (n > 0)
 		http_respond_take(req, 200, "image/png", STEAL(png), (size_t)n, NULL, 0);
 	else
-		answer(req, png ? RC_IO : RC_NOMEM, "the picture cannot be read");
+		agent_answer_rc(req, png ? RC_IO : RC_NOMEM, "the picture cannot be read");
 }
 
 /* --- waiting for the launcher --- */
@@ -279,7 +263,7 @@ static void on_done(enum rc rc, const char *message, int fd, void *arg)
 	if (w->req && w->d) {
 		http_req_on_cancel(w->req, NULL, NULL);
 		if (rc || fd < 0)
-			answer(w->req, rc ? rc : RC_IO, message);
+			agent_answer_rc(w->req, rc ? rc : RC_IO, message);
 		else if (w->is_picture)
 			agent_display_picture(w->req, STEAL_FD(fd));
 		else
@@ -302,7 +286,7 @@ static struct wait *wait_new(struct agent_display *d, struct http_req *req, cons
 		w->vm = mem_strdup(vm_name);
 	if (!w || !w->vm) {
 		mem_free(w);
-		answer(req, RC_NOMEM, "out of memory");
+		agent_answer_rc(req, RC_NOMEM, "out of memory");
 		return NULL;
 	}
 	w->d = d;
@@ -318,7 +302,7 @@ static void wait_failed(struct wait *w, const struct err *err)
 
 	http_req_on_cancel(req, NULL, NULL);
 	wait_free(w);
-	answer(req, err->rc, err->msg);
+	agent_answer_rc(req, err->rc, err->msg);
 }
 
 void agent_display_vnc(struct agent_display *d, struct http_req *req, struct vm *vm,

@@ -17,7 +17,7 @@
 #include "ev/ev.h"
 #include "http/server.h"
 #include "http/ws.h"
-#include "json/json.h"
+#include "virt/node/agent_answer.h"
 
 enum { CHUNK = 16 * 1024, DATAGRAM = 65536, WAITING_MAX = 128 * 1024 };
 static const usec_t DIAL_TIMEOUT = 8 * USEC_PER_SEC, LAST_WORDS = 5 * USEC_PER_SEC;
@@ -51,20 +51,6 @@ static void forward_free(struct forward *w)
 	mem_free(w);
 }
 
-static void answer(struct http_req *req, int status, const char *reason, const char *text)
-{
-	CLEANUP(js_unrefp)
-	struct json *j = js_pack("{s:s, s:s, s:{}, s:s, s:s, s:s, s:i}", "kind", "Status",
-				 "apiVersion", "v1", "metadata", "status", "Failure", "message",
-				 text, "reason", reason, "code", status);
-	char *body = j ? js_to_text(j) : NULL;
-
-	if (body)
-		http_respond_take(req, status, "application/json", body, strlen(body), NULL, 0);
-	else
-		http_respond(req, status, NULL, "", 0, NULL, 0);
-}
-
 /* Before the upgrade. */
 static void fail(struct forward *w, const char *why)
 {
@@ -73,7 +59,7 @@ static void fail(struct forward *w, const char *why)
 	(void)snprintf(text, sizeof(text), "dialing VM: dial %s %s: %s", w->is_udp ? "udp" : "tcp",
 		       w->where, why);
 	http_req_on_cancel(w->req, NULL, NULL);
-	answer(w->req, 500, "InternalError", text);
+	agent_answer(w->req, 500, "InternalError", "%s", text);
 	forward_free(w);
 }
 
@@ -221,7 +207,7 @@ static void on_dialled(uint32_t revents, void *arg)
 	}
 	http_req_on_cancel(req, NULL, NULL);
 	if (http_upgrade_ws(req, http_req_ws_protocol(req, protocols), &ops, w, &w->ws, &err)) {
-		answer(req, 400, "BadRequest", err.msg);
+		agent_answer(req, 400, "BadRequest", "%s", err.msg);
 		forward_free(w);
 		return;
 	}
@@ -267,17 +253,17 @@ void forward_open(struct forwards *f, struct http_req *req, const char *address,
 
 	if (str_to_i64(port, 1, 65535, &number, NULL) ||
 	    (strcmp(protocol, "tcp") != 0 && strcmp(protocol, "udp") != 0)) {
-		answer(req, 400, "BadRequest", "a port in 1..65535, then tcp or udp");
+		agent_answer(req, 400, "BadRequest", "a port in 1..65535, then tcp or udp");
 		return;
 	}
 	if (!address || inet_pton(AF_INET, address, &to.sin_addr) != 1) {
-		answer(req, 400, "BadRequest", "no network interfaces are present");
+		agent_answer(req, 400, "BadRequest", "no network interfaces are present");
 		return;
 	}
 	to.sin_port = htons((uint16_t)number);
 	w = mem_alloc(sizeof(*w));
 	if (!w) {
-		answer(req, 500, "InternalError", "out of memory");
+		agent_answer(req, 500, "InternalError", "out of memory");
 		return;
 	}
 	w->f = f;

@@ -18,6 +18,7 @@
 #include "ev/ev.h"
 #include "http/server.h"
 #include "json/json.h"
+#include "virt/node/agent_answer.h"
 #include "virt/node/agent_display.h"
 #include "virt/node/agent_forward.h"
 #include "virt/node/migration.h"
@@ -92,36 +93,6 @@ static const struct verb verbs[] = {
 	 .seconds = 130},
 	{.path = "unfreeze", .http = "PUT", .method = "guestThaw", .seconds = 70},
 };
-
-/* --- answers --- */
-
-static void answer_error(struct http_req *r, int status, const char *reason, const char *fmt, ...)
-	PRINTF_LIKE(4, 5);
-
-static void answer_error(struct http_req *r, int status, const char *reason, const char *fmt, ...)
-{
-	char text[600];
-	va_list ap;
-
-	va_start(ap, fmt);
-	(void)vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	CLEANUP(js_unrefp)
-	struct json *j = js_pack("{s:s, s:s, s:{}, s:s, s:s, s:s, s:i}", "kind", "Status",
-				 "apiVersion", "v1", "metadata", "status", "Failure", "message",
-				 text, "reason", reason, "code", status);
-	char *body = js_to_text(j);
-
-	if (body)
-		http_respond_take(r, status, "application/json", body, strlen(body), NULL, 0);
-	else
-		http_respond(r, status, NULL, "", 0, NULL, 0);
-}
-
-static void answer_rc(struct http_req *r, enum rc rc, const char *message)
-{
-	answer_error(r, rc_http(rc), rc_reason(rc), "%s", message ? message : rc_name(rc));
-}
 
 static bool is_in_group(const struct http_peer *p, const char *group)
 {
@@ -232,7 +203,7 @@ static void open_console(struct agent_http *a, struct http_req *req, const char 
 
 	if (!c) {
 		fd_close(fd);
-		answer_rc(req, RC_NOMEM, "out of memory");
+		agent_answer_rc(req, RC_NOMEM, "out of memory");
 		return;
 	}
 	c->a = a;
@@ -253,7 +224,7 @@ static void open_console(struct agent_http *a, struct http_req *req, const char 
 	}
 	if (rc) {
 		console_free(c);
-		answer_rc(req, rc, err.msg);
+		agent_answer_rc(req, rc, err.msg);
 	}
 }
 
@@ -283,7 +254,7 @@ static void on_done(enum rc rc, const char *message, const struct json *result, 
 		fd_close(fd);
 	} else if (rc) {
 		http_req_on_cancel(w->req, NULL, NULL);
-		answer_rc(w->req, rc, message);
+		agent_answer_rc(w->req, rc, message);
 	} else if (w->verb->is_stream && fd >= 0) {
 		http_req_on_cancel(w->req, NULL, NULL);
 		open_console(w->a, w->req, w->vm, fd);
@@ -296,7 +267,7 @@ static void on_done(enum rc rc, const char *message, const struct json *result, 
 			http_respond_take(w->req, 200, "application/json", text, strlen(text), NULL,
 					  0);
 		else if (w->verb->has_answer)
-			answer_rc(w->req, RC_NOMEM, "out of memory");
+			agent_answer_rc(w->req, RC_NOMEM, "out of memory");
 		else
 			http_respond(w->req, 200, NULL, "", 0, NULL, 0);
 	}
@@ -310,7 +281,7 @@ static struct vm *find_vm(struct agent_http *a, struct http_req *req, const char
 	struct vm *vm = vmhost_find(a->cfg.host, ns, name);
 
 	if (!vm)
-		answer_error(req, 404, "NotFound",
+		agent_answer(req, 404, "NotFound",
 			     "virtualmachineinstances.kubevirt.io \"%s\" does not run on this node",
 			     name);
 	return vm;
@@ -323,7 +294,7 @@ static void display(struct agent_http *a, struct http_req *req, const char *ns, 
 	CLEANUP(mem_freep) char *whole = mem_printf("%s/%s", ns, name);
 
 	if (vm && !whole)
-		answer_rc(req, RC_NOMEM, "out of memory");
+		agent_answer_rc(req, RC_NOMEM, "out of memory");
 	else if (vm && is_picture)
 		agent_display_screenshot(a->display, req, vm, whole);
 	else if (vm)
@@ -358,7 +329,7 @@ static void command(struct agent_http *a, struct http_req *req, const char *ns, 
 	if (!vm)
 		return;
 	if (read_params(req, verb, &params, &err)) {
-		answer_rc(req, err.rc, err.msg);
+		agent_answer_rc(req, err.rc, err.msg);
 		return;
 	}
 	w = mem_alloc(sizeof(*w));
@@ -367,7 +338,7 @@ static void command(struct agent_http *a, struct http_req *req, const char *ns, 
 	if (!w || !w->vm) {
 		js_unref(params);
 		mem_free(w);
-		answer_rc(req, RC_NOMEM, "out of memory");
+		agent_answer_rc(req, RC_NOMEM, "out of memory");
 		return;
 	}
 	w->a = a;
@@ -378,7 +349,7 @@ static void command(struct agent_http *a, struct http_req *req, const char *ns, 
 	if (vm_command(vm, verb->method, params, verb->seconds * USEC_PER_SEC, on_done, w, &err)) {
 		http_req_on_cancel(req, NULL, NULL);
 		wait_free(w);
-		answer_rc(req, err.rc, err.msg);
+		agent_answer_rc(req, err.rc, err.msg);
 	}
 }
 
@@ -393,7 +364,7 @@ static void on_move(enum rc rc, const char *message, struct json *body, void *ar
 		char *text = rc ? NULL : js_to_text(body);
 
 		if (rc || !text)
-			answer_rc(w->req, rc ? rc : RC_NOMEM, message);
+			agent_answer_rc(w->req, rc ? rc : RC_NOMEM, message);
 		else
 			http_respond_take(w->req, 200, "application/json", text, strlen(text), NULL,
 					  0);
@@ -412,16 +383,16 @@ static void move(struct agent_http *a, struct http_req *req, const char *vmi_uid
 	const char *cn = http_req_peer(req)->cn;
 
 	if (!str_has_prefix(cn, "system:node:")) {
-		answer_error(req, 403, "Forbidden", "only nodes may take part in moves");
+		agent_answer(req, 403, "Forbidden", "only nodes may take part in moves");
 		return;
 	}
 	if (js_parse(text, n, &body, &err)) {
-		answer_rc(req, err.rc, err.msg);
+		agent_answer_rc(req, err.rc, err.msg);
 		return;
 	}
 	w = mem_alloc(sizeof(*w));
 	if (!w) {
-		answer_rc(req, RC_NOMEM, "out of memory");
+		agent_answer_rc(req, RC_NOMEM, "out of memory");
 		return;
 	}
 	w->a = a;
@@ -450,7 +421,7 @@ static void serve_metrics(struct agent_http *a, struct http_req *req)
 
 	a->cfg.metrics(&b, a->cfg.arg);
 	if (sbuf_rc(&b))
-		answer_rc(req, sbuf_rc(&b), "the metrics are too large");
+		agent_answer_rc(req, sbuf_rc(&b), "the metrics are too large");
 	else
 		http_respond(req, 200, "text/plain; version=0.0.4", sbuf_str(&b), b.n, NULL, 0);
 }
@@ -482,7 +453,7 @@ static void route_vm(struct agent_http *a, struct http_req *req, char *seg[SEGME
 			  strcmp(http_req_method(req), "GET") == 0;
 
 	if (!is_in_group(http_req_peer(req), "system:masters"))
-		answer_error(req, 403, "Forbidden", "only the API server may do this");
+		agent_answer(req, 403, "Forbidden", "only the API server may do this");
 	else if (verb)
 		command(a, req, seg[2], seg[4], verb);
 	else if (is_picture || (n == 6 && is_vnc && is_stream))
@@ -490,7 +461,7 @@ static void route_vm(struct agent_http *a, struct http_req *req, char *seg[SEGME
 	else if (n == 8 && is_stream && strcmp(seg[5], "portforward") == 0)
 		forward(a, req, seg);
 	else
-		answer_error(req, 404, "NotFound", "the node has no such path");
+		agent_answer(req, 404, "NotFound", "the node has no such path");
 }
 
 static bool is_path_of_vmi(char *const seg[SEGMENTS_MAX], size_t n)
@@ -512,7 +483,7 @@ static void route(struct agent_http *a, struct http_req *req, char *seg[SEGMENTS
 	} else if (n == 1 && strcmp(seg[0], "metrics") == 0 && master) {
 		serve_metrics(a, req);
 	} else {
-		answer_error(req, 404, "NotFound", "the node has no such path");
+		agent_answer(req, 404, "NotFound", "the node has no such path");
 	}
 }
 
@@ -526,7 +497,7 @@ static void on_request(struct http_req *req, void *arg)
 		return;
 	}
 	if (!http_req_peer(req)->has_cert) {
-		answer_error(req, 401, "Unauthorized",
+		agent_answer(req, 401, "Unauthorized",
 			     "a client certificate of this cluster is needed");
 		return;
 	}
@@ -535,7 +506,7 @@ static void on_request(struct http_req *req, void *arg)
 	if (path)
 		route(a, req, seg, split_path(path, seg));
 	else
-		answer_rc(req, RC_NOMEM, "out of memory");
+		agent_answer_rc(req, RC_NOMEM, "out of memory");
 }
 
 enum rc agent_http_new(struct agent_http **out, const struct agent_http_config *config,

@@ -7,7 +7,8 @@
  *   GET  /metrics                                                            system:masters
  *   GET  /v1/namespaces/NS/virtualmachineinstances/NAME/console (websocket)  system:masters
  *   GET  /v1/namespaces/NS/virtualmachineinstances/NAME/vnc (websocket), .../vnc/screenshot; agent_display.h
- *   PUT  /v1/namespaces/NS/virtualmachineinstances/NAME/{pause,unpause}      system:masters
+ *   GET  /v1/namespaces/NS/virtualmachineinstances/NAME/portforward/PORT/PROTOCOL (websocket); agent_forward.h
+ *   GET, PUT /v1/namespaces/NS/virtualmachineinstances/NAME/{pause,reset,...}: the table of verbs; system:masters
  *   POST /v1/moves/VMI-UID/{key,permission}                                  system:nodes
  *
  * A second console session of one VM replaces the first.  Errors are Kubernetes' Status objects.
