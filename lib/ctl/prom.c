@@ -1,5 +1,7 @@
 #include "ctl/prom.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 #include "base/sbuf.h"
 
@@ -10,17 +12,23 @@ void prom_head(struct sbuf *out, const char *name, const char *type, const char 
 	sbuf_addf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
+/* Several for each request of an API server: no formatting. */
 void prom_label_add(struct sbuf *out, const char *name, const char *value)
 {
-	sbuf_addf(out, "%s%s=\"", out->n ? "," : "", name);
-	for (const char *p = value ? value : ""; *p; p++) {
-		if (*p == '\n') {
-			sbuf_adds(out, "\\n");
-			continue;
-		}
-		if (*p == '"' || *p == '\\')
-			sbuf_addc(out, '\\');
-		sbuf_addc(out, *p);
+	if (out->n)
+		sbuf_addc(out, ',');
+	sbuf_adds(out, name);
+	sbuf_adds(out, "=\"");
+	for (const char *p = value ? value : ""; *p;) {
+		size_t plain = strcspn(p, "\n\"\\");
+
+		sbuf_add(out, p, plain);
+		p += plain;
+		if (!*p)
+			break;
+		sbuf_addc(out, '\\');
+		sbuf_addc(out, *p == '\n' ? 'n' : *p);
+		p++;
 	}
 	sbuf_addc(out, '"');
 }
