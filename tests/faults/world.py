@@ -269,9 +269,9 @@ class World:
         self.guest = ft.Guest(ft.vmi_address(vmi), timeout=15)
         self.guest.wait(90)
         if not self.guest.status()["diskChecks"]:
-            # slowly: every second or two all of it is looked at, and a lane leaves the processors to the others
+            # slowly: every few seconds all of it is looked at, and a lane leaves the processors to the others
             self.guest.command("verify 4 2")
-            self.guest.command("disk 524288 0.5")
+            self.guest.command("disk 524288 0.1")
         return vmi
 
     # -- a guest that writes faster than its link carries, so that it goes over before its memory
