@@ -105,6 +105,74 @@ enum rc str_to_u64(const char *s, uint64_t max, uint64_t *out, struct err *err)
 	return RC_OK;
 }
 
+#define NSEC_PER_USEC ((uint64_t)1000)
+
+/* The unit that s begins with, in nanoseconds, and where it ends; 0: none. */
+static uint64_t duration_unit(const char *s, const char **end)
+{
+	static const struct {
+		const char *name;
+		uint64_t nsec;
+	} units[] = {{"ns", 1},	      {"us", 1000},	 {"µs", 1000},	     {"μs", 1000},
+		     {"ms", 1000000}, {"s", 1000000000}, {"m", 60000000000}, {"h", 3600000000000}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(units); i++)
+		if (str_has_prefix(s, units[i].name)) {
+			*end = s + strlen(units[i].name);
+			return units[i].nsec;
+		}
+	return 0;
+}
+
+/* One number with its unit, added to *nsec; *text goes on behind it. */
+static bool add_duration(const char **text, uint64_t *nsec)
+{
+	uint64_t whole = 0, part = 0, scale = 1, sum;
+	const char *s = *text;
+	size_t digits = 0;
+
+	for (; *s >= '0' && *s <= '9'; s++, digits++)
+		if (__builtin_mul_overflow(whole, 10, &whole) ||
+		    __builtin_add_overflow(whole, (uint64_t)(*s - '0'), &whole))
+			return false;
+	if (*s == '.')
+		for (s++; *s >= '0' && *s <= '9'; s++, digits++)
+			if (scale <
+			    1000000000) { /* what is less than that is no nanosecond of any but an hour */
+				part = part * 10 + (uint64_t)(*s - '0');
+				scale *= 10;
+			}
+	uint64_t unit = digits ? duration_unit(s, text) : 0;
+
+	if (!unit || __builtin_mul_overflow(whole, unit, &sum) ||
+	    __builtin_add_overflow(sum, (uint64_t)((double)part * ((double)unit / (double)scale)),
+				   &sum))
+		return false;
+	return !__builtin_add_overflow(*nsec, sum, nsec);
+}
+
+enum rc str_to_duration(const char *s, usec_t max, usec_t *out, struct err *err)
+{
+	const char *text = s ? s : "";
+	uint64_t nsec = 0;
+	bool good = !str_is_empty(s);
+
+	if (good && strcmp(s, "0") == 0)
+		text = "0s";
+	while (good && *text)
+		good = add_duration(&text, &nsec);
+	if (!good)
+		return err_set(err, RC_INVALID,
+			       "'%s' is not a duration such as 500ms, 30s or 1h30m", s ? s : "");
+	usec_t usec = nsec / NSEC_PER_USEC + (nsec % NSEC_PER_USEC ? 1 : 0);
+
+	if (usec > max)
+		return err_set(err, RC_INVALID, "%s is more than %.9gs", s,
+			       (double)max / (double)USEC_PER_SEC);
+	*out = usec;
+	return RC_OK;
+}
+
 static bool is_alnum_lower(char c)
 {
 	return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');

@@ -46,6 +46,10 @@ bool str_list_has(const char *list, char sep, const char *word);
 MUST_CHECK enum rc str_to_i64(const char *s, int64_t min, int64_t max, int64_t *out,
 			      struct err *err);
 MUST_CHECK enum rc str_to_u64(const char *s, uint64_t max, uint64_t *out, struct err *err);
+/* A duration as Go writes it ("90s", "1h30m", "1.5s", "0"; units h, m, s, ms, us or µs, ns), without a sign, of at most
+ * max microseconds; what is less than one of them is one.  RC_INVALID with the text quoted otherwise.
+ * Source: Go's time.ParseDuration, in which Kubernetes' Duration is written. */
+MUST_CHECK enum rc str_to_duration(const char *s, usec_t max, usec_t *out, struct err *err);
 
 /* An absolute path that names something below the root, without "", "." or ".." in it. */
 bool str_is_plain_path(const char *s);

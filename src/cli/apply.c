@@ -11,6 +11,8 @@
 #include "cli/resource.h"
 #include "json/json.h"
 
+#define MAX_WAIT (60000000 * USEC_PER_SEC)
+
 static const char LAST_APPLIED[] = "kubectl.kubernetes.io/last-applied-configuration";
 
 struct apply_args {
@@ -349,28 +351,6 @@ static enum rc wait_goal(struct client *c, const struct api_kind *k, const char 
 		       k->plural, name);
 }
 
-static enum rc parse_seconds(const char *s, usec_t *out, struct err *err)
-{
-	char number[16];
-	size_t n = strlen(s);
-	usec_t unit = USEC_PER_SEC;
-	uint64_t v;
-
-	if (n && (s[n - 1] == 's' || s[n - 1] == 'm')) {
-		unit = s[n - 1] == 'm' ? 60 * USEC_PER_SEC : USEC_PER_SEC;
-		n--;
-	}
-	if (n >= sizeof(number))
-		return err_set(err, RC_INVALID, "'%s' is not a duration such as 30s or 5m", s);
-	memcpy(number, s, n);
-	number[n] = '\0';
-	enum rc rc = str_to_u64(number, 1000000, &v, err);
-
-	if (!rc)
-		*out = v * unit;
-	return rc;
-}
-
 static enum rc parse_goal(char *text, struct goal *g, struct err *err)
 {
 	char *eq;
@@ -437,7 +417,7 @@ static int wait_run(const struct cmd *c, int argc, char **argv)
 	enum rc rc = goal_text ? parse_goal(goal_text, &g, &err) : RC_NOMEM;
 
 	if (!rc)
-		rc = parse_seconds(timeout, &limit, &err);
+		rc = cmd_duration(timeout, MAX_WAIT, &limit, &err);
 	if (!rc)
 		rc = resource_parse_args(&ra, n, argv, &err);
 	if (rc)
@@ -629,7 +609,7 @@ static int delete_run(const struct cmd *c, int argc, char **argv)
 	}
 	usec_t limit = 0;
 
-	rc = parse_seconds(a.timeout, &limit, &err);
+	rc = cmd_duration(a.timeout, MAX_WAIT, &limit, &err);
 	if (!rc)
 		rc = client_open(&client, &a.flags, &err);
 	if (!rc && a.file)

@@ -29,6 +29,16 @@ int cmd_fail(const struct err *err)
 	return EXIT_FAIL;
 }
 
+enum rc cmd_duration(const char *text, usec_t max, usec_t *out, struct err *err)
+{
+	uint64_t seconds;
+
+	if (str_to_u64(text, max / USEC_PER_SEC, &seconds, NULL))
+		return str_to_duration(text, max, out, err);
+	*out = seconds * USEC_PER_SEC;
+	return RC_OK;
+}
+
 enum rc cmd_print_value(const struct json *value, const char *format, struct err *err)
 {
 	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(LIMIT_RESPONSE_BYTES);

@@ -55,6 +55,8 @@ bool cmd_parse(const struct cmd *c, int argc, char **argv, const struct opt *opt
 int cmd_usage(const struct cmd *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Prints "error: text"; returns EXIT_FAIL. */
 int cmd_fail(const struct err *err);
+/* A duration of an option: as Go writes it (str_to_duration), and a number alone is seconds; at most max microseconds. */
+MUST_CHECK enum rc cmd_duration(const char *text, usec_t max, usec_t *out, struct err *err);
 /* The value on standard output: format "yaml", or JSON as kubectl indents it. */
 MUST_CHECK enum rc cmd_print_value(const struct json *value, const char *format, struct err *err);
 /* Output of a program, at most one line of it; false when it cannot be run or fails. */

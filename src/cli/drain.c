@@ -593,7 +593,7 @@ static int drain_run(const struct cmd *c, int argc, char **argv)
 	};
 	CLEANUP(client_freep) struct client *client = NULL;
 	struct err err = {0};
-	uint64_t seconds = 0;
+	usec_t limit = 0;
 	int n, status = -1;
 	bool help;
 
@@ -601,7 +601,7 @@ static int drain_run(const struct cmd *c, int argc, char **argv)
 		return help ? EXIT_OK : EXIT_USAGE;
 	if (n != 1 || !str_is_dns_subdomain(argv[0]))
 		return cmd_usage(c, "one node is needed");
-	enum rc rc = str_to_u64(timeout, 1000000, &seconds, &err);
+	enum rc rc = cmd_duration(timeout, 1000000 * USEC_PER_SEC, &limit, &err);
 
 	if (rc)
 		return cmd_usage(c, "--timeout: %s", err.msg);
@@ -610,7 +610,7 @@ static int drain_run(const struct cmd *c, int argc, char **argv)
 		client_set_quiet(client, true); /* the table says what the warnings would */
 		d.client = client;
 		d.node = argv[0];
-		rc = drain_node(&d, seconds * USEC_PER_SEC, &status, &err);
+		rc = drain_node(&d, limit, &status, &err);
 	}
 	drain_fini(&d);
 	return rc ? cmd_fail(&err) : status;
@@ -631,10 +631,10 @@ const struct cmd cmd_uncordon = {
 };
 const struct cmd cmd_drain = {
 	.name = "drain",
-	.args = "NODE [--dry-run] [--timeout S] [--force]",
+	.args = "NODE [--dry-run] [--timeout D] [--force]",
 	.summary = "Empty a node of virtual machines: move them away while they run.",
 	.help = "  --dry-run      only tell what would become of each VM; nothing changes\n"
-		"  --timeout S    end after this long; default 3600\n"
+		"  --timeout D    end after this long: 90, 5m; default 3600\n"
 		"  --force        also evict VMs that an eviction shuts down\n\n"
 		"The node is cordoned, and stays so.  WHAT is one of\n"
 		"  Moves      it moves while it runs\n"

@@ -301,7 +301,7 @@ static int migrate_run(const struct cmd *c, int argc, char **argv)
 	CLEANUP(client_freep) struct client *client = NULL;
 	CLEANUP(js_unrefp) struct json *vmim = NULL;
 	struct err err = {0};
-	uint64_t seconds = 0;
+	usec_t limit = 0;
 	bool help, wants_more;
 	int n;
 
@@ -314,7 +314,7 @@ static int migrate_run(const struct cmd *c, int argc, char **argv)
 		return cmd_usage(c, "a move is canceled or finished, not both");
 	if ((w.cancel || w.finish) && is_for_a_new_move(&w))
 		return cmd_usage(c, "--to, --addedNodeSelector and --dry-run are for a new move");
-	if (str_to_u64(timeout, 1000000, &seconds, &err))
+	if (cmd_duration(timeout, 1000000 * USEC_PER_SEC, &limit, &err))
 		return cmd_usage(c, "--timeout: %s", err.msg);
 	w.move.vm = argv[0];
 	enum rc rc = client_open(&client, &flags, &err);
@@ -328,8 +328,8 @@ static int migrate_run(const struct cmd *c, int argc, char **argv)
 	fflush(stdout);
 	if (!wants_more)
 		return EXIT_OK;
-	rc = follow(client, js_str(js_at(vmim, "metadata", "name", NULL)), "0", argv[0],
-		    seconds * USEC_PER_SEC, &err);
+	rc = follow(client, js_str(js_at(vmim, "metadata", "name", NULL)), "0", argv[0], limit,
+		    &err);
 	return rc ? cmd_fail(&err) : EXIT_OK;
 }
 
@@ -343,7 +343,7 @@ const struct cmd cmd_migrate = {
 		"                 its memory goes over (also --finish); --watch shows how that goes\n"
 		"  --to NODE      only to this node\n"
 		"  --no-watch     return as soon as the move is accepted\n"
-		"  --timeout S    stop watching after this long (the move goes on); default 3600\n\n"
+		"  --timeout D    stop watching after this long (the move goes on): 90, 5m; default 3600\n\n"
 		"The exit code is 0 only when the VM runs on another node; that of cancel and of finish\n"
 		"when it was asked for, or when there is nothing left to ask for.\n",
 	.run = migrate_run,

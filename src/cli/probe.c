@@ -27,7 +27,8 @@
 #include "ev/ev.h"
 #include "json/json.h"
 
-#define UDP_DRAIN (500 * USEC_PER_MSEC)
+#define MAX_DURATION (1000000 * USEC_PER_SEC)
+#define UDP_DRAIN    (500 * USEC_PER_MSEC)
 
 enum { UDP_WINDOW = 1 << 16, MAX_PENDING = 256 };
 
@@ -435,36 +436,6 @@ static void on_input(uint32_t revents, void *arg)
 	}
 }
 
-static enum rc parse_duration(const char *s, usec_t *out, struct err *err)
-{
-	static const struct {
-		const char *suffix;
-		usec_t unit;
-	} units[] = {
-		{"ms", USEC_PER_MSEC}, {"us", 1}, {"s", USEC_PER_SEC}, {"m", 60 * USEC_PER_SEC}};
-	char number[32];
-	uint64_t v;
-
-	for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
-		size_t n = strlen(s);
-		size_t k = strlen(units[i].suffix);
-
-		if (!str_has_suffix(s, units[i].suffix) || n - k >= sizeof(number))
-			continue;
-		memcpy(number, s, n - k);
-		number[n - k] = '\0';
-		if (str_to_u64(number, 1000000, &v, NULL))
-			break;
-		*out = v * units[i].unit;
-		return RC_OK;
-	}
-	if (str_eq(s, "0")) {
-		*out = 0;
-		return RC_OK;
-	}
-	return err_set(err, RC_INVALID, "'%s' is not a duration such as 20ms, 5s or 1m", s);
-}
-
 static enum rc parse_target(const char *s, struct sockaddr_in *out, struct err *err)
 {
 	char host[256];
@@ -569,13 +540,13 @@ static int probe_run(const struct cmd *c, int argc, char **argv)
 		return cmd_usage(c, "one ADDRESS:PORT is needed");
 	rc = parse_target(argv[0], &p->to, &err);
 	if (!rc)
-		rc = parse_duration(new_every, &p->new_every, &err);
+		rc = str_to_duration(new_every, MAX_DURATION, &p->new_every, &err);
 	if (!rc)
-		rc = parse_duration(held_every, &p->held_every, &err);
+		rc = str_to_duration(held_every, MAX_DURATION, &p->held_every, &err);
 	if (!rc)
-		rc = parse_duration(timeout, &p->timeout, &err);
+		rc = str_to_duration(timeout, MAX_DURATION, &p->timeout, &err);
 	if (!rc)
-		rc = parse_duration(duration, &p->duration, &err);
+		rc = str_to_duration(duration, MAX_DURATION, &p->duration, &err);
 	if (!rc)
 		rc = str_to_u64(udp, 100000, &p->udp_rate, &err);
 	if (!rc)

@@ -18,37 +18,6 @@ struct wish {
 	size_t n_audiences;
 };
 
-/* "90s", "15m", "1h30m" as Go writes durations; a number alone is seconds.  False: it is none. */
-static bool parse_duration(const char *text, int64_t *seconds)
-{
-	static const struct {
-		char unit;
-		int64_t seconds;
-	} units[] = {{'h', 3600}, {'m', 60}, {'s', 1}};
-	size_t last = 0;
-
-	*seconds = 0;
-	if (!str_to_i64(text, 0, UINT32_MAX, seconds, NULL))
-		return true;
-	while (*text) {
-		int64_t n = 0;
-		size_t digits = strspn(text, "0123456789"), i = last;
-
-		if (!digits || digits > 9)
-			return false;
-		for (size_t k = 0; k < digits; k++)
-			n = n * 10 + (*text++ - '0');
-		while (i < ARRAY_SIZE(units) && units[i].unit != *text)
-			i++;
-		if (i == ARRAY_SIZE(units))
-			return false;
-		*seconds += n * units[i].seconds;
-		last = i + 1;
-		text++;
-	}
-	return last > 0;
-}
-
 /* NULL: out of memory. */
 static struct json *body_of(const struct wish *w, int64_t seconds)
 {
@@ -135,7 +104,7 @@ static int token_run(const struct cmd *c, int argc, char **argv)
 		{.name = "--kubeconfig", .value = &flags.kubeconfig},
 		{0},
 	};
-	int64_t seconds = 0;
+	usec_t lasts = 0;
 	struct err err = {0};
 	bool help;
 	int n;
@@ -146,10 +115,11 @@ static int token_run(const struct cmd *c, int argc, char **argv)
 		return help ? EXIT_OK : EXIT_USAGE;
 	if (n != 1 || !*argv[0])
 		return cmd_usage(c, "expected the name of one service account");
-	if (w.duration && !parse_duration(w.duration, &seconds))
-		return cmd_usage(c, "--duration is like 3600, 30m or 1h30m");
+	if (w.duration && cmd_duration(w.duration, UINT32_MAX * USEC_PER_SEC, &lasts, &err))
+		return cmd_usage(c, "--duration: %s", err.msg);
 	w.account = argv[0];
-	return print_token(&w, &flags, seconds, &err) ? cmd_fail(&err) : EXIT_OK;
+	return print_token(&w, &flags, (int64_t)(lasts / USEC_PER_SEC), &err) ? cmd_fail(&err)
+									      : EXIT_OK;
 }
 
 const struct cmd cmd_token = {

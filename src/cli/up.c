@@ -50,7 +50,8 @@ struct up {
 	char state[PATH_MAX];
 	char bin[PATH_MAX];
 	uint64_t nodes;
-	const char *node_args; /* extra arguments for every ferry-node, blank-separated */
+	const char *node_args;	    /* extra arguments for every ferry-node, blank-separated */
+	const char *apiserver_args; /* and for ferry-apiserver */
 	bool quiet;
 	bool is_making; /* what there is may be ours: a failure takes it down */
 	usec_t t0;
@@ -217,25 +218,59 @@ static enum rc make_routes(struct err *err)
 	return rc;
 }
 
+#define MAX_BOX_ARGS 64
+
+/* "node-2:WORD" is a word for that node only; NULL: for another one. */
+static const char *word_for(const char *word, const char *node)
+{
+	size_t n = strlen(node), digits = 0;
+
+	if (strncmp(word, node, n) == 0 && word[n] == ':')
+		return word + n + 1;
+	if (str_has_prefix(word, "node-"))
+		digits = strspn(word + 5, "0123456789");
+	return digits && word[5 + digits] == ':' ? NULL : word;
+}
+
+/* Adds the words of text (cut in place, may be NULL) behind args; of those for one node only name's own (NULL: all). */
+static void add_words(const char *args[MAX_BOX_ARGS], char *text, const char *name)
+{
+	char *save = NULL;
+	size_t n = 0;
+
+	while (args[n])
+		n++;
+	for (char *w = text ? strtok_r(text, " ", &save) : NULL; w && n + 1 < MAX_BOX_ARGS;
+	     w = strtok_r(NULL, " ", &save)) {
+		const char *mine = name ? word_for(w, name) : w;
+
+		if (mine)
+			args[n++] = mine;
+	}
+}
+
 static enum rc start_apiserver(const struct up *u, struct err *err)
 {
 	CLEANUP(mem_freep) char *prog = mem_printf("%s/ferry-apiserver", u->bin);
 	CLEANUP(mem_freep) char *dir = below(u, "control");
 	CLEANUP(mem_freep) char *audit = below(u, "logs/audit.log");
-	const char *const args[] = {"--",
-				    prog,
-				    "--state",
-				    dir,
-				    "--listen",
-				    UNDERLAY ".1:6443",
-				    "--audit-log",
-				    audit,
-				    "--audit-log-size",
-				    "32",
-				    "--audit-log-keep",
-				    "4",
-				    NULL};
+	CLEANUP(mem_freep) char *extra = mem_strdup(u->apiserver_args ? u->apiserver_args : "");
+	const char *args[MAX_BOX_ARGS] = {"--",
+					  prog,
+					  "--state",
+					  dir,
+					  "--listen",
+					  UNDERLAY ".1:6443",
+					  "--audit-log",
+					  audit,
+					  "--audit-log-size",
+					  "32",
+					  "--audit-log-keep",
+					  "4"};
 
+	if (!prog || !dir || !audit || !extra)
+		return err_set(err, RC_NOMEM, "out of memory");
+	add_words(args, extra, NULL);
 	return start_box(u, "apiserver", args, err);
 }
 
@@ -273,18 +308,6 @@ static enum rc issue_node(const struct up *u, const char *name, const char *addr
 	return run_wait(argv, err);
 }
 
-/* "node-2:WORD" is a word for that node only; NULL: for another one. */
-static const char *word_for(const char *word, const char *node)
-{
-	size_t n = strlen(node), digits = 0;
-
-	if (strncmp(word, node, n) == 0 && word[n] == ':')
-		return word + n + 1;
-	if (str_has_prefix(word, "node-"))
-		digits = strspn(word + 5, "0123456789");
-	return digits && word[5 + digits] == ':' ? NULL : word;
-}
-
 static enum rc start_node(const struct up *u, unsigned i, struct err *err)
 {
 	char name[32], link[32], address[32], cidr[40];
@@ -302,7 +325,7 @@ static enum rc start_node(const struct up *u, unsigned i, struct err *err)
 	CLEANUP(mem_freep) char *shared = below(u, "shared");
 	CLEANUP(mem_freep) char *inside = below(u, "pids/%s.inside", name);
 	CLEANUP(mem_freep) char *extra = mem_strdup(u->node_args ? u->node_args : "");
-	const char *args[64] = {
+	const char *args[MAX_BOX_ARGS] = {
 		"--name",    name,
 		"--state",   state,
 		"--shared",  shared,
@@ -320,21 +343,10 @@ static enum rc start_node(const struct up *u, unsigned i, struct err *err)
 		"--shared",  BOX_SHARED,
 		"--address", address,
 	};
-	size_t n = 0;
 
 	if (!prog || !state || !shared || !inside || !extra)
 		return err_set(err, RC_NOMEM, "out of memory");
-	while (args[n])
-		n++;
-	char *save = NULL;
-
-	for (char *w = strtok_r(extra, " ", &save); w && n + 1 < ARRAY_SIZE(args);
-	     w = strtok_r(NULL, " ", &save)) {
-		const char *mine = word_for(w, name);
-
-		if (mine)
-			args[n++] = mine;
-	}
+	add_words(args, extra, name);
 	return start_box(u, name, args, err);
 }
 
@@ -724,7 +736,7 @@ static int down_run(const struct cmd *c, int argc, char **argv)
 	};
 	CLEANUP(fd_closep) int lock = -1;
 	struct err err = {0};
-	uint64_t seconds = 0;
+	usec_t limit = 0;
 	int n;
 
 	if (!cmd_parse(c, argc, argv, opts, &n, &help))
@@ -732,7 +744,7 @@ static int down_run(const struct cmd *c, int argc, char **argv)
 	enum rc rc = need_root(&err);
 
 	if (!rc)
-		rc = str_to_u64(timeout, 3600, &seconds, &err);
+		rc = cmd_duration(timeout, 3600 * USEC_PER_SEC, &limit, &err);
 	if (!rc && access(state ? state : "/var/lib/ferry", F_OK) < 0) {
 		fprintf(stderr, "nothing is up on '%s'\n", state ? state : "/var/lib/ferry");
 		return EXIT_OK;
@@ -745,7 +757,7 @@ static int down_run(const struct cmd *c, int argc, char **argv)
 		rc = take_lock(&u, &lock, &err);
 	if (rc)
 		return cmd_fail(&err);
-	cluster_down(&u, now, seconds * USEC_PER_SEC);
+	cluster_down(&u, now, limit);
 	if (purge && file_remove_tree(u.state, &err))
 		return cmd_fail(&err);
 	step(&u, "down%s", purge ? ", and its data removed" : "");
@@ -771,6 +783,7 @@ static int up_run(const struct cmd *c, int argc, char **argv)
 		{.name = "--state", .value = &state},
 		{.name = "--nodes", .value = &nodes},
 		{.name = "--node-args", .value = &u.node_args},
+		{.name = "--apiserver-args", .value = &u.apiserver_args},
 		{.name = "--quiet", .letter = 'q', .is_flag = true, .flag = &u.quiet},
 		{0},
 	};
@@ -815,16 +828,17 @@ const struct cmd cmd_up = {
 		"/var/lib/ferry)\n"
 		"  --node-args S  more arguments for every ferry-node, blank-separated; node-2:WORD is\n"
 		"                 for that node only\n"
+		"  --apiserver-args S  more arguments for ferry-apiserver, blank-separated\n"
 		"  -q, --quiet    say nothing unless it fails\n",
 	.run = up_run,
 };
 
 const struct cmd cmd_down = {
 	.name = "down",
-	.args = "[--state DIR] [--now] [--timeout SECONDS] [--purge]",
+	.args = "[--state DIR] [--now] [--timeout TIME] [--purge]",
 	.summary = "Shut the guests down and stop the cluster that `ferry up` started.",
 	.help = "  --now          cut the guests off instead of shutting them down\n"
-		"  --timeout S    how long guests may take (default 60)\n"
+		"  --timeout D    how long guests may take: 90, 5m (default 60)\n"
 		"  --purge        remove the state folder as well: every object and disk in it\n",
 	.run = down_run,
 };

@@ -33,6 +33,7 @@ static const char *opt_service_cidr = "10.96.0.0/16";
 static const char *opt_node_ports = "30000-32767";
 static const char *opt_requests = "400";
 static const char *opt_watches = "1000";
+static const char *opt_event_ttl = "1h";
 static const char *opt_issuer;
 static const char *opt_audit, *opt_audit_mib = "100", *opt_audit_keep = "10";
 
@@ -464,10 +465,20 @@ static enum rc parse_limit(const char *option, const char *text, unsigned max, u
 	return RC_OK;
 }
 
+static enum rc parse_event_ttl(usec_t *out, struct err *err)
+{
+	enum rc rc = str_to_duration(opt_event_ttl, INT64_MAX / 2, out, err);
+
+	if (!rc && !*out)
+		rc = err_set(err, RC_INVALID, "it has to be more than 0");
+	return rc ? err_prepend(err, "--event-ttl") : RC_OK;
+}
+
 static enum rc start(struct server *s, struct err *err)
 {
 	unsigned char key[APISRV_KEY_BYTES];
 	unsigned requests = 0, watches = 0;
+	usec_t event_ttl = 0;
 	struct loop *loop = daemon_loop(s->daemon);
 	enum rc rc = parse_listen(s, opt_listen, err);
 
@@ -476,6 +487,8 @@ static enum rc start(struct server *s, struct err *err)
 	if (!rc)
 		rc = parse_limit("max-watches-per-user", opt_watches, LIMIT_WATCHERS, &watches,
 				 err);
+	if (!rc)
+		rc = parse_event_ttl(&event_ttl, err);
 	s->pki = mem_printf("%s/pki", opt_state);
 	if (!rc && !s->pki)
 		rc = err_set(err, RC_NOMEM, "out of memory");
@@ -498,6 +511,7 @@ static enum rc start(struct server *s, struct err *err)
 						     .continue_key = key,
 						     .requests_max = requests,
 						     .watches_max = watches,
+						     .event_ttl = event_ttl,
 						     .more_metrics = on_scrape,
 						     .metrics_arg = s,
 						     .service_cidr = opt_service_cidr,
@@ -548,6 +562,8 @@ int main(int argc, char **argv)
 		{"max-watches-per-user", "N",
 		 "watches that one user may have open, nodes and controllers apart (default 1000)",
 		 .text = &opt_watches},
+		{"event-ttl", "DURATION", "how long Events are kept (default 1h)",
+		 .text = &opt_event_ttl},
 		{"audit-log", "FILE",
 		 "write down who did what, a line of JSON each (default: nothing is written down)",
 		 .text = &opt_audit},

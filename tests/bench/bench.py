@@ -50,9 +50,9 @@ class Bench:
         base = "" if baseline is None else f" (baseline {baseline:.1f} {unit})"
         print(f"  {name:58} {shown} {unit}{base}  bar {bar or '-'}  {mark}", flush=True)
 
-    def up(self, nodes=2, args=None):
+    def up(self, nodes=2, args=None, apiserver_args=None):
         self.down()
-        self.cluster = ft.Cluster(os.path.join(self.work, "cluster"), nodes, self.args.bin, args).up()
+        self.cluster = ft.Cluster(os.path.join(self.work, "cluster"), nodes, self.args.bin, args, apiserver_args).up()
         return self.cluster
 
     def down(self):

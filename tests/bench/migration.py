@@ -139,7 +139,7 @@ def descriptors(pids):
 
 
 def held(cluster):
-    """Processes, descriptors and resident KiB of the daemons, objects in the API (events apart: they go after an hour)."""
+    """Processes, descriptors and resident KiB of the daemons, objects in the API (events apart: they go after a while)."""
     api, out = cluster.api, {"of": {}}
     out["processes"] = len(cluster.everything())
     daemons = {d: cluster.pid(d) for d in ("apiserver", "controller", "node-1", "node-2")}
@@ -153,9 +153,12 @@ def held(cluster):
 
 
 def bench_row(b):
-    """A long row of moves there and back under network, disk and memory load: wrong bytes, and what is left of them."""
+    """A long row of moves there and back under network, disk and memory load: wrong bytes, and what is left of them.
+
+    Events go after a minute here, and the watch history and the controller's notes of events fill in the first half: what
+    grows in the second one grows for ever."""
     n = 100 if b.args.quick else 1000
-    b.up()
+    b.up(apiserver_args="--event-ttl 1m")
     image = os.path.join(b.work, "row.img")
     shutil.copyfile(f"{b.args.tiny}/disk.img", image)
     b.cluster.shared_disk("row", image)
@@ -172,7 +175,7 @@ def bench_row(b):
             st = ft.move(api, "row", timeout=300)[0]["status"]
             if st["phase"] != "Succeeded":
                 others[st.get("ferry", {}).get("reason") or st["migrationState"].get("failureReason")] += 1
-            if i == min(19, n // 2):
+            if i == n // 2:
                 time.sleep(6)  # the last frames are sent on for five seconds
                 before = held(b.cluster)
             if (i + 1) % 100 == 0:
@@ -191,8 +194,8 @@ def bench_row(b):
     b.add("the same: held connections that broke", len(broken), "", "0", not broken)
     for what in ("processes", "descriptors", "objects"):
         grown = after[what] - before[what]
-        b.add(f"the same: growth in {what} after the first ones", grown, "", "0", grown <= 0, baseline=before[what])
+        b.add(f"the same: growth in {what} in the second half", grown, "", "0", grown <= 0, baseline=before[what])
     print("    " + ", ".join(f"{d} {before['of'][d]} -> {after['of'][d]} KiB" for d in after["of"]) +
           f", {before['events']} -> {after['events']} events")
     grown = after["KiB"] - before["KiB"]
-    b.add("the same: growth in memory of the daemons", grown / 1024, "MiB", "<= 4", grown <= 4096, before["KiB"] / 1024)
+    b.add("the same: growth in memory of the daemons in its second half", grown / 1024, "MiB", "<= 4", grown <= 4096, before["KiB"] / 1024)

@@ -183,6 +183,18 @@ def test_a_taken_port_is_said(server):
     assert p.returncode == 1 and "already taken" in p.stderr
 
 
+@pytest.mark.parametrize("option,value,text", [
+    ("--event-ttl", "1d", "--event-ttl: '1d' is not a duration such as 500ms, 30s or 1h30m"),
+    ("--event-ttl", "0", "--event-ttl: it has to be more than 0"),
+    ("--max-watches-per-user", "none", "--max-watches-per-user 'none' is not a number from 1 to"),
+])
+def test_a_wrong_option_is_named_before_anything_is_made(tmp_path, option, value, text):
+    p = subprocess.run([f"{BIN}/ferry-apiserver", "--state", tmp_path / "state", option, value], capture_output=True,
+                       text=True, timeout=20)
+    assert p.returncode == 1 and text in p.stderr, p.stderr
+    assert not (tmp_path / "state").exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_a_full_disk_refuses_and_goes_on(tmp_path):
     disk = tmp_path / "disk"

@@ -300,11 +300,12 @@ class Freezable:
 class Cluster:
     """`ferry up` in a folder of its own."""
 
-    def __init__(self, state, nodes=2, bin_=None, node_args=None):
+    def __init__(self, state, nodes=2, bin_=None, node_args=None, apiserver_args=None):
         self.state = os.path.abspath(state)
         self.bin = bin_ or BIN
         self.nodes = nodes
         self.node_args = node_args
+        self.apiserver_args = apiserver_args
         self.api = None
 
     @property
@@ -315,6 +316,8 @@ class Cluster:
         args = [f"{self.bin}/ferry", "up", "--state", self.state, "--nodes", str(self.nodes), "-q"]
         if self.node_args:
             args += ["--node-args", self.node_args]
+        if self.apiserver_args:
+            args += ["--apiserver-args", self.apiserver_args]
         subprocess.run(args, check=True)
         self.api = Api(self.kubeconfig)
         return self

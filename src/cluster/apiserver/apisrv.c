@@ -14,6 +14,8 @@
 #include "cluster/apiserver/quota.h"
 #include "ev/ev.h"
 
+#define EVENT_TTL (3600 * USEC_PER_SEC)
+
 enum { TTL_INTERVAL = 60, BOOKMARK_INTERVAL = 60, MAX_PATH_KEY = 256 };
 
 static const char *const verb_names[VERB__MAX] = {
@@ -777,6 +779,7 @@ enum rc apisrv_new(struct apisrv **out, struct loop *loop, const struct apisrv_c
 		rand_bytes(s->continue_key, sizeof(s->continue_key));
 	else
 		memcpy(s->continue_key, &s->seed, sizeof(s->seed)); /* the simulation's */
+	s->event_ttl = config->event_ttl ? config->event_ttl : EVENT_TTL;
 	if (config->hooks)
 		s->hooks = *config->hooks;
 	map_init(&s->by_table, NULL);

@@ -34,6 +34,7 @@ struct apisrv_config {
 	const unsigned char *continue_key;
 	unsigned requests_max; /* at a time, of others than nodes and controllers; 0: 400 */
 	unsigned watches_max;  /* of one user; 0: LIMIT_WATCHERS_USER */
+	usec_t event_ttl;      /* how long Events stay; 0: an hour, as kube-apiserver's */
 	struct audit *audit;   /* stays the caller's; NULL: nothing is written down */
 	struct tokens *tokens; /* stays the caller's; NULL: nobody has a token, none is made */
 	/* Appends to what GET /metrics answers; NULL: nothing. */

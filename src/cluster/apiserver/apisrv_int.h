@@ -99,6 +99,7 @@ struct apisrv {
 	struct list inner; /* requests to ourselves that no call owns */
 	struct quotas *quotas;
 	struct flow *flow;
+	usec_t event_ttl;
 	struct ev_src *bookmark_timer, *ttl_timer, *ns_defer;
 	struct rbac *rbac;
 	struct tokens *tokens;

@@ -11,8 +11,6 @@
 #include "base/str.h"
 #include "ev/ev.h"
 
-#define EVENT_TTL (3600 * USEC_PER_SEC)
-
 struct delete_opts {
 	int64_t grace;	      /* seconds; -1: not said */
 	const char *policy;   /* NULL: not said */
@@ -421,7 +419,7 @@ void ttl_sweep(struct apisrv *s)
 
 	store_iter_init(&it, s->store, "events", NULL);
 	while ((o = store_iter_next_newest(&it)))
-		if (obj_written(o) + EVENT_TTL < now &&
+		if (obj_written(o) + s->event_ttl < now &&
 		    mem_grow((void **)&old.items, &old.cap, old.n, sizeof(*old.items)))
 			old.items[old.n++] = obj_ref(o);
 	for (size_t i = 0; i < old.n; i++) {

@@ -135,37 +135,14 @@ void vmi_filesystem_list(struct hook_call *call)
 	get_from_agent(call, &ask);
 }
 
-/* Go's text of a duration ("5m0s") in seconds; a part of one is one, since 0 is for ever.  False: it is none. */
+/* In seconds; a part of one is one, since 0 is for ever.  False: it is no duration. */
 static bool duration_seconds(const char *text, int64_t *out)
 {
-	static const struct {
-		const char *name;
-		double seconds;
-	} units[] = {{"ns", 1e-9}, {"us", 1e-6}, {"µs", 1e-6}, {"ms", 1e-3},
-		     {"s", 1},	   {"m", 60},	 {"h", 3600}};
-	double sum = 0;
+	usec_t usec = 0;
 
-	if (str_eq(text, "0"))
-		text = "0s";
-	while (*text) {
-		size_t digits = strspn(text, "0123456789."), unit = 0;
-		char *end = NULL;
-		double value = digits ? strtod(text, &end) : 0;
-
-		if (!digits || end != text + digits)
-			return false;
-		while (unit < ARRAY_SIZE(units) &&
-		       (strncmp(end, units[unit].name, strlen(units[unit].name)) != 0 ||
-			(str_eq(units[unit].name, "m") && end[1] == 's')))
-			unit++;
-		if (unit == ARRAY_SIZE(units))
-			return false;
-		sum += value * units[unit].seconds;
-		text = end + strlen(units[unit].name);
-	}
-	if (sum > 1e6)
+	if (str_to_duration(text, 1000000 * USEC_PER_SEC, &usec, NULL))
 		return false;
-	*out = (int64_t)sum + (sum > (double)(int64_t)sum);
+	*out = (int64_t)((usec + USEC_PER_SEC - 1) / USEC_PER_SEC);
 	return true;
 }
 

@@ -538,6 +538,29 @@ static void events_expire(void **state)
 	drop(fx_do(&f, 404, "GET", "/api/v1/namespaces/default/events/e", NULL));
 }
 
+static void events_stay_as_long_as_was_said(void **state)
+{
+	struct fx one = {0};
+
+	(void)state;
+	assert_int_equal(loop_new(&one.loop, LOOP_VIRTUAL, NULL), RC_OK);
+	assert_int_equal(store_open(&one.store, one.loop, NULL, NULL), RC_OK);
+	const struct apisrv_config c = {
+		.store = one.store, .seed = 7, .event_ttl = 90 * USEC_PER_SEC};
+
+	assert_int_equal(apisrv_new(&one.srv, one.loop, &c, NULL), RC_OK);
+	fx_settle(&one);
+	drop(fx_do(&one, 201, "POST", "/api/v1/namespaces/default/events",
+		   "{\"metadata\":{\"name\":\"e\"},\"involvedObject\":{\"kind\":\"Pod\",\"name\":"
+		   "\"p\",\"namespace\":\"default\"},"
+		   "\"reason\":\"X\",\"type\":\"Normal\"}"));
+	fx_sleep(&one, 80 * USEC_PER_SEC);
+	drop(fx_do(&one, 200, "GET", "/api/v1/namespaces/default/events/e", NULL));
+	fx_sleep(&one, 80 * USEC_PER_SEC);
+	drop(fx_do(&one, 404, "GET", "/api/v1/namespaces/default/events/e", NULL));
+	fx_down(&one);
+}
+
 /* A taken port ends the server before its loop ran once: what it asked of itself is still under way. */
 static void ends_before_it_began(void **state)
 {
@@ -576,6 +599,7 @@ int main(void)
 		T(secrets_fold_plain_text),
 		cmocka_unit_test(ends_before_it_began),
 		T(events_expire),
+		cmocka_unit_test(events_stay_as_long_as_was_said),
 	};
 
 	js_use_mem();

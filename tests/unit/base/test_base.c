@@ -78,6 +78,63 @@ static void whole_numbers_only(void **state)
 	assert_int_equal(str_to_i64("21", -20, 20, &v, NULL), RC_INVALID);
 }
 
+static void durations_are_written_as_in_go(void **state)
+{
+	static const struct {
+		const char *text;
+		usec_t usec;
+	} good[] = {
+		{"0", 0},
+		{"0s", 0},
+		{"90s", 90 * USEC_PER_SEC},
+		{"1h30m", 5400 * USEC_PER_SEC},
+		{"30m1h", 5400 * USEC_PER_SEC},
+		{"1.5s", 1500 * USEC_PER_MSEC},
+		{".5s", 500 * USEC_PER_MSEC},
+		{"1.s", USEC_PER_SEC},
+		{"250us", 250},
+		{"250µs", 250},
+		{"1ns", 1},
+		{"1001ns", 2},
+		{"1.000000000000000000001h", 3600 * USEC_PER_SEC},
+		{"2m3.5s", 123500 * USEC_PER_MSEC},
+		{"1000h", 3600000 * USEC_PER_SEC},
+	};
+	static const char *const bad[] = {"",
+					  "1",
+					  " 1s",
+					  "1s ",
+					  "-1s",
+					  "+1s",
+					  "s",
+					  ".s",
+					  "1d",
+					  "1e3s",
+					  "1s2",
+					  "0x1s",
+					  "1.2.3s",
+					  "1,5s",
+					  "00",
+					  "1001h",
+					  "99999999999999999999s",
+					  "9999999999999999999h",
+					  "5124095h34m33.709551616s"};
+	usec_t v = 7;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+		assert_int_equal(str_to_duration(good[i].text, 3600000 * USEC_PER_SEC, &v, NULL),
+				 RC_OK);
+		assert_int_equal(v, good[i].usec);
+	}
+	v = 7;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_int_equal(str_to_duration(bad[i], 3600000 * USEC_PER_SEC, &v, NULL),
+				 RC_INVALID);
+	assert_int_equal(str_to_duration(NULL, 1, &v, NULL), RC_INVALID);
+	assert_int_equal(v, 7);
+}
+
 static void dns_names_follow_rfc_1123(void **state)
 {
 	(void)state;
@@ -269,6 +326,7 @@ int main(void)
 		cmocka_unit_test(prepended_context_reads_outside_in),
 		cmocka_unit_test(sbuf_stops_at_its_maximum_and_stays_failed),
 		cmocka_unit_test(whole_numbers_only),
+		cmocka_unit_test(durations_are_written_as_in_go),
 		cmocka_unit_test(dns_names_follow_rfc_1123),
 		cmocka_unit_test(map_agrees_with_a_plain_array_under_random_use),
 		cmocka_unit_test(map_survives_any_failed_allocation),
