@@ -542,9 +542,11 @@ class Suite:
             with contextlib.suppress(OSError, ValueError):
                 pods = self.world.pods_dir(node)
                 for uid in os.listdir(pods):
-                    for name in ("launcher.log", "qemu.log", "migration.json"):
+                    for name in ("launcher.log", "qemu.log", "serial.log", "migration.json"):
                         with contextlib.suppress(OSError):
                             shutil.copyfile(f"{pods}/{uid}/{name}", f"{to}/{node}-{uid[:8]}-{name}")
+        with contextlib.suppress(OSError), open(f"{to}/net.txt", "w") as f:
+            f.write(self.world.ways())
         print(f"  logs: {to}", flush=True)
 
     def close(self):

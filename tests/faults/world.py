@@ -458,6 +458,17 @@ class World:
     def renew(self, node):
         os.replace(f"{self.pki(node)}/good.crt", f"{self.pki(node)}/tls.crt")
 
+    def ways(self):
+        """Where packets go, here and on both nodes: for whoever asks later why nobody answered."""
+        out = []
+        for node in (None, *NODES):
+            for what in ("ip addr", "ip route", "ip neigh", "bridge fdb", "nft list ruleset"):
+                with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
+                    words, how = what.split(), dict(capture_output=True, text=True, timeout=10)
+                    p = self.cluster.in_node(node, *words, **how) if node else subprocess.run(words, **how)
+                    out.append(f"== {node or 'here'}: {what}\n{p.stdout}{p.stderr}")
+        return "\n".join(out)
+
     # -- what is left
 
     def picture(self, node):
