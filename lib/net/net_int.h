@@ -22,6 +22,8 @@ struct net_msg {
 	struct nlmsghdr *nlh;
 };
 
+/* A handle for another part of netlink than routes. */
+MUST_CHECK enum rc net_open_protocol(struct net **out, int ns_fd, int protocol, struct err *err);
 /* A request with its family header, ready for attributes; returns the family header. */
 void *net_msg_init(struct net_msg *m, uint16_t type, uint16_t flags, size_t header_bytes);
 /* Sends it and waits for the kernel's verdict. RC_* by errno, with the kernel's own words; the

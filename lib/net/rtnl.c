@@ -54,7 +54,7 @@ enum rc net_netlink_socket(int ns_fd, int protocol, int *fd, struct err *err)
 	return RC_OK;
 }
 
-enum rc net_open(struct net **out, int ns_fd, struct err *err)
+enum rc net_open_protocol(struct net **out, int ns_fd, int protocol, struct err *err)
 {
 	CLEANUP(net_freep)
 	struct net *n = mem_alloc(sizeof(*n));
@@ -66,12 +66,17 @@ enum rc net_open(struct net **out, int ns_fd, struct err *err)
 	if (!n->recv_buf)
 		return err_set(err, RC_NOMEM, "no memory for a netlink handle");
 
-	enum rc rc = net_netlink_socket(ns_fd, NETLINK_ROUTE, &n->fd, err);
+	enum rc rc = net_netlink_socket(ns_fd, protocol, &n->fd, err);
 
 	if (rc)
 		return rc;
 	*out = STEAL(n);
 	return RC_OK;
+}
+
+enum rc net_open(struct net **out, int ns_fd, struct err *err)
+{
+	return net_open_protocol(out, ns_fd, NETLINK_ROUTE, err);
 }
 
 struct net *net_free(struct net *n)

@@ -1,13 +1,14 @@
 """Any process of Ferry may be killed while VMs run and while one moves: the guests go on.  So may a disk fill up."""
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
 
 import ferrytest as ft
 import pytest
-from conftest import kernel_boot, migrations, node_of, other, qemu_pids
+from conftest import kernel_boot, migrations, node_of, other, own_cluster, qemu_pids
 
 LONG = bool(os.environ.get("FERRY_TEST_LONG"))
 
@@ -191,3 +192,29 @@ def test_the_agent_after_a_move_and_another_move_that_failed_judges_unknown_flow
     make_vm("comes-later", nodeSelector={"kubernetes.io/hostname": node})
     assert "reject" in unknown_flows(cluster, node, name)
     assert g.wait(10)["bootID"] == boot and node_of(api, name) == node
+
+
+SILENT = """table inet silent {
+  chain in { type filter hook prerouting priority -400; tcp dport 49152-49159 drop; }
+}"""
+
+
+def test_a_target_that_falls_silent_while_it_is_connected_to_holds_nobody(images):
+    """QEMU hears of no cancel there, and begins no other move before that connection has ended."""
+    with own_cluster("silent", 3) as c:
+        c.api.create(ft.vm("held", "128Mi", kernel=kernel_boot(images)))
+        vmi = c.api.wait("VirtualMachineInstance", "held", ft.vmi_running, 60)
+        source = vmi["status"]["nodeName"]
+        dead, alive = sorted({"node-1", "node-2", "node-3"} - {source})
+        before = ft.Guest(ft.vmi_address(vmi)).wait(90)
+        c.in_node(dead, "nft", SILENT, check=True)
+        c.api.create(ft.migration("first", "held", addedNodeSelector={"kubernetes.io/hostname": dead}))
+        ft.poll(lambda: re.search(r"Starting -> Moving on Accepted", c.log(source)), 30, "QEMU connects")
+        c.api.delete("VirtualMachineInstanceMigration", "first")
+        c.api.wait("VirtualMachineInstanceMigration", "first", lambda v: v is None, 5)
+        obj, phases = ft.move(c.api, "held", "second", addedNodeSelector={"kubernetes.io/hostname": alive})
+        assert ft.phase(obj) == "Succeeded", obj["status"]
+        assert phases["Succeeded"] < 6, phases  # the kernel's own time-out is 7 s
+        assert "still open, ended" in c.log(source)
+        now = ft.Guest(ft.vmi_address(vmi)).status()
+        assert now["bootID"] == before["bootID"]

@@ -27,6 +27,7 @@
 #include "cluster/podruntime/podnet.h"
 #include "cluster/podruntime/services.h"
 #include "net/ns.h"
+#include "net/tcp.h"
 #include "virt/node/vmnet.h"
 
 #define MAX_THINGS 1024
@@ -589,6 +590,19 @@ static enum rc do_mig(char **a, struct err *err)
 				      : podnet_mig_connect(p, ip(a[3]), ip(a[4]), list, n, err);
 }
 
+/* abort NETNS PEER */
+static enum rc do_abort(char **a, struct err *err)
+{
+	int ns = open(a[1], O_RDONLY | O_CLOEXEC);
+	unsigned n = 0;
+	enum rc rc = net_tcp_abort(ns, ip(a[2]), &n, err);
+
+	fd_close(ns);
+	if (!rc)
+		printf("ok %u\n", n);
+	return rc ? rc : RC_EXISTS; /* answered */
+}
+
 /* routes NETNS VIA */
 static enum rc do_routes(char **a, struct err *err)
 {
@@ -780,6 +794,7 @@ static const struct {
 	{"apply", 2, do_apply},
 	{"dns", 4, do_dns},
 	{"mig", 4, do_mig},
+	{"abort", 3, do_abort},
 	{"routes", 3, do_routes},
 	{"echo", 4, do_echo},
 	{"exec", 3, do_exec},

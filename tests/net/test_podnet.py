@@ -1,4 +1,5 @@
 """The node's network: Services, gateway, forwarding as told, migration link, and nothing left behind."""
+import errno
 import os
 import socket
 import threading
@@ -278,6 +279,35 @@ def test_migration_link_is_open_for_its_move_only(lab):
         listener.close()
         lab.cmd("detach m1")
         lab.cmd("detach m2")
+
+
+def test_connections_to_a_lost_peer_are_ended(lab):
+    """Those that wait for an answer, those that are being made; and nobody else's."""
+    a, b, c = (f"172.30.78.1{i}" for i in (1, 2, 3))
+    here = ns_path(lab.nodes[1])
+    sink = in_ns(ns_path(lab.nodes[2]), lambda: socket.create_server((b, 49152)))
+    other = in_ns(ns_path(lab.nodes[3]), lambda: socket.create_server((c, 49152)))
+    try:
+        waiting = in_ns(here, lambda: socket.create_connection((b, 49152), 5))
+        stays = in_ns(here, lambda: socket.create_connection((c, 49152), 5))
+        sh("nft 'add table inet lost; add chain inet lost in { type filter hook input priority 0; }; "
+           f"add rule inet lost in ip saddr {a} drop'", ns=lab.nodes[2])
+        waiting.sendall(b"hello")
+        connecting = in_ns(here, lambda: socket.socket())
+        connecting.setblocking(False)
+        assert connecting.connect_ex((b, 49153)) == errno.EINPROGRESS
+        assert lab.cmd(f"abort {here} {b}") == ["2"]
+        with pytest.raises(ConnectionAbortedError):
+            waiting.recv(1)
+        assert connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNABORTED
+        served, _ = other.accept()
+        stays.sendall(b"x")
+        assert served.recv(1) == b"x"
+        assert lab.cmd(f"abort {here} {b}") == ["0"]
+    finally:
+        sh("nft delete table inet lost", ns=lab.nodes[2], check=False)
+        sink.close()
+        other.close()
 
 
 def test_what_a_crash_left_half_made_is_mended(lab):

@@ -479,6 +479,7 @@ void move_free(struct move *m)
 	ev_src_free(m->progress);
 	ev_src_free(m->deadline);
 	ev_src_free(m->poll);
+	ev_src_free(m->old_poll);
 	ev_src_free(m->resume_deadline);
 	js_unref(m->parameters);
 	mem_free(m);

@@ -326,7 +326,13 @@ static void on_deadline(void *arg)
 	switch (m->phase) {
 	case MP_SETUP:
 	case MP_DISKS:
-		move_set_failure(m, "ConnectFailed", "no connection to %s in time", m->address);
+		if (m->waits_for_old)
+			move_set_failure(
+				m, "ConnectFailed",
+				"QEMU has not closed the connection of an earlier move in time");
+		else
+			move_set_failure(m, "ConnectFailed", "no connection to %s in time",
+					 m->address);
 		out_cancel(m);
 		break;
 	case MP_MEMORY:

@@ -72,6 +72,7 @@ struct move {
 	bool released, resumed;
 	bool release_tried;
 	bool migrate_sent;    /* source: QEMU has been told to migrate */
+	bool waits_for_old;   /* source: QEMU still holds the connection of an earlier move */
 	bool adopting;	      /* the recorded phase may lag behind: any step is believed */
 	bool stay_paused;     /* target: the guest stood before the move, and stands on */
 	bool tried_stay;      /* target: `migrate-incoming` was sent without exit-on-error */
@@ -91,7 +92,7 @@ struct move {
 	struct qmp_seq *seq; /* setting up, or the end */
 	struct qmp_seq *clean;
 	struct qmp_slot *stats_slot, *migrate_slot, *recover_slot;
-	struct ev_src *progress, *deadline, *poll, *resume_deadline;
+	struct ev_src *progress, *deadline, *poll, *old_poll, *resume_deadline;
 	usec_t last_report;   /* monotonic */
 	usec_t refused_since; /* target: QEMU has refused `cont` since then; 0: it has not */
 	unsigned polls;

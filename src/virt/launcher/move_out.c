@@ -17,9 +17,7 @@
 
 static const usec_t SETUP_TIMEOUT = 15 * USEC_PER_SEC, PROGRESS = USEC_PER_SEC,
 		    STALL_TIMEOUT = 10 * USEC_PER_SEC, PASS_GAP = 200 * USEC_PER_MSEC,
-		    FIRST_LOOK = USEC_PER_SEC / 10;
-
-static void send_migrate(struct move *m);
+		    FIRST_LOOK = USEC_PER_SEC / 10, OLD_POLL = 20 * USEC_PER_MSEC;
 
 /* --- progress --- */
 
@@ -272,6 +270,61 @@ static void send_migrate(struct move *m)
 		out_fail(m, "Internal", err.msg);
 }
 
+/* A move that was cancelled while it connected is over before QEMU has let go of its connection, and until then it begins
+ * no other one; it tells nobody when that is. */
+static bool holds_old_connection(const struct json *instances)
+{
+	for (size_t i = 0; i < js_len(instances); i++)
+		if (str_eq(js_get_str(js_item(instances, i), "type"), "migration"))
+			return true;
+	return false;
+}
+
+static void send_when_free(void *arg);
+
+static void on_instances(const struct qmp_seq_result *r, void *arg)
+{
+	struct move *m = arg;
+	struct err err = {0};
+	enum rc rc = RC_OK;
+
+	if (r->rc == RC_CLOSED)
+		return;
+	if (r->rc || !holds_old_connection(r->value)) {
+		m->waits_for_old = false;
+		send_migrate(m); /* which says why if it cannot be */
+		return;
+	}
+	if (!m->waits_for_old)
+		log_info("move '%s': QEMU still closes the connection of an earlier move", m->uid);
+	m->waits_for_old = true;
+	if (m->old_poll)
+		ev_timer_rearm(m->old_poll, OLD_POLL);
+	else
+		rc = ev_timer_after(m->l->loop, &m->old_poll, OLD_POLL, send_when_free, m, &err);
+	if (rc)
+		out_fail(m, "Internal", err.msg);
+}
+
+static void send_when_free(void *arg)
+{
+	struct move *m = arg;
+	struct qmp_seq *s = NULL;
+	struct err err = {0};
+
+	if (m->migrate_sent || m->seq || (m->phase != MP_SETUP && m->phase != MP_DISKS))
+		return; /* it has been ended since */
+	if (!m->waits_for_old)
+		out_arm(m, SETUP_TIMEOUT);
+	enum rc rc = qmp_seq_new(&s, QMP_TIMEOUT, &err);
+
+	qmp_seq_add_plain(s, "query-yank", SEQ_MUST);
+	if (!rc)
+		rc = qmp_seq_run(s, &m->seq, m->l->qmp, on_instances, m, &err);
+	if (rc)
+		out_fail(m, "Internal", err.msg);
+}
+
 /* All mirrors are in step: from now on a write waits for both sides, so that nothing is left to copy
  * when the guest stops. */
 static void on_write_blocking(const struct qmp_seq_result *r, void *arg)
@@ -280,7 +333,7 @@ static void on_write_blocking(const struct qmp_seq_result *r, void *arg)
 
 	if (r->rc == RC_CLOSED)
 		return;
-	send_migrate(m);
+	send_when_free(m);
 }
 
 static void disks_in_step(struct move *m)
@@ -379,7 +432,7 @@ static void on_set_up(const struct qmp_seq_result *r, void *arg)
 	if (m->n_disks)
 		start_mirrors(m);
 	else
-		send_migrate(m);
+		send_when_free(m);
 }
 
 static enum rc set_up(struct move *m, struct err *err)

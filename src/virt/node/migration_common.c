@@ -18,6 +18,7 @@
 #include "kube/kcache.h"
 #include "kube/kobj.h"
 #include "kube/kube.h"
+#include "net/tcp.h"
 #include "virt/migration/compat.h"
 #include "virt/names.h"
 #include "virt/migration/forecast.h"
@@ -163,6 +164,22 @@ enum rc mig_net_init(const struct vm *vm, struct in_addr peer, struct in_addr da
 						  .vxlan = vm->host->cfg.net.vxlan,
 						  .peer = peer};
 	return net_mac_parse(vm->mac, &out->cfg.mac, err);
+}
+
+void mig_net_abort(const struct mig_net *net, const char *uid)
+{
+	struct err err = {0};
+	unsigned n = 0;
+
+	if (net->ns_fd < 0) /* nothing was opened */
+		return;
+	if (net_tcp_abort(net->ns_fd, net->peer, &n, &err))
+		log_warn(
+			"move %s: what is left of its connections ends by the kernel's own time-outs: %s",
+			uid, err.msg);
+	else if (n)
+		log_info("move %s: %u connections to the other side were still open, ended", uid,
+			 n);
 }
 
 void mig_event(struct vm *vm, const char *type, const char *reason, const char *fmt, ...)

@@ -52,6 +52,10 @@ MUST_CHECK enum rc mig_data_address(const struct vmhost *h,
 /* Fills names and addresses; opens nothing.  peer: the other node, to which frames go; data: see above. */
 MUST_CHECK enum rc mig_net_init(const struct vm *vm, struct in_addr peer, struct in_addr data,
 				struct mig_net *out, struct err *err);
+/* Ends what is left of a failed move's connections to the other side.  QEMU 10 begins no other move while one of them waits
+ * for an answer, which neither its cancel nor yank ends in a handshake; a peer that is lost would hold it for as long as
+ * the kernel tries.  Pool. */
+void mig_net_abort(const struct mig_net *net, const char *uid);
 void mig_event(struct vm *vm, const char *type, const char *reason, const char *fmt, ...)
 	PRINTF_LIKE(4, 5);
 /* Best effort: the record's status, off the fast path. */

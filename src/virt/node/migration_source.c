@@ -452,6 +452,7 @@ static enum rc abort_work(struct src_job *j)
 	struct mig_source *m = j->m;
 
 	failpoint("source-agent.closes");
+	mig_net_abort(&m->net, m->uid);
 	if (m->net.handover)
 		ignore_rc(vmnet_source_abort(m->net.handover, &j->err));
 	return close_work(j);
@@ -474,6 +475,7 @@ static enum rc cut_work(struct src_job *j)
 	if (m->is_open)
 		TRY(m->host->cfg.net.mig_close(m->net.pod, m->host->cfg.net.arg, &j->err));
 	m->is_open = false;
+	mig_net_abort(&m->net, m->uid);
 	return RC_OK;
 }
 

@@ -49,6 +49,7 @@ struct rig {
 	int run_state_delay;  /* query-status says finish-migrate this often first */
 	const char *measured; /* what query-dirty-rate says; NULL: {} */
 	bool is_ready_early;  /* a mirror is in step before its command is answered */
+	unsigned old_moves;   /* query-yank tells of a connection this often */
 	int later_us;	      /* than 5: the microseconds of QEMU's stamps */
 	int got_fd;	      /* the last descriptor that came; 0: none */
 	size_t picture;	      /* bytes that a screendump writes */
@@ -198,6 +199,12 @@ static void qanswer(struct rig *r, const struct json *msg)
 		     s);
 	} else if (r->measured && str_eq(cmd, "query-dirty-rate")) {
 		qsay(r, "{\"id\": %lld, \"return\": %s}", id, r->measured);
+	} else if (r->old_moves && str_eq(cmd, "query-yank")) {
+		r->old_moves--;
+		qsay(r,
+		     "{\"id\": %lld, \"return\": [{\"type\": \"block-node\", \"node-name\": \"n\"}, "
+		     "{\"type\": \"migration\"}]}",
+		     id);
 	} else if (str_eq(cmd, "add-fd")) {
 		qsay(r, "{\"id\": %lld, \"return\": {\"fd\": 20, \"fdset-id\": 7}}", id);
 	} else if (str_eq(cmd, "query-migrate")) {
@@ -995,7 +1002,7 @@ static void released_is_durable_before_completed_is_told(void **state)
 	rig_up(&r, "running");
 	to_pre_switchover(&r, 10000, 0);
 	assert_non_null(strstr(r.sent, "object-add migrate-set-capabilities migrate-set-parameters "
-				       "query-migrate-parameters migrate "));
+				       "query-migrate-parameters query-yank migrate "));
 	expect_state(&r, "pre-switchover", NULL);
 	assert_int_equal(call(&r, "pause", NULL), RC_CONFLICT);
 	assert_int_equal(
@@ -1387,7 +1394,7 @@ static void nobody_allows_the_switch(void **state)
 	to_pre_switchover(&r, 100, 0);
 	usec_t end = loop_now(r.loop) + 5 * USEC_PER_SEC;
 
-	while (!strstr(r.sent, "yank ") && loop_now(r.loop) < end)
+	while (!strstr(r.sent, " yank ") && loop_now(r.loop) < end)
 		turn(&r, 20);
 	assert_non_null(strstr(r.sent, "migrate_cancel yank "));
 	qstatus(&r, "failed");
@@ -1579,6 +1586,51 @@ static void a_refusal_while_setting_up_leaves_the_vm_as_it_was(void **state)
 		expect_state(&r, "running", "MigrationFailed");
 		rig_down(&r);
 	}
+}
+
+/* QEMU tells `cancelled` before it has let go of the connection, and refuses another move until then. */
+static void a_move_waits_for_the_connection_of_the_one_before(void **state)
+{
+	struct rig r;
+	struct answer a;
+
+	rig_up(&r, "running");
+	r.old_moves = 3;
+	assert_int_equal(call(&r, "startOutgoing", out_params(1000, 0)), RC_OK);
+	assert_int_equal(r.old_moves, 0);
+	assert_non_null(strstr(r.sent, "query-yank query-yank query-yank query-yank migrate "));
+	rig_down(&r);
+
+	rig_up(&r, "running");
+	r.old_moves = 1000000;
+	ask(&r, &a, "startOutgoing", out_params(1000, 0));
+	turn(&r, 100);
+	assert_false(a.done);
+	assert_int_equal(call(&r, "cancelOutgoing", uid_params()), RC_OK);
+	turn_until(&r, &a.done);
+	assert_int_equal(a.rc, RC_IO);
+	assert_null(strstr(r.sent, "migrate "));
+	assert_null(strstr(r.sent, "migrate_cancel"));
+	js_unref(a.result);
+	expect_state(&r, "running", "MigrationCancelled");
+	rig_down(&r);
+}
+
+static void a_connection_that_never_ends_is_named(void **state)
+{
+	struct rig r;
+	struct answer a;
+
+	rig_up(&r, "running");
+	r.old_moves = 1000000;
+	ask(&r, &a, "startOutgoing", out_params(1000, 0));
+	for (int i = 0; i < 170 && !a.done; i++)
+		turn(&r, 100);
+	assert_true(a.done);
+	assert_int_equal(a.rc, RC_IO);
+	assert_non_null(strstr(a.message, "has not closed the connection of an earlier move"));
+	expect_state(&r, "running", "MigrationFailed");
+	rig_down(&r);
 }
 
 static void bad_parameters_are_refused(void **state)
@@ -2569,6 +2621,8 @@ int main(void)
 		cmocka_unit_test(a_guest_that_stood_stands_on_at_the_target),
 		cmocka_unit_test(an_old_qemu_does_not_move_an_emulated_guest),
 		cmocka_unit_test(a_refusal_while_setting_up_leaves_the_vm_as_it_was),
+		cmocka_unit_test(a_move_waits_for_the_connection_of_the_one_before),
+		cmocka_unit_test(a_connection_that_never_ends_is_named),
 		cmocka_unit_test(bad_parameters_are_refused),
 		cmocka_unit_test(disks_that_are_in_step_before_the_answer_let_the_move_go_on),
 		cmocka_unit_test(a_long_first_pass_is_measured_and_foreseen),
