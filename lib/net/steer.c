@@ -9,7 +9,9 @@
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
 
+#include "base/limits.h"
 #include "base/mem.h"
+#include "base/sbuf.h"
 #include "base/str.h"
 #include "net/nft.h"
 #include "net_int.h"
@@ -60,6 +62,51 @@ enum rc net_steer_drop(int ns_fd, const char *dev, struct err *err)
 
 	table_name(dev, t);
 	return net_nft_del_table(ns_fd, "netdev", t, err);
+}
+
+struct steer_sweep {
+	const char *table;
+	bool (*keep)(struct net_mac mac, void *arg);
+	void *arg;
+	struct sbuf text;
+};
+
+static enum rc sweep_one(const struct net_nft_elem *e, void *arg, struct err *err)
+{
+	struct steer_sweep *s = arg;
+	struct net_mac mac;
+	char text[NET_MAC_TEXT];
+
+	(void)err;
+	if (e->n_key < sizeof(mac.b))
+		return RC_OK;
+	memcpy(mac.b, e->key, sizeof(mac.b));
+	if (!s->keep(mac, s->arg))
+		sbuf_addf(&s->text, "delete element netdev %s steer { %s }\n", s->table,
+			  net_mac_format(mac, text));
+	return RC_OK;
+}
+
+enum rc net_steer_sweep(int ns_fd, const char *dev, bool (*keep)(struct net_mac mac, void *arg),
+			void *arg, struct err *err)
+{
+	struct steer_sweep s = {.keep = keep, .arg = arg, .text = SBUF_INIT(1024 * KIB)};
+	struct err why = {0};
+	char t[32];
+
+	table_name(dev, t);
+	s.table = t;
+	enum rc rc = net_nft_set_list(ns_fd, "netdev", t, "steer", sweep_one, &s, &why);
+
+	if (!rc)
+		rc = sbuf_rc(&s.text);
+	if (!rc && s.text.n)
+		rc = net_nft_run(ns_fd, sbuf_str(&s.text), &why);
+	sbuf_fini(&s.text);
+	if (!rc || rc == RC_NOT_FOUND)
+		return RC_OK;
+	err_copy(err, &why);
+	return net_fail(rc, err, "steering on '%s'", dev);
 }
 
 static enum rc steer_build(const char *table, struct net_mac mac, uint32_t out, uint64_t ttl_ms,

@@ -18,6 +18,10 @@ struct steer;
 MUST_CHECK enum rc net_steer_init(int ns_fd, const char *dev, bool reset, struct err *err);
 MUST_CHECK enum rc net_steer_drop(int ns_fd, const char *dev,
 				  struct err *err); /* the whole table */
+/* What is steered for a MAC that keep() does not want goes, whoever began it; a missing table is fine. */
+MUST_CHECK enum rc net_steer_sweep(int ns_fd, const char *dev,
+				   bool (*keep)(struct net_mac mac, void *arg), void *arg,
+				   struct err *err);
 /* An open socket and prebuilt messages for one MAC: from `dev` to `out_dev` (may be dev itself:
  * back to where the VXLAN device sends that MAC).  The entry expires by itself after ttl (0:
  * never). */

@@ -285,13 +285,24 @@ static enum rc do_place(char **a, struct err *err)
 	return podnet_place(node_of(a[1])->net, mac(a[2]), ip(a[3]), atoi(a[4]), err);
 }
 
+/* sweep NODE [UID [ADDRESS MAC]]...: each pod ends with a slash when the other two follow */
 static enum rc do_sweep(char **a, struct err *err)
 {
+	struct podnet_live live[ARGS_MAX] = {0};
 	size_t n = 0;
 
-	while (a[2 + n])
+	for (char **w = a + 2; *w; w++) {
+		char *slash = strchr(*w, '/');
+
+		live[n].uid = *w;
+		if (slash && w[1] && w[2]) {
+			*slash = '\0';
+			live[n].address = ip(*++w);
+			live[n].mac = mac(*++w);
+		}
 		n++;
-	return podnet_sweep(node_of(a[1])->net, (const char *const *)(a + 2), n, err);
+	}
+	return podnet_sweep(node_of(a[1])->net, live, n, err);
 }
 
 /* ---- VMs ---- */

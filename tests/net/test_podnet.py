@@ -287,6 +287,7 @@ def test_connections_to_a_lost_peer_are_ended(lab):
     here = ns_path(lab.nodes[1])
     sink = in_ns(ns_path(lab.nodes[2]), lambda: socket.create_server((b, 49152)))
     other = in_ns(ns_path(lab.nodes[3]), lambda: socket.create_server((c, 49152)))
+    lab.cmd(f"abort {here} {b}")  # those of other tests, which linger
     try:
         waiting = in_ns(here, lambda: socket.create_connection((b, 49152), 5))
         stays = in_ns(here, lambda: socket.create_connection((c, 49152), 5))
@@ -329,6 +330,26 @@ def test_what_a_crash_left_half_made_is_mended(lab):
     assert "is no veth" in str(e.value)
     sh(f"ip -n {lab.nodes[2]} link del {host_if}")
     lab.cmd("sweep n2 uid-v11-n2")
+
+
+def test_what_a_move_opened_goes_with_its_pod(lab):
+    """An agent that died in a move, and comes back when the pod is not in the API any more."""
+    ns = lab.nodes[1]
+
+    def state():
+        text = sh("nft list ruleset", ns=ns)
+        return {i: (lab.mac(i) in text, f"198.18.1.{i}" in text) for i in (46, 47)}
+    table = next(w for w in sh("nft list tables netdev", ns=ns).split() if w.startswith("ferry_"))
+    assert state() == {46: (False, False), 47: (False, False)}
+    for i in (46, 47):
+        lab.cmd(f"mig listen n1 {lab.address(i)} 172.30.78.12 {49060 + i} {49070 + i}")
+        lab.cmd(f"mig connect n1 {lab.address(i)} 172.30.78.12 49152 49153")
+        sh(f"nft add element netdev {table} steer '{{ {lab.mac(i)} timeout 1h : {table[6:]} }}'", ns=ns)
+    assert state() == {46: (True, True), 47: (True, True)}
+    lab.cmd(f"sweep n1 uid-v10-n1 uid-47/ {lab.address(47)} {lab.mac(47)} uid-odd")
+    assert state() == {46: (False, False), 47: (True, True)}
+    lab.cmd("sweep n1 uid-v10-n1")
+    assert state() == {46: (False, False), 47: (False, False)}
 
 
 def test_bad_values_are_refused_with_a_reason(lab):

@@ -426,7 +426,7 @@ static enum rc drop_pod_links(struct net *n, const struct podnet_attached *keep,
 
 struct ns_sweep {
 	const char *dir;
-	const char *const *keep;
+	const struct podnet_live *keep;
 	size_t n_keep;
 };
 
@@ -435,25 +435,39 @@ static enum rc sweep_ns(const char *name, void *arg, struct err *err)
 	const struct ns_sweep *s = arg;
 
 	for (size_t i = 0; i < s->n_keep; i++)
-		if (str_eq(s->keep[i], name))
+		if (str_eq(s->keep[i].uid, name))
 			return RC_OK;
 	return net_ns_delete(s->dir, name, err);
 }
 
-enum rc podnet_sweep(struct podnet *p, const char *const *pod_uids, size_t n, struct err *err)
+static bool is_steered(struct net_mac mac, void *arg)
 {
-	struct ns_sweep s = {p->pod_ns_dir, pod_uids, n};
+	const struct ns_sweep *s = arg;
+
+	for (size_t i = 0; i < s->n_keep; i++)
+		if (net_mac_equal(s->keep[i].mac, mac))
+			return true;
+	return false;
+}
+
+enum rc podnet_sweep(struct podnet *p, const struct podnet_live *pods, size_t n, struct err *err)
+{
+	struct ns_sweep s = {p->pod_ns_dir, pods, n};
 	struct podnet_attached *keep = n ? mem_calloc(n, sizeof(*keep)) : NULL;
 
 	if (n && !keep)
 		return err_set(err, RC_NOMEM, "no memory for a list of pods");
 	for (size_t i = 0; i < n; i++)
-		podnet_names(pod_uids[i], &keep[i]);
+		podnet_names(pods[i].uid, &keep[i]);
 
 	enum rc rc = drop_pod_links(p->net, keep, n, err);
 
 	if (!rc)
 		rc = file_each(p->pod_ns_dir, sweep_ns, &s, err);
+	if (!rc)
+		rc = net_steer_sweep(p->ns_fd, PODNET_VXLAN, is_steered, &s, err);
+	if (!rc)
+		rc = podnet_mig_sweep(p, pods, n, err);
 	mem_free(keep);
 	return rc;
 }

@@ -116,8 +116,14 @@ MUST_CHECK enum rc podnet_attach(struct podnet *p, const struct podnet_pod *pod,
 void podnet_names(const char *pod_uid, struct podnet_attached *out);
 /* Links and namespace go; missing ones are fine. */
 MUST_CHECK enum rc podnet_detach(struct podnet *p, const char *pod_uid, struct err *err);
-/* After a crash: everything of pods that are not in the list goes. */
-MUST_CHECK enum rc podnet_sweep(struct podnet *p, const char *const *pod_uids, size_t n,
+/* After a crash: everything of pods that are not in the list goes, what moves have opened and steer for their addresses
+ * too.  address, mac: those that the pod is to have; none: it has none yet. */
+struct podnet_live {
+	const char *uid;
+	struct in_addr address;
+	struct net_mac mac;
+};
+MUST_CHECK enum rc podnet_sweep(struct podnet *p, const struct podnet_live *pods, size_t n,
 				struct err *err);
 
 /* ---- the migration link: shut except for the time of a move ---- */

@@ -44,4 +44,8 @@ MUST_CHECK enum rc podnet_render(const struct podnet_config *cfg, struct sbuf *o
 MUST_CHECK enum rc podnet_mig_render(const struct podnet_config *cfg, struct sbuf *out,
 				     struct err *err);
 
+/* Openings of moves for addresses of pods that are not in the list go. */
+MUST_CHECK enum rc podnet_mig_sweep(struct podnet *p, const struct podnet_live *pods, size_t n,
+				    struct err *err);
+
 #endif

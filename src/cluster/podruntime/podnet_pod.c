@@ -423,10 +423,23 @@ enum rc podnet_mig_connect(struct podnet *p, struct in_addr pod_address, struct 
 }
 
 struct mig_close {
-	struct in_addr mig;
+	struct in_addr mig; /* this one's; none: of all that are not kept */
+	const struct podnet_live *keep;
+	size_t n_keep;
 	const char *set;
 	struct sbuf *text;
 };
+
+static bool is_to_close(const struct mig_close *c, struct in_addr mig)
+{
+	if (!net_ip4_is_none(c->mig))
+		return mig.s_addr == c->mig.s_addr;
+	for (size_t i = 0; i < c->n_keep; i++)
+		if (!net_ip4_is_none(c->keep[i].address) &&
+		    podnet_mig_address(c->keep[i].address).s_addr == mig.s_addr)
+			return false;
+	return true;
+}
 
 /* Keys as the kernel stores them: pod, peer, port (each padded to four bytes). */
 static enum rc mig_close_one(const struct net_nft_elem *e, void *arg, struct err *err)
@@ -442,7 +455,7 @@ static enum rc mig_close_one(const struct net_nft_elem *e, void *arg, struct err
 	memcpy(&mig, e->key, 4);
 	memcpy(&peer, e->key + 4, 4);
 	memcpy(&port, e->key + 8, 2);
-	if (mig.s_addr != c->mig.s_addr)
+	if (!is_to_close(c, mig))
 		return RC_OK;
 	net_ip4_format(mig, m);
 	net_ip4_format(peer, q);
@@ -454,16 +467,16 @@ static enum rc mig_close_one(const struct net_nft_elem *e, void *arg, struct err
 	return RC_OK;
 }
 
-enum rc podnet_mig_close(struct podnet *p, struct in_addr pod_address, struct err *err)
+static enum rc mig_close(struct podnet *p, struct mig_close *c, struct err *err)
 {
 	static const char *const sets[] = {"incoming", "outgoing"};
-	struct sbuf t = SBUF_INIT(64 * KIB);
-	struct mig_close c = {.mig = podnet_mig_address(pod_address), .text = &t};
+	struct sbuf t = SBUF_INIT(1024 * KIB);
 	enum rc rc = RC_OK;
 
+	c->text = &t;
 	for (size_t i = 0; i < ARRAY_SIZE(sets) && !rc; i++) {
-		c.set = sets[i];
-		rc = net_nft_set_list(p->ns_fd, "ip", PODNET_MIG_TABLE, sets[i], mig_close_one, &c,
+		c->set = sets[i];
+		rc = net_nft_set_list(p->ns_fd, "ip", PODNET_MIG_TABLE, sets[i], mig_close_one, c,
 				      err);
 	}
 	if (!rc)
@@ -472,4 +485,19 @@ enum rc podnet_mig_close(struct podnet *p, struct in_addr pod_address, struct er
 		rc = net_nft_run(p->ns_fd, sbuf_str(&t), err);
 	sbuf_fini(&t);
 	return rc;
+}
+
+enum rc podnet_mig_close(struct podnet *p, struct in_addr pod_address, struct err *err)
+{
+	struct mig_close c = {.mig = podnet_mig_address(pod_address)};
+
+	return mig_close(p, &c, err);
+}
+
+enum rc podnet_mig_sweep(struct podnet *p, const struct podnet_live *pods, size_t n,
+			 struct err *err)
+{
+	struct mig_close c = {.keep = pods, .n_keep = n};
+
+	return mig_close(p, &c, err);
 }

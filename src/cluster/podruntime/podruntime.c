@@ -852,15 +852,24 @@ static void on_pod(const struct kobj *old, const struct kobj *new, void *arg)
 
 /* --- start: sweep what a crash left, then take up what is there --- */
 
+static void take_up_all(struct podrt *rt, bool ended)
+{
+	struct kiter it;
+
+	kcache_list(rt->cfg.cache, &api_kind_Pod, NULL, &it);
+	for (const struct kobj *o; (o = kiter_next(&it));)
+		if (is_over(kobj_typed(o)) == ended)
+			on_pod(NULL, o, rt);
+}
+
+/* Those that have ended last: what their clean-up leaves alone is what the others of the same VM use, a move for example. */
 static void on_swept(void *arg)
 {
 	struct podrt *rt = arg;
-	struct kiter it;
 
 	rt->is_started = true;
-	kcache_list(rt->cfg.cache, &api_kind_Pod, NULL, &it);
-	for (const struct kobj *o; (o = kiter_next(&it));)
-		on_pod(NULL, o, rt);
+	take_up_all(rt, false);
+	take_up_all(rt, true);
 }
 
 enum rc podrt_start(struct podrt *rt, struct err *err)
@@ -871,7 +880,7 @@ enum rc podrt_start(struct podrt *rt, struct err *err)
 	TRY(podsweep_new(&s, &rt->cfg, err));
 	kcache_list(rt->cfg.cache, &api_kind_Pod, NULL, &it);
 	for (const struct kobj *o; (o = kiter_next(&it));)
-		TRY(podsweep_spare(s, kobj_uid(o), err));
+		TRY(podsweep_spare(s, kobj_typed(o), err));
 	TRY(podsweep_run(s, on_swept, rt, err));
 	(void)STEAL(s); /* it is the job's */
 	return RC_OK;

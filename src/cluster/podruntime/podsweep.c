@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/gen/api_types.h"
+#include "api/meta.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -11,11 +13,15 @@
 #include "cluster/podruntime/podnet.h"
 #include "cluster/podruntime/podruntime.h"
 #include "ev/ev.h"
+#include "net/addr.h"
+#include "virt/names.h"
 
 struct podsweep {
 	const struct podrt_config *cfg;
-	char **live, **gone; /* gone: those of which <state>/pods/<uid> is left */
-	size_t n_live, n_gone;
+	struct podnet_live *live; /* their uids are own copies */
+	size_t n_live, cap_live;
+	char **gone; /* those of which <state>/pods/<uid> is left */
+	size_t n_gone;
 	void (*done)(void *arg);
 	void *arg;
 	enum rc rc;
@@ -44,15 +50,30 @@ struct podsweep *podsweep_free(struct podsweep *s)
 {
 	if (!s)
 		return NULL;
-	free_texts(s->live, s->n_live);
+	for (size_t i = 0; i < s->n_live; i++)
+		mem_free((char *)s->live[i].uid);
+	mem_free(s->live);
 	free_texts(s->gone, s->n_gone);
 	return mem_free(s);
 }
 
-enum rc podsweep_spare(struct podsweep *s, const char *uid, struct err *err)
+enum rc podsweep_spare(struct podsweep *s, const Pod *pod, struct err *err)
 {
-	return api_append_str(&s->live, &s->n_live, uid) ? err_set(err, RC_NOMEM, "out of memory")
-							 : RC_OK;
+	const char *address = api_annotation(&pod->metadata, ANN_ADDRESS),
+		   *mac = api_annotation(&pod->metadata, ANN_MAC);
+	struct podnet_live l = {.uid = mem_strdup(pod->metadata.uid)};
+
+	if (!l.uid || !mem_grow((void **)&s->live, &s->cap_live, s->n_live, sizeof(*s->live))) {
+		mem_free((char *)l.uid);
+		return err_set(err, RC_NOMEM, "out of memory");
+	}
+	/* What cannot be read is none: such a pod was refused, and has opened nothing. */
+	if (address && net_ip4_parse(address, &l.address, NULL))
+		l.address = (struct in_addr){0};
+	if (mac && net_mac_parse(mac, &l.mac, NULL))
+		l.mac = (struct net_mac){0};
+	s->live[s->n_live++] = l;
+	return RC_OK;
 }
 
 /* --- processes and network --- */
@@ -60,7 +81,7 @@ enum rc podsweep_spare(struct podsweep *s, const char *uid, struct err *err)
 static bool is_live(const struct podsweep *s, const char *uid)
 {
 	for (size_t i = 0; i < s->n_live; i++)
-		if (strcmp(s->live[i], uid) == 0)
+		if (strcmp(s->live[i].uid, uid) == 0)
 			return true;
 	return false;
 }
@@ -118,7 +139,7 @@ static void sweep_work(void *arg)
 	if (!s->rc)
 		s->rc = each_pod(s, c->state_dir, one_state, &s->err);
 	if (!s->rc && c->net)
-		s->rc = podnet_sweep(c->net, (const char *const *)s->live, s->n_live, &s->err);
+		s->rc = podnet_sweep(c->net, s->live, s->n_live, &s->err);
 }
 
 /* --- disks --- */

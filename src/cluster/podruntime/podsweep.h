@@ -13,6 +13,7 @@
 struct podrt_config;
 struct podrt_workload;
 struct podsweep;
+struct Pod;
 
 /* podrt_workload.on_storage, or pool_run(), if it has none; workload_arg is podrt_config.arg.  Errors: theirs. */
 MUST_CHECK enum rc podsweep_on_storage(const struct podrt_workload *w, void *workload_arg,
@@ -24,8 +25,8 @@ MUST_CHECK enum rc podsweep_new(struct podsweep **out, const struct podrt_config
 				struct err *err);
 struct podsweep *podsweep_free(struct podsweep *s);
 DEFINE_CLEANUP(struct podsweep *, podsweep_free);
-/* A pod that lives. */
-MUST_CHECK enum rc podsweep_spare(struct podsweep *s, const char *uid, struct err *err);
+/* A pod that is in the API. */
+MUST_CHECK enum rc podsweep_spare(struct podsweep *s, const struct Pod *pod, struct err *err);
 /* done runs once, from the loop, when pods may begin; what could not be swept is logged.  RC_OK: it takes s over. */
 MUST_CHECK enum rc podsweep_run(struct podsweep *s, void (*done)(void *arg), void *arg,
 				struct err *err);

@@ -109,7 +109,9 @@ static void start(struct world *w)
 	struct podsweep *s = NULL;
 
 	assert_int_equal(podsweep_new(&s, &w->cfg, NULL), RC_OK);
-	assert_int_equal(podsweep_spare(s, "lives", NULL), RC_OK);
+	Pod pod = {.metadata = {.uid = (char *)"lives"}};
+
+	assert_int_equal(podsweep_spare(s, &pod, NULL), RC_OK);
 	assert_int_equal(podsweep_run(s, begins, w, NULL), RC_OK);
 	assert_int_equal(loop_run(w->loop, NULL, NULL), RC_OK);
 }
