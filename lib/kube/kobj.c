@@ -15,7 +15,7 @@
 
 struct kobj {
 	const struct api_kind *kind;
-	void *obj;
+	const void *obj; /* packed: it is kept for long, and never changed */
 	unsigned refs;
 	uint64_t rv;
 	void *guard; /* NULL: not guarded */
@@ -24,19 +24,21 @@ struct kobj {
 enum rc kobj_new(struct kobj **out, const struct api_kind *kind, void *obj)
 {
 	struct kobj *o = obj ? mem_alloc(sizeof(*o)) : NULL;
-	const ObjectMeta *m = obj; /* the first member of every kind */
+	const void *packed = o ? api_pack(kind->type, obj) : NULL;
+	const ObjectMeta *m = packed; /* the first member of every kind */
 
-	if (!o) {
-		api_free(kind->type, obj);
+	api_free(kind->type, obj);
+	if (!packed) {
+		mem_free(o);
 		return RC_NOMEM;
 	}
 	o->kind = kind;
-	o->obj = obj;
+	o->obj = packed;
 	o->refs = 1;
 	if (m->resourceVersion && str_to_u64(m->resourceVersion, UINT64_MAX, &o->rv, NULL))
 		o->rv = 0;
 	if (KOBJ_GUARD) {
-		o->guard = api_clone(kind->type, obj);
+		o->guard = api_clone(kind->type, packed);
 		if (!o->guard) {
 			kobj_unref(o);
 			return RC_NOMEM;
@@ -83,7 +85,7 @@ struct kobj *kobj_unref(const struct kobj *o)
 				 w->obj)); /* else: written to while shared */
 		api_free(w->kind->type, w->guard);
 	}
-	api_free(w->kind->type, w->obj);
+	api_pack_free(w->kind->type, w->obj);
 	return mem_free(w);
 }
 

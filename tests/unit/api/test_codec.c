@@ -103,6 +103,121 @@ static void running_out_of_memory_anywhere_leaks_nothing(void **state)
 	torture(round_trip);
 }
 
+/* Something in every field, down to a depth, until there is a lot. */
+static void fill(const struct api_type *t, char *obj, unsigned depth, unsigned *n)
+{
+	if (*n > 300)
+		depth = 0;
+	for (uint32_t i = 0; i < t->n_fields; i++) {
+		const struct api_field *f = &t->fields[i];
+		void *at = obj + f->offset;
+		size_t *count = (void *)(obj + f->aux);
+		bool *has = (void *)(obj + f->aux);
+
+		if (f->base == API_JSON) {
+			*(struct json **)at = js_pack("{s:i}", "n", (int)(*n)++);
+		} else if (f->base == API_MAP) {
+			assert_int_equal(api_map_setf(at, "key", "value %u", (*n)++ % 7), RC_OK);
+			assert_int_equal(api_map_set(at, "other", ""), RC_OK);
+		} else if (f->is_list && f->base == API_STRING) {
+			assert_int_equal(api_append_str(at, count, "one"), RC_OK);
+			assert_int_equal(api_append_str(at, count, "two"), RC_OK);
+		} else if (f->is_list && f->base == API_STRUCT && depth) {
+			for (int k = 0; k < 2; k++)
+				fill(f->type, api_append(at, count, f->type->size), depth - 1, n);
+		} else if (f->is_list && f->base == API_INT) {
+			*(int64_t *)api_append(at, count, sizeof(int64_t)) = (*n)++;
+		} else if (f->is_list) {
+			continue;
+		} else if (f->base == API_STRING) {
+			assert_int_equal(api_set_strf(at, "text %u", (*n)++ % 50), RC_OK);
+		} else if (f->base == API_STRUCT && f->is_inline) {
+			fill(f->type, at, depth, n);
+		} else if (f->base == API_STRUCT && depth) {
+			fill(f->type, api_ensure(f->type, at), depth - 1, n);
+		} else if (f->base == API_INT) {
+			*has = true;
+			*(int64_t *)at = (*n)++;
+		} else if (f->base == API_BOOL) {
+			*has = *(bool *)at = true;
+		} else if (f->base == API_REAL) {
+			*has = true;
+			*(double *)at = 0.5;
+		}
+	}
+}
+
+static void a_packed_object_is_the_same_in_one_block(void **state)
+{
+	for (size_t i = 0; api_kinds[i]; i++) {
+		const struct api_type *t = api_kinds[i]->type;
+		size_t before = mem_live_blocks();
+		void *obj = api_new(t);
+		unsigned n = 0;
+
+		fill(t, obj, 6, &n);
+		CLEANUP(js_unrefp) struct json *want = api_encode(t, obj);
+		CLEANUP(mem_freep) char *want_text = js_to_text(want);
+		size_t between = mem_live_blocks();
+		const void *packed = api_pack(t, obj);
+
+		assert_int_equal(mem_live_blocks(), between + 1);
+		assert_true(api_equal(t, obj, packed));
+		api_free(t, obj); /* nothing of it is needed */
+
+		CLEANUP(js_unrefp) struct json *got = api_encode(t, packed);
+		CLEANUP(mem_freep) char *got_text = js_to_text(got);
+
+		assert_string_equal(got_text, want_text);
+		void *clone = api_clone(t, packed);
+
+		assert_true(api_equal(t, clone, packed));
+		assert_null(api_pack_free(t, packed));
+		api_free(t, clone);
+		got = js_unref(got);
+		want = js_unref(want);
+		want_text = mem_free(want_text);
+		got_text = mem_free(got_text);
+		assert_int_equal(mem_live_blocks(), before);
+	}
+	assert_null(api_pack_free(api_kinds[0]->type, NULL));
+}
+
+static void equal_texts_are_kept_once(void **state)
+{
+	CLEANUP(js_unrefp) struct json *j = parse(vm_text);
+	CLEANUP(VirtualMachine_freep) VirtualMachine *vm = NULL;
+
+	assert_int_equal(VirtualMachine_decode(j, &vm, NULL), RC_OK);
+	const VirtualMachine *p = api_pack(&api_type_VirtualMachine, vm);
+	const VirtualMachineInstanceSpec *spec = &p->spec.template->spec;
+
+	assert_ptr_equal(spec->networks[0].name, spec->domain.devices.interfaces[0].name);
+	assert_ptr_equal(spec->volumes[0].name, spec->domain.devices.disks[0].name);
+	assert_ptr_not_equal(spec->volumes[0].name, spec->networks[0].name);
+	api_pack_free(&api_type_VirtualMachine, p);
+}
+
+static enum rc pack_parsed(void)
+{
+	CLEANUP(VirtualMachine_freep) VirtualMachine *vm = NULL;
+	enum rc rc = VirtualMachine_decode(parsed, &vm, NULL);
+	const void *packed = rc ? NULL : api_pack(&api_type_VirtualMachine, vm);
+
+	if (!rc && !packed)
+		rc = RC_NOMEM;
+	api_pack_free(&api_type_VirtualMachine, packed);
+	return rc;
+}
+
+static void packing_without_memory_leaks_nothing(void **state)
+{
+	CLEANUP(js_unrefp) struct json *j = parse(vm_text);
+
+	parsed = j;
+	torture(pack_parsed);
+}
+
 static void the_tables_are_consistent(void **state)
 {
 	for (size_t i = 0; api_kinds[i]; i++) {
@@ -126,6 +241,9 @@ int main(void)
 		cmocka_unit_test(a_clone_is_equal_until_it_is_changed),
 		cmocka_unit_test(a_wrong_type_is_refused_with_its_path),
 		cmocka_unit_test(running_out_of_memory_anywhere_leaks_nothing),
+		cmocka_unit_test(a_packed_object_is_the_same_in_one_block),
+		cmocka_unit_test(equal_texts_are_kept_once),
+		cmocka_unit_test(packing_without_memory_leaks_nothing),
 		cmocka_unit_test(the_tables_are_consistent),
 	};
 
