@@ -32,7 +32,8 @@ extern const struct cmd cmd_cordon, cmd_uncordon, cmd_drain, cmd_evacuate_cancel
 extern const struct cmd cmd_cpu_models;
 extern const struct cmd cmd_user, cmd_token;
 extern const struct cmd cmd_backup, cmd_restore;
-extern const struct cmd cmd_explain, cmd_console, cmd_vnc, cmd_completion, cmd_version;
+extern const struct cmd cmd_explain, cmd_console, cmd_vnc, cmd_port_forward, cmd_completion,
+	cmd_version;
 
 /* All commands, hidden ones too; returns how many. */
 size_t cmd_list(const struct cmd *const **out);

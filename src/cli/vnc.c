@@ -13,17 +13,16 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/mem.h"
-#include "base/sbuf.h"
 #include "base/str.h"
 #include "cli/client.h"
 #include "cli/cmd.h"
+#include "cli/wsjoin.h"
 #include "ev/ev.h"
 #include "http/client.h"
-#include "http/uri.h"
-#include "http/ws.h"
 
-enum { CHUNK = 16 * 1024, TO_VIEWER_MAX = 256 * 1024 };
 static const usec_t LISTEN_TIMEOUT = 60 * USEC_PER_SEC; /* for a viewer that we started */
+
+#define VMIS "virtualmachineinstances"
 
 extern char **environ;
 
@@ -34,15 +33,10 @@ struct vnc {
 	const char *address;
 	uint16_t port;
 	bool proxy_only;
-	char *url;
-	struct http_ws *ws;
-	bool has_opened;
-	int listen_fd, fd;
-	struct ev_src *io; /* the port, then the viewer; NULL: neither can go on right now */
+	struct wsjoin *join;
+	int listen_fd;
+	struct ev_src *io; /* the port */
 	struct ev_src *deadline, *child;
-	struct sbuf to_viewer;
-	bool is_blocked; /* the server does not take what the viewer says */
-	bool has_left;	 /* the viewer: only the good-bye to the server is waited for */
 	int exit_code;
 	struct err err;
 };
@@ -62,66 +56,19 @@ static void fail(struct vnc *v, enum rc rc, const char *text)
 
 /* --- the viewer --- */
 
-static void on_viewer(uint32_t revents, void *arg);
-
-static void watch(struct vnc *v)
-{
-	uint32_t want = (v->is_blocked ? 0 : EPOLLIN) | (v->to_viewer.n ? EPOLLOUT : 0);
-
-	if (v->fd < 0 || v->has_left)
-		return;
-	if (!want)
-		v->io = ev_src_free(v->io);
-	else if (v->io)
-		ev_io_set(v->io, want);
-	else if (ev_io(v->loop, &v->io, v->fd, want, on_viewer, v, &v->err))
-		leave(v, EXIT_FAIL);
-}
-
-static void on_viewer(uint32_t revents, void *arg)
-{
-	struct vnc *v = arg;
-	char chunk[CHUNK];
-	ssize_t n;
-
-	if (v->to_viewer.n && (revents & EPOLLOUT)) {
-		n = send(v->fd, v->to_viewer.p, v->to_viewer.n, MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (n > 0)
-			sbuf_drop(&v->to_viewer, (size_t)n);
-		else if (n < 0 && errno != EAGAIN && errno != EINTR)
-			sbuf_reset(&v->to_viewer); /* its end is read below */
-		if (v->to_viewer.n <= TO_VIEWER_MAX / 4)
-			http_ws_pause(v->ws, false);
-	}
-	if (!v->is_blocked && (revents & (EPOLLIN | EPOLLHUP | EPOLLERR))) {
-		n = recv(v->fd, chunk, sizeof(chunk), MSG_DONTWAIT);
-		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-			v->has_left = true; /* it was closed */
-			v->io = ev_src_free(v->io);
-			http_ws_pause(v->ws, false);
-			http_ws_close(v->ws, HTTP_WS_NORMAL, NULL);
-			return;
-		}
-		if (n > 0)
-			ignore_rc(http_ws_send(v->ws, false, chunk, (size_t)n)); /* there is room */
-		v->is_blocked = http_ws_backlog(v->ws) > HTTP_WS_BACKLOG / 2;
-	}
-	watch(v);
-}
-
 static void on_port(uint32_t revents, void *arg)
 {
 	struct vnc *v = arg;
+	int fd = accept4(v->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	(void)revents;
-	v->fd = accept4(v->listen_fd, NULL, NULL, SOCK_CLOEXEC);
-	if (v->fd < 0)
+	if (fd < 0)
 		return;
 	v->io = ev_src_free(v->io);
 	v->deadline = ev_src_free(v->deadline);
 	v->listen_fd = fd_close(v->listen_fd); /* one viewer, as virtctl has it */
-	http_ws_pause(v->ws, false);
-	watch(v);
+	if (wsjoin_attach(v->join, fd, fd, &v->err))
+		leave(v, EXIT_FAIL);
 }
 
 static void on_late(void *arg)
@@ -135,7 +82,7 @@ static void on_viewer_exit(pid_t pid, int status, void *arg)
 
 	(void)pid;
 	v->child = ev_src_free(v->child);
-	if (v->fd < 0)
+	if (!wsjoin_is_attached(v->join))
 		fail(v, RC_IO, "the viewer ended before it connected");
 	else
 		leave(v, WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAIL);
@@ -188,13 +135,11 @@ static enum rc listen_at_port(struct vnc *v, struct err *err)
 
 /* --- the server --- */
 
-static void on_open(struct http_ws *ws, const char *protocol, void *arg)
+static void on_open(struct wsjoin *j, void *arg)
 {
 	struct vnc *v = arg;
 
-	(void)protocol;
-	v->has_opened = true;
-	http_ws_pause(ws, true); /* until somebody looks */
+	(void)j;
 	if (listen_at_port(v, &v->err)) {
 		leave(v, EXIT_FAIL);
 		return;
@@ -208,91 +153,36 @@ static void on_open(struct http_ws *ws, const char *protocol, void *arg)
 		fail(v, RC_IO, "cannot print the port");
 }
 
-static void on_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n, void *arg)
+static void on_end(struct wsjoin *j, enum rc rc, const char *text, void *arg)
 {
 	struct vnc *v = arg;
 
-	if (is_text || v->has_left)
-		return;
-	sbuf_add(&v->to_viewer, bytes, n);
-	if (sbuf_rc(&v->to_viewer)) {
-		fail(v, RC_TOO_BIG, "the viewer does not take what the guest shows");
+	(void)j;
+	if (rc) {
+		fail(v, rc, text);
 		return;
 	}
-	if (v->to_viewer.n > TO_VIEWER_MAX / 2)
-		http_ws_pause(ws, true);
-	watch(v);
+	if (!str_is_empty(text))
+		fprintf(stderr, "%s\n", text);
+	leave(v, EXIT_OK);
 }
 
-static void on_room(struct http_ws *ws, void *arg)
-{
-	struct vnc *v = arg;
-
-	(void)ws;
-	v->is_blocked = false;
-	watch(v);
-}
-
-static void on_close(struct http_ws *ws, uint16_t code, const char *reason, int status,
-		     const struct err *why, void *arg)
-{
-	struct vnc *v = arg;
-
-	(void)ws;
-	(void)status;
-	if (!v->has_opened)
-		fail(v, why ? why->rc : RC_IO, why ? why->msg : "Can't connect to websocket");
-	else if (v->has_left)
-		leave(v, EXIT_OK);
-	else if (code == HTTP_WS_ABNORMAL)
-		fail(v, RC_CLOSED, "the connection was lost");
-	else {
-		if (!str_is_empty(reason))
-			fprintf(stderr, "%s\n", reason);
-		leave(v, EXIT_OK);
-	}
-}
-
-static const struct http_ws_ops ops = {
-	.on_open = on_open, .on_message = on_message, .on_room = on_room, .on_close = on_close};
-
-static enum rc make_url(const struct client *c, const char *name, const char *rest, char **out,
-			struct err *err)
-{
-	struct sbuf b = SBUF_INIT(LIMIT_URL_BYTES);
-	size_t n;
-
-	sbuf_addf(&b, "%s/apis/subresources.kubevirt.io/v1/namespaces/", client_server(c));
-	http_uri_escape(&b, client_ns(c));
-	sbuf_adds(&b, "/virtualmachineinstances/");
-	http_uri_escape(&b, name);
-	sbuf_adds(&b, rest);
-	enum rc rc = sbuf_take(&b, out, &n);
-
-	return rc ? err_set(err, rc, "cannot make the URL") : RC_OK;
-}
+static const struct wsjoin_ops ops = {.on_open = on_open, .on_end = on_end};
 
 static int vnc_session(struct vnc *v, const char *name, bool preserves)
 {
-	enum rc rc = make_url(v->client, name, preserves ? "/vnc?preserveSession=true" : "/vnc",
-			      &v->url, &v->err);
-
 	v->loop = client_loop(v->client);
-	v->listen_fd = v->fd = -1;
-	sbuf_init(&v->to_viewer, 2 * TO_VIEWER_MAX);
-	if (!rc)
-		rc = http_ws_connect(client_http(v->client), &v->ws, v->url, "plain.kubevirt.io",
-				     10 * USEC_PER_SEC, &ops, v, &v->err);
+	v->listen_fd = -1;
+	enum rc rc = wsjoin_new(&v->join, v->client, VMIS, NULL, name,
+				preserves ? "/vnc?preserveSession=true" : "/vnc", &ops, v, &v->err);
+
 	if (!rc)
 		rc = loop_run(v->loop, NULL, &v->err);
 	ev_src_free(v->io);
 	ev_src_free(v->deadline);
 	ev_src_free(v->child);
-	http_ws_free(v->ws);
+	wsjoin_free(v->join);
 	fd_close(v->listen_fd);
-	fd_close(v->fd);
-	sbuf_fini(&v->to_viewer);
-	mem_free(v->url);
 	return rc || v->err.rc ? cmd_fail(&v->err) : v->exit_code;
 }
 
@@ -327,9 +217,9 @@ static int screenshot(struct client *c, const char *name, const char *file, bool
 	CLEANUP(http_slot_freep) struct http_slot *slot = NULL;
 	CLEANUP(mem_freep) char *url = NULL;
 	struct picture p = {.loop = client_loop(c), .file = file};
-	enum rc rc =
-		make_url(c, name, moves ? "/vnc/screenshot?moveCursor=true" : "/vnc/screenshot",
-			 &url, &p.err);
+	enum rc rc = wsjoin_url(c, VMIS, NULL, name,
+				moves ? "/vnc/screenshot?moveCursor=true" : "/vnc/screenshot", &url,
+				&p.err);
 	const struct http_call call = {
 		.url = url, .response_max = LIMIT_PICTURE_BYTES + 1, .done = on_picture, .arg = &p};
 

@@ -2,10 +2,13 @@
 import base64
 import json
 import os
+import re
+import signal
 import socket
 import struct
 import subprocess
 import threading
+import time
 
 import ferrytest as ft
 from conftest import kernel_boot
@@ -292,3 +295,61 @@ def test_ports_are_forwarded_before_during_and_after_a_move(cluster, images, mak
     api.wait("VirtualMachineInstance", "ported", lambda v: ft.condition(v, "Paused"), 10)
     with Port(api, "virtualmachines", "ported", "7777") as p:
         assert p.status == 409 and p.body["message"].endswith("VMI is paused")
+
+
+class Forwarded:
+    """`ferry port-forward` in the background; .ports in the order of its arguments."""
+
+    def __init__(self, cluster, *args):
+        self.p = subprocess.Popen([f"{cluster.bin}/ferry", "port-forward", *args, "--kubeconfig", cluster.kubeconfig],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.lines = [self.p.stdout.readline() for a in args if a[0] in "0123456789:"]
+        self.ports = [int(re.match(r"Forwarding from 127\.0\.0\.1:(\d+) -> \d+$", x)[1]) for x in self.lines]
+
+    def end(self):
+        self.p.send_signal(signal.SIGINT)
+        err = self.p.communicate(timeout=20)[1]
+        return self.p.returncode, err
+
+
+def test_local_ports_lead_to_a_guests(cluster, make_vm):
+    make_vm("forwarded")
+    f = Forwarded(cluster, "vm/forwarded", "0:7777", ":7778", "0:9")
+    try:
+        echo, command, nobody = f.ports
+        assert "uptime" in ft.Guest("127.0.0.1", command, timeout=20).status()
+        # Two at once; one says a lot before it reads anything.
+        a, b = (socket.create_connection(("127.0.0.1", echo), 20) for _ in range(2))
+        data = os.urandom(1 << 20)
+        with ThreadOf(lambda: a.sendall(data)):
+            b.sendall(b"small")
+            assert b.recv(5, socket.MSG_WAITALL) == b"small"
+            time.sleep(0.5)
+            got = b""
+            while len(got) < len(data):
+                got += a.recv(1 << 16)
+        assert got == data
+        a.close()
+        # A port that the guest refuses ends that connection, not the command.
+        with socket.create_connection(("127.0.0.1", nobody), 20) as s:
+            assert s.recv(1) == b""
+        b.sendall(b"again")
+        assert b.recv(5, socket.MSG_WAITALL) == b"again"
+    finally:
+        code, err = f.end()
+    assert code == 0
+    assert err.count(f"Handling connection for {echo}") == 2 and err.count("error: ") == 1, err
+
+
+def test_a_port_at_standard_input_and_output(cluster, make_vm):
+    make_vm("piped")
+    p = subprocess.Popen([f"{cluster.bin}/ferry", "port-forward", "--stdio", "vmi/piped/default", "7778", "--kubeconfig",
+                          cluster.kubeconfig], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    p.stdin.write("status\n")
+    p.stdin.flush()
+    assert "uptime" in json.loads(p.stdout.readline())
+    out, err = p.communicate(timeout=20)  # its input ends
+    assert (p.returncode, out, err) == (0, "", "")
+    for args, text in ((("vmi/piped", "9"), "dialing VM"), (("vmi/nobody", "9"), 'virtualmachineinstance.kubevirt.io "nobody" not found')):
+        p = cluster.ferry("port-forward", "--stdio", *args, check=False)
+        assert p.returncode == 1 and text in p.stderr, p.stderr
