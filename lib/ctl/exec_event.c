@@ -37,9 +37,9 @@ struct note {
 	char *key;
 	char *ns; /* of the Event */
 	char *name;
-	struct json *body;  /* the Event, without counts and times */
-	uint64_t count;	    /* ours */
-	uint64_t base;	    /* found on the server */
+	char *text;	/* of the Event, without counts and times: kept for long, seldom needed */
+	uint64_t count; /* ours */
+	uint64_t base;	/* found on the server */
 	usec_t first, last; /* realtime */
 	usec_t sent_at;	    /* loop_now() */
 	unsigned tries;
@@ -83,7 +83,7 @@ static void note_destroy(struct note *n)
 	mem_free(n->key);
 	mem_free(n->ns);
 	mem_free(n->name);
-	js_unref(n->body);
+	mem_free(n->text);
 	mem_free(n);
 }
 
@@ -184,18 +184,21 @@ static char *event_name(const struct event_note *n, const char *key)
 	return mem_printf("%.230s.%016" PRIx64, n->name, str_hash(key, strlen(key)));
 }
 
-static struct json *event_body(const struct events *e, const struct event_note *n,
-			       const struct note *to)
+static char *event_text(const struct events *e, const struct event_note *n, const struct note *to)
 {
-	return js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s, s:s*, s:s, s:s*, s:s}, s:s, s:s, s:s, "
-		       "s:{s:s, s:s*}, s:s, s:s}",
-		       "apiVersion", "v1", "kind", "Event", "metadata", "name", to->name,
-		       "namespace", to->ns, "involvedObject", "kind", n->kind->kind, "namespace",
-		       str_is_empty(n->ns) ? NULL : n->ns, "name", n->name, "uid", n->uid,
-		       "apiVersion", n->kind->api_version, "reason", n->reason, "message",
-		       n->message, "type", n->type, "source", "component", e->component, "host",
-		       *e->host ? e->host : NULL, "reportingComponent", e->component,
-		       "reportingInstance", *e->host ? e->host : e->component);
+	CLEANUP(js_unrefp)
+	struct json *j =
+		js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s, s:s*, s:s, s:s*, s:s}, s:s, s:s, s:s, "
+			"s:{s:s, s:s*}, s:s, s:s}",
+			"apiVersion", "v1", "kind", "Event", "metadata", "name", to->name,
+			"namespace", to->ns, "involvedObject", "kind", n->kind->kind, "namespace",
+			str_is_empty(n->ns) ? NULL : n->ns, "name", n->name, "uid", n->uid,
+			"apiVersion", n->kind->api_version, "reason", n->reason, "message",
+			n->message, "type", n->type, "source", "component", e->component, "host",
+			*e->host ? e->host : NULL, "reportingComponent", e->component,
+			"reportingInstance", *e->host ? e->host : e->component);
+
+	return j ? js_to_text(j) : NULL;
 }
 
 static struct note *note_new(struct events *e, const struct event_note *n, const char *key)
@@ -212,9 +215,9 @@ static struct note *note_new(struct events *e, const struct event_note *n, const
 	to->ns = mem_strdup(str_is_empty(n->ns) ? "default" : n->ns);
 	to->name = event_name(n, key);
 	if (to->key && to->ns && to->name)
-		to->body = event_body(e, n, to);
+		to->text = event_text(e, n, to);
 	list_push_tail(&e->notes, &to->link);
-	if (!to->body || map_set(&e->by_key, key, to)) {
+	if (!to->text || map_set(&e->by_key, key, to)) {
 		if (to->key) {
 			note_destroy(to);
 			return NULL;
@@ -265,6 +268,19 @@ static struct json *counts_of(const struct note *n)
 		       first, "lastTimestamp", last);
 }
 
+/* The object's members that text has. */
+static enum rc add_text(struct json *object, const char *text)
+{
+	CLEANUP(js_unrefp) struct json *more = NULL;
+	enum rc rc = js_parse(text, strlen(text), &more, NULL);
+
+	JS_FOREACH(it, more) {
+		if (!rc)
+			rc = js_set(object, it.key, js_ref(it.value));
+	}
+	return rc;
+}
+
 static void note_send(struct note *n)
 {
 	struct kube *k = n->e->x->kube;
@@ -281,10 +297,7 @@ static void note_send(struct note *n)
 		rc = kube_patch(k, &n->call, &api_kind_Event, n->ns, n->name, NULL,
 				KUBE_PATCH_MERGE, body, on_patched, n, NULL);
 	} else if (!rc) {
-		JS_FOREACH(it, n->body) {
-			if (!rc)
-				rc = js_set(body, it.key, js_ref(it.value));
-		}
+		rc = add_text(body, n->text);
 		if (!rc)
 			rc = kube_create(k, &n->call, &api_kind_Event, n->ns, body, on_created, n,
 					 NULL);
