@@ -1,5 +1,4 @@
 /* src/cli/portforward.c - ports of a guest at local ones, in virtctl's words. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -155,21 +154,8 @@ static void on_port(uint32_t revents, void *arg)
 
 static enum rc listen_at(struct forward *f, struct err *err)
 {
-	struct session *s = f->session;
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(f->local)};
-	socklen_t n = sizeof(a);
-	int on = 1;
-
-	if (inet_pton(AF_INET, s->address, &a.sin_addr) != 1)
-		return err_set(err, RC_INVALID, "--address: '%s' is not an IPv4 address",
-			       s->address);
-	f->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (f->fd < 0 || setsockopt(f->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
-	    bind(f->fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(f->fd, 64) < 0 ||
-	    getsockname(f->fd, (struct sockaddr *)&a, &n) < 0)
-		return err_set_sys(err, errno, "cannot listen at %s:%u", s->address, f->local);
-	f->local = ntohs(a.sin_port);
-	return ev_io(s->loop, &f->io, f->fd, EPOLLIN, on_port, f, err);
+	TRY(wsjoin_listen(f->session->address, &f->local, &f->fd, err));
+	return ev_io(f->session->loop, &f->io, f->fd, EPOLLIN, on_port, f, err);
 }
 
 static void on_signal(int signo, void *arg)

@@ -1,5 +1,4 @@
 /* src/cli/vnc.c - the guest's screen: a local port for a VNC viewer, and pictures; in virtctl's words. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <signal.h>
 #include <spawn.h>
@@ -116,21 +115,9 @@ static void run_viewer(struct vnc *v)
 
 static enum rc listen_at_port(struct vnc *v, struct err *err)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(v->port)};
-	socklen_t n = sizeof(a);
-	int on = 1;
+	enum rc rc = wsjoin_listen(v->address, &v->port, &v->listen_fd, err);
 
-	if (inet_pton(AF_INET, v->address, &a.sin_addr) != 1)
-		return err_set(err, RC_INVALID, "--address: '%s' is not an IPv4 address",
-			       v->address);
-	v->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (v->listen_fd < 0 ||
-	    setsockopt(v->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
-	    bind(v->listen_fd, (struct sockaddr *)&a, sizeof(a)) < 0 ||
-	    listen(v->listen_fd, 1) < 0 || getsockname(v->listen_fd, (struct sockaddr *)&a, &n) < 0)
-		return err_set_sys(err, errno, "cannot listen at %s:%u", v->address, v->port);
-	v->port = ntohs(a.sin_port);
-	return ev_io(v->loop, &v->io, v->listen_fd, EPOLLIN, on_port, v, err);
+	return rc ? rc : ev_io(v->loop, &v->io, v->listen_fd, EPOLLIN, on_port, v, err);
 }
 
 /* --- the server --- */

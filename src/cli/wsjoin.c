@@ -1,5 +1,6 @@
 #include "cli/wsjoin.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -267,4 +268,23 @@ struct wsjoin *wsjoin_free(struct wsjoin *j)
 	sbuf_fini(&j->waiting);
 	mem_free(j->url);
 	return mem_free(j);
+}
+
+enum rc wsjoin_listen(const char *address, uint16_t *port, int *fd, struct err *err)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(*port)};
+	CLEANUP(fd_closep) int s = -1;
+	socklen_t n = sizeof(a);
+	int on = 1;
+
+	if (inet_pton(AF_INET, address, &a.sin_addr) != 1)
+		return err_set(err, RC_INVALID, "--address: '%s' is not an IPv4 address", address);
+	s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (s < 0 || setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+	    bind(s, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(s, 64) < 0 ||
+	    getsockname(s, (struct sockaddr *)&a, &n) < 0)
+		return err_set_sys(err, errno, "cannot listen at %s:%u", address, *port);
+	*port = ntohs(a.sin_port);
+	*fd = STEAL_FD(s);
+	return RC_OK;
 }

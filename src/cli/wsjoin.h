@@ -30,6 +30,8 @@ bool wsjoin_is_attached(const struct wsjoin *j);
 /* May be called in on_end.  NULL is fine; returns NULL. */
 struct wsjoin *wsjoin_free(struct wsjoin *j);
 
+/* A socket that listens at an IPv4 address for those that are to be joined; *port 0: any that is free, which is then told. */
+MUST_CHECK enum rc wsjoin_listen(const char *address, uint16_t *port, int *fd, struct err *err);
 /* The URL of a subresource; the caller's. */
 MUST_CHECK enum rc wsjoin_url(const struct client *c, const char *plural, const char *ns,
 			      const char *name, const char *path, char **out, struct err *err);
