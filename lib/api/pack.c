@@ -64,7 +64,7 @@ static void pack_text(struct packer *p, char **dst, const char *s)
 
 	if (!s || p->rc)
 		return;
-	if (p->block) {
+	if (dst) {
 		*dst = p->block + p->structs + slot_of(p, s, n)->at;
 		return;
 	}

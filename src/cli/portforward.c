@@ -240,7 +240,7 @@ static enum rc take_target(struct session *s, const char *text, struct err *err)
 		return err_set(err, RC_INVALID,
 			       "target must contain type and name separated by '/'");
 	memcpy(s->name, name.p, name.n);
-	if (ns.n)
+	if (ns.p)
 		memcpy(s->ns, ns.p, ns.n);
 	return RC_OK;
 }
