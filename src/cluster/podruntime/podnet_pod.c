@@ -467,16 +467,17 @@ static enum rc mig_close_one(const struct net_nft_elem *e, void *arg, struct err
 	return RC_OK;
 }
 
-static enum rc mig_close(struct podnet *p, struct mig_close *c, struct err *err)
+static enum rc mig_close(struct podnet *p, const struct mig_close *which, struct err *err)
 {
 	static const char *const sets[] = {"incoming", "outgoing"};
 	struct sbuf t = SBUF_INIT(1024 * KIB);
+	struct mig_close c = *which;
 	enum rc rc = RC_OK;
 
-	c->text = &t;
+	c.text = &t;
 	for (size_t i = 0; i < ARRAY_SIZE(sets) && !rc; i++) {
-		c->set = sets[i];
-		rc = net_nft_set_list(p->ns_fd, "ip", PODNET_MIG_TABLE, sets[i], mig_close_one, c,
+		c.set = sets[i];
+		rc = net_nft_set_list(p->ns_fd, "ip", PODNET_MIG_TABLE, sets[i], mig_close_one, &c,
 				      err);
 	}
 	if (!rc)
