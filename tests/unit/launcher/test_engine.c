@@ -175,8 +175,11 @@ static void qanswer(struct rig *r, const struct json *msg)
 
 	if (!cmd)
 		cmd = js_get_str(msg, "exec-oob");
-	strncat(r->sent, cmd, sizeof(r->sent) - strlen(r->sent) - 2);
-	strcat(r->sent, " ");
+	size_t n = strlen(r->sent);
+
+	if (n + strlen(cmd) + 2 > sizeof(r->sent))
+		n = 0; /* what is asked again and again: the newest is looked at */
+	(void)snprintf(r->sent + n, sizeof(r->sent) - n, "%s ", cmd);
 	CLEANUP(mem_freep) char *args = js_to_text(js_get(msg, "arguments"));
 
 	if (args)
