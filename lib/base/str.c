@@ -137,8 +137,7 @@ static bool add_duration(const char **text, uint64_t *nsec)
 			return false;
 	if (*s == '.')
 		for (s++; *s >= '0' && *s <= '9'; s++, digits++)
-			if (scale <
-			    1000000000) { /* what is less than that is no nanosecond of any but an hour */
+			if (scale < 1000000000) { /* the rest: under 4 us of an hour */
 				part = part * 10 + (uint64_t)(*s - '0');
 				scale *= 10;
 			}

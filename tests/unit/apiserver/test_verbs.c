@@ -525,13 +525,18 @@ static void secrets_fold_plain_text(void **state)
 	drop(a);
 }
 
-static void events_expire(void **state)
+static void make_event(struct fx *fx)
 {
-	(void)state;
-	drop(fx_do(&f, 201, "POST", "/api/v1/namespaces/default/events",
+	drop(fx_do(fx, 201, "POST", "/api/v1/namespaces/default/events",
 		   "{\"metadata\":{\"name\":\"e\"},\"involvedObject\":{\"kind\":\"Pod\",\"name\":"
 		   "\"p\",\"namespace\":\"default\"},"
 		   "\"reason\":\"X\",\"type\":\"Normal\"}"));
+}
+
+static void events_expire(void **state)
+{
+	(void)state;
+	make_event(&f);
 	fx_sleep(&f, 3500 * USEC_PER_SEC);
 	drop(fx_do(&f, 200, "GET", "/api/v1/namespaces/default/events/e", NULL));
 	fx_sleep(&f, 300 * USEC_PER_SEC);
@@ -550,10 +555,7 @@ static void events_stay_as_long_as_was_said(void **state)
 
 	assert_int_equal(apisrv_new(&one.srv, one.loop, &c, NULL), RC_OK);
 	fx_settle(&one);
-	drop(fx_do(&one, 201, "POST", "/api/v1/namespaces/default/events",
-		   "{\"metadata\":{\"name\":\"e\"},\"involvedObject\":{\"kind\":\"Pod\",\"name\":"
-		   "\"p\",\"namespace\":\"default\"},"
-		   "\"reason\":\"X\",\"type\":\"Normal\"}"));
+	make_event(&one);
 	fx_sleep(&one, 80 * USEC_PER_SEC);
 	drop(fx_do(&one, 200, "GET", "/api/v1/namespaces/default/events/e", NULL));
 	fx_sleep(&one, 80 * USEC_PER_SEC);
