@@ -10,9 +10,20 @@ void map_init(struct map *m, void (*free_value)(void *value))
 	*m = (struct map){.free_value = free_value};
 }
 
+void map_init_borrowing(struct map *m, void (*free_value)(void *value))
+{
+	*m = (struct map){.free_value = free_value, .borrows_keys = true};
+}
+
+static void key_free(const struct map *m, struct map_item *it)
+{
+	if (!m->borrows_keys)
+		mem_free(it->key);
+}
+
 static void item_fini(struct map *m, struct map_item *it)
 {
-	mem_free(it->key);
+	key_free(m, it);
 	if (m->free_value && it->value)
 		m->free_value(it->value);
 }
@@ -23,7 +34,7 @@ void map_fini(struct map *m)
 		item_fini(m, &m->items[i]);
 	mem_free(m->items);
 	mem_free(m->slots);
-	map_init(m, m->free_value);
+	*m = (struct map){.free_value = m->free_value, .borrows_keys = m->borrows_keys};
 }
 
 /* The slot that holds key, or the empty one where it would go. */
@@ -77,6 +88,8 @@ enum rc map_set(struct map *m, const char *key, void *value)
 			if (m->free_value && it->value && it->value != value)
 				m->free_value(it->value);
 			it->value = value;
+			if (m->borrows_keys)
+				it->key = (char *)key;
 			return RC_OK;
 		}
 	}
@@ -84,12 +97,12 @@ enum rc map_set(struct map *m, const char *key, void *value)
 		return RC_NOMEM;
 	if ((m->n + 1) * 4 > m->n_slots * 3 && !rehash(m, m->n_slots ? m->n_slots * 2 : 8))
 		return RC_NOMEM;
-	char *copy = mem_strdup(key);
+	char *mine = m->borrows_keys ? (char *)key : mem_strdup(key);
 
-	if (!copy)
+	if (!mine)
 		return RC_NOMEM;
-	m->items[m->n] = (struct map_item){copy, value, hash};
-	m->slots[slot_of(m, copy, hash)] = (uint32_t)m->n + 1;
+	m->items[m->n] = (struct map_item){mine, value, hash};
+	m->slots[slot_of(m, mine, hash)] = (uint32_t)m->n + 1;
 	m->n++;
 	return RC_OK;
 }
@@ -139,7 +152,7 @@ void *map_take(struct map *m, const char *key)
 
 	if (!take(m, key, &it))
 		return NULL;
-	mem_free(it.key);
+	key_free(m, &it);
 	return it.value;
 }
 

@@ -116,8 +116,8 @@ enum rc events_new(struct events **out, struct exec *x, const struct exec_opts *
 	e->x = x;
 	e->burst = opts->event_burst ? opts->event_burst : DEFAULT_BURST;
 	e->refill = opts->event_refill ? opts->event_refill : DEFAULT_REFILL;
-	map_init(&e->by_key, NULL);
-	map_init(&e->by_object, NULL);
+	map_init_borrowing(&e->by_key, NULL);
+	map_init_borrowing(&e->by_object, NULL);
 	list_init(&e->notes);
 	list_init(&e->buckets);
 	e->component = mem_strdup(opts->component ? opts->component : "ferry");
@@ -217,7 +217,7 @@ static struct note *note_new(struct events *e, const struct event_note *n, const
 	if (to->key && to->ns && to->name)
 		to->text = event_text(e, n, to);
 	list_push_tail(&e->notes, &to->link);
-	if (!to->text || map_set(&e->by_key, key, to)) {
+	if (!to->text || map_set(&e->by_key, to->key, to)) {
 		if (to->key) {
 			note_destroy(to);
 			return NULL;

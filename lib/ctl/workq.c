@@ -74,7 +74,7 @@ enum rc workq_new(struct workq **out, struct loop *loop, const char *name,
 	if (!q)
 		return RC_NOMEM;
 	q->loop = loop;
-	map_init(&q->items, item_free);
+	map_init_borrowing(&q->items, item_free);
 	list_init(&q->ready);
 	list_init(&q->working);
 	list_init(&q->delayed);
@@ -155,7 +155,7 @@ static enum rc items_intern(struct workq *q, const char *key, struct item **out)
 	if (!it)
 		return RC_NOMEM;
 	memcpy(it->key, key, n);
-	if (map_set(&q->items, key, it)) {
+	if (map_set(&q->items, it->key, it)) {
 		mem_free(it);
 		return RC_NOMEM;
 	}

@@ -80,7 +80,7 @@ static void ref_drop(struct kref *r)
 		return;
 	list_remove(&r->link);
 	if (list_is_empty(&r->bucket->refs))
-		map_del(&r->index->buckets, r->bucket->value);
+		map_del(&r->bucket->index->buckets, r->bucket->value);
 	r->bucket = NULL;
 }
 
@@ -167,8 +167,9 @@ static struct kbucket *bucket_of(struct kindex *ix, const char *value)
 	if (!b)
 		return NULL;
 	list_init(&b->refs);
+	b->index = ix;
 	memcpy(b->value, value, n);
-	if (map_set(&ix->buckets, value, b))
+	if (map_set(&ix->buckets, b->value, b))
 		return mem_free(b);
 	return b;
 }
@@ -190,7 +191,7 @@ static void collect_emit(void *ctx, const char *value)
 		c->rc = RC_NOMEM;
 		return;
 	}
-	c->refs[c->n++] = (struct kref){.index = c->index, .bucket = b};
+	c->refs[c->n++] = (struct kref){.bucket = b};
 }
 
 static void index_owners(const struct kobj *o, kcache_emit_fn emit, void *ctx)
@@ -214,7 +215,7 @@ static void collect_free(struct collect *c)
 
 		/* One reference per bucket: no bucket is looked at after it was freed. */
 		if (list_is_empty(&b->refs))
-			map_del(&c->refs[i].index->buckets, b->value);
+			map_del(&b->index->buckets, b->value);
 	}
 	mem_free(c->refs);
 }
@@ -229,7 +230,14 @@ static enum rc collect_refs(struct ksource *s, const struct kobj *o, struct coll
 		else
 			collect_emit(c, api_map_get(&kobj_meta(o)->labels, c->index->name));
 	}
-	return c->rc;
+	if (c->rc || !c->n)
+		return c->rc;
+	struct kref *fits = mem_realloc_array(c->refs, c->n, sizeof(*c->refs)); /* kept for long */
+
+	if (!fits)
+		return RC_NOMEM;
+	c->refs = fits;
+	return RC_OK;
 }
 
 static bool same_refs(const struct kentry *e, const struct collect *c)
@@ -252,7 +260,7 @@ static void entry_set_refs(struct kentry *e, struct collect *c)
 	size_t n_old = e->n_refs;
 
 	e->refs = c->refs;
-	e->n_refs = c->n;
+	e->n_refs = (uint32_t)c->n;
 	for (size_t i = 0; i < e->n_refs; i++) {
 		e->refs[i].entry = e;
 		list_push_tail(&e->refs[i].bucket->refs, &e->refs[i].link);
@@ -303,7 +311,7 @@ static enum rc entry_add(struct ksource *s, const char *key, struct kobj *o, str
 	if (!e)
 		return RC_NOMEM;
 	memcpy(e->key, key, n);
-	if (map_set(&s->entries, key, e)) {
+	if (map_set(&s->entries, e->key, e)) {
 		mem_free(e);
 		return RC_NOMEM;
 	}
@@ -389,7 +397,7 @@ static enum rc index_add(struct ksource *s, const char *name, kcache_index_fn fn
 	more[s->n_indexes] = (struct kindex){.name = mem_strdup(name), .fn = fn};
 	if (!more[s->n_indexes].name)
 		return RC_NOMEM;
-	map_init(&more[s->n_indexes].buckets, free_text);
+	map_init_borrowing(&more[s->n_indexes].buckets, free_text);
 	s->n_indexes++;
 	return RC_OK;
 }
@@ -427,7 +435,7 @@ enum rc kcache_add(struct kcache *c, const struct kcache_source *src, struct err
 	s->cache = c;
 	s->kind = src->kind;
 	list_init(&s->all);
-	map_init(&s->entries, NULL);
+	map_init_borrowing(&s->entries, NULL);
 	map_init(&s->gone, free_text);
 	list_push_tail(&c->sources, &s->link);
 	rc = dup_opt(&s->ns, src->ns);

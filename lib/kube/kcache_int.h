@@ -22,12 +22,12 @@ struct kindex {
 struct kref {
 	struct list link;
 	struct kentry *entry;
-	struct kindex *index;
 	struct kbucket *bucket;
 };
 
 struct kbucket {
 	struct list refs;
+	struct kindex *index;
 	char value[];
 };
 
@@ -35,10 +35,10 @@ struct kentry {
 	struct list link; /* in ksource.all */
 	struct kobj *obj;
 	struct kref *refs;
-	size_t n_refs;
 	uint64_t list_run; /* the list run that saw it last */
-	bool is_fed;	   /* came from kcache_feed(), not yet confirmed by list or watch */
-	char key[];	   /* "ns/name" */
+	uint32_t n_refs;
+	bool is_fed; /* came from kcache_feed(), not yet confirmed by list or watch */
+	char key[];  /* "ns/name" */
 };
 
 /* A note that an own delete was answered while its DELETED event is still to come. */

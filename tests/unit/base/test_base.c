@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/sbuf.h"
 #include "base/str.h"
+#include "base/textpool.h"
 #include "lib/torture.h"
 
 static void every_result_has_status_and_reason(void **state)
@@ -193,6 +194,107 @@ static void map_agrees_with_a_plain_array_under_random_use(void **state)
 	map_fini(&m);
 }
 
+struct keyed {
+	int n;
+	char key[16];
+};
+
+static void free_keyed(void *p)
+{
+	((struct keyed *)p)->key[0] = '!'; /* a map that still looks at it finds nothing */
+	mem_free(p);
+}
+
+static struct keyed *keyed_new(int n)
+{
+	struct keyed *k = mem_alloc(sizeof(*k));
+
+	k->n = n;
+	(void)snprintf(k->key, sizeof(k->key), "key-%d", n % 100);
+	return k;
+}
+
+/* Replaced values take the key with them: the map has to go over to the new one's. */
+static void keys_can_stand_in_their_values(void **state)
+{
+	size_t before = mem_live_blocks();
+	struct map m;
+
+	map_init_borrowing(&m, free_keyed);
+	for (int i = 0; i < 150; i++) {
+		struct keyed *k = keyed_new(i);
+
+		assert_int_equal(map_set(&m, k->key, k), RC_OK);
+	}
+	assert_int_equal(m.n, 100);
+	for (int i = 0; i < 100; i++) {
+		char key[16];
+		const struct keyed *k;
+
+		(void)snprintf(key, sizeof(key), "key-%d", i);
+		k = map_get(&m, key);
+		assert_non_null(k);
+		assert_int_equal(k->n, i < 50 ? 100 + i : i);
+		if (i % 3 == 0)
+			assert_true(map_del(&m, k->key));
+		else if (i % 3 == 1)
+			free_keyed(map_take(&m, k->key));
+	}
+	assert_int_equal(m.n, 33);
+	map_fini(&m);
+	assert_int_equal(mem_live_blocks(), before);
+}
+
+static void a_text_is_shared_when_it_comes_again(void **state)
+{
+	size_t before = mem_live_blocks();
+	const char *first, *second, *third, *other;
+	char again[] = "a text of the pool's test";
+
+	assert_int_equal(textpool_share("a text of the pool's test", &first), RC_OK);
+	assert_null(first);
+	assert_int_equal(mem_live_blocks(), before);
+	assert_int_equal(textpool_share(again, &second), RC_OK);
+	assert_string_equal(second, again);
+	assert_ptr_not_equal(second, again);
+	assert_int_equal(textpool_share("a text of the pool's test", &third), RC_OK);
+	assert_ptr_equal(second, third);
+	assert_ptr_equal(textpool_ref(third), third);
+	assert_int_equal(textpool_share("another of the pool's test", &other), RC_OK);
+	assert_null(other);
+	textpool_unref(third);
+	textpool_unref(third);
+	assert_string_equal(second, again);
+	textpool_unref(second);
+	assert_int_equal(mem_live_blocks(), before);
+	/* It was forgotten, and is remembered to have been here. */
+	assert_int_equal(textpool_share(again, &third), RC_OK);
+	assert_non_null(third);
+	textpool_unref(third);
+	assert_int_equal(mem_live_blocks(), before);
+}
+
+static enum rc share_some(void)
+{
+	static const char *const texts[] = {"pool 1", "pool 2", "pool 3",
+					    "pool 1", "pool 2", "pool 3"};
+	const char *got[ARRAY_SIZE(texts)] = {NULL};
+	enum rc rc = RC_OK;
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts) && !rc; i++)
+		rc = textpool_share(texts[i], &got[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		if (got[i])
+			textpool_unref(got[i]);
+	return rc;
+}
+
+static void the_pool_survives_any_failed_allocation(void **state)
+{
+	assert_int_equal(share_some(), RC_OK); /* all of them have been seen */
+	torture(share_some);
+}
+
 static enum rc map_body(void)
 {
 	struct map m;
@@ -330,6 +432,9 @@ int main(void)
 		cmocka_unit_test(dns_names_follow_rfc_1123),
 		cmocka_unit_test(map_agrees_with_a_plain_array_under_random_use),
 		cmocka_unit_test(map_survives_any_failed_allocation),
+		cmocka_unit_test(keys_can_stand_in_their_values),
+		cmocka_unit_test(a_text_is_shared_when_it_comes_again),
+		cmocka_unit_test(the_pool_survives_any_failed_allocation),
 		cmocka_unit_test(times_survive_a_round_trip),
 		cmocka_unit_test(durable_write_replaces_and_tree_removal_follows_no_link),
 	};
