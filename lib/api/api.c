@@ -274,7 +274,7 @@ enum rc api_set_strf(char **field, const char *fmt, ...)
 	return RC_OK;
 }
 
-void *api_append(void *list, size_t *n, size_t item_size)
+void *api_append(void *list, uint32_t *n, size_t item_size)
 {
 	char **at = list;
 	char *grown = mem_realloc_array(*at, *n + 1, item_size);
@@ -286,7 +286,7 @@ void *api_append(void *list, size_t *n, size_t item_size)
 	return grown + (*n)++ * item_size;
 }
 
-enum rc api_append_str(char ***list, size_t *n, const char *v)
+enum rc api_append_str(char ***list, uint32_t *n, const char *v)
 {
 	char *copy = mem_strdup(v);
 	char **slot = copy ? api_append(list, n, sizeof(char *)) : NULL;
@@ -299,7 +299,7 @@ enum rc api_append_str(char ***list, size_t *n, const char *v)
 	return RC_OK;
 }
 
-void api_remove(const struct api_type *t, void *list, size_t *n, size_t i)
+void api_remove(const struct api_type *t, void *list, uint32_t *n, size_t i)
 {
 	char *items = *(char **)list;
 

@@ -22,8 +22,9 @@ void *api_clone(const struct api_type *t, const void *obj);
 /* Deep copy into *dst, which is overwritten, not freed first.  On failure *dst is zeroed. */
 MUST_CHECK enum rc api_copy(const struct api_type *t, void *dst, const void *src);
 bool api_equal(const struct api_type *t, const void *a, const void *b);
-/* A deep copy in one block, each text in it once: about half the memory, for what is kept and never changed.  Read like any
- * other object; freed by api_pack_free() alone.  NULL when out of memory. */
+/* A deep copy in one block, each text in it once, and those that other objects have, too, shared with them: a third of the
+ * memory, for what is kept and never changed.  Read like any other object; freed by api_pack_free() alone, on the thread that
+ * packs (base/textpool.h).  NULL when out of memory. */
 const void *api_pack(const struct api_type *t, const void *obj);
 /* NULL is fine; returns NULL. */
 void *api_pack_free(const struct api_type *t, const void *packed);
@@ -71,10 +72,10 @@ MUST_CHECK enum rc api_set_strf(char **field, const char *fmt, ...) PRINTF_LIKE(
 #define API_GET(obj_, field_, fallback_) ((obj_)->has_##field_ ? (obj_)->field_ : (fallback_))
 /* One more zeroed item at the end of a list: `Disk *d = api_append(&devs->disks, &devs->n_disks,
  * sizeof(Disk));`  Valid until the list grows again.  NULL when out of memory. */
-void *api_append(void *list, size_t *n, size_t item_size);
-MUST_CHECK enum rc api_append_str(char ***list, size_t *n, const char *v);
+void *api_append(void *list, uint32_t *n, size_t item_size);
+MUST_CHECK enum rc api_append_str(char ***list, uint32_t *n, const char *v);
 /* Removes item i of a list of structs (freeing it), closing the gap. */
-void api_remove(const struct api_type *t, void *list, size_t *n, size_t i);
+void api_remove(const struct api_type *t, void *list, uint32_t *n, size_t i);
 /* The object under *field, made when absent; NULL when out of memory. */
 void *api_ensure(const struct api_type *t, void *field);
 

@@ -14,12 +14,12 @@ static inline const void *api_at_const(const void *obj, uint32_t offset)
 	return (const char *)obj + offset;
 }
 
-static inline size_t *api_count(void *obj, const struct api_field *f)
+static inline uint32_t *api_count(void *obj, const struct api_field *f)
 {
 	return api_at(obj, f->aux);
 }
 
-static inline const size_t *api_count_const(const void *obj, const struct api_field *f)
+static inline const uint32_t *api_count_const(const void *obj, const struct api_field *f)
 {
 	return api_at_const(obj, f->aux);
 }

@@ -16,7 +16,7 @@ struct field_req {
 
 struct api_fields {
 	struct field_req *reqs;
-	size_t n;
+	uint32_t n;
 };
 
 struct api_fields *api_fields_free(struct api_fields *f)

@@ -14,12 +14,12 @@ struct req {
 	char *key;
 	enum op op;
 	char **values;
-	size_t n_values;
+	uint32_t n_values;
 };
 
 struct api_selector {
 	struct req *reqs;
-	size_t n;
+	uint32_t n;
 	bool selects_nothing;
 };
 

@@ -113,7 +113,7 @@ static enum rc cond_put(const struct api_type *t, void *item, const char *name, 
 	return api_set_str(at, value);
 }
 
-enum rc api_cond_set(const struct api_type *t, void *list, size_t *n, const struct api_cond *c,
+enum rc api_cond_set(const struct api_type *t, void *list, uint32_t *n, const struct api_cond *c,
 		     usec_t now, bool *changed)
 {
 	size_t i = cond_find(t, *(void **)list, *n, c->type);
@@ -166,7 +166,7 @@ bool api_cond_is(const struct api_type *t, const void *list, size_t n, const cha
 	return api_cond_get(t, list, n, type, &c) && str_eq(c.status, status);
 }
 
-bool api_cond_del(const struct api_type *t, void *list, size_t *n, const char *type)
+bool api_cond_del(const struct api_type *t, void *list, uint32_t *n, const char *type)
 {
 	size_t i = cond_find(t, *(void **)list, *n, type);
 

@@ -41,14 +41,14 @@ struct api_cond {
 
 /* Adds or changes it; lastTransitionTime moves only when status does.  now: realtime.
  * *changed (may be NULL) tells whether anything differs. */
-MUST_CHECK enum rc api_cond_set(const struct api_type *t, void *list, size_t *n,
+MUST_CHECK enum rc api_cond_set(const struct api_type *t, void *list, uint32_t *n,
 				const struct api_cond *c, usec_t now, bool *changed);
 /* Borrowed texts; false (and *out untouched) when there is none of this type. */
 bool api_cond_get(const struct api_type *t, const void *list, size_t n, const char *type,
 		  struct api_cond *out);
 bool api_cond_is(const struct api_type *t, const void *list, size_t n, const char *type,
 		 const char *status);
-bool api_cond_del(const struct api_type *t, void *list, size_t *n, const char *type);
+bool api_cond_del(const struct api_type *t, void *list, uint32_t *n, const char *type);
 
 /* The three for a struct with a `conditions` list: API_COND_SET(&vmi->status, Condition type...) */
 #define API_COND_SET(obj_, item_, now_, ...)                                        \

@@ -2,7 +2,8 @@
  *
  * A decoded object is a block for each string: of a VMI with its status some 450, most of them shorter than what the
  * allocator adds.  Here the structs and lists stand first, in the order of a walk, then each different text once.  The
- * walk is made twice: without a block, to know its size, and with it.
+ * walk is made twice: without a block, to know its size, and with it.  Texts that other objects have, too (labels, reasons,
+ * uids of owners), are the pool's: a pointer out of the block.
  */
 #include <string.h>
 
@@ -10,16 +11,24 @@
 #include "api/api_int.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/textpool.h"
 #include "json/json.h"
+
+struct packed {
+	size_t size; /* of what follows */
+	char root[];
+};
 
 struct text {
 	const char *s; /* NULL: free slot */
-	size_t n;      /* with its NUL */
-	size_t at;     /* in the part of the texts */
+	const char *
+		shared; /* the pool's, with a reference of the packer's; NULL: it stands in the block */
+	size_t n;	/* with its NUL */
+	size_t at;	/* in the part of the texts */
 };
 
 struct packer {
-	char *block; /* NULL: what is needed is counted */
+	char *block; /* the root; NULL: what is needed is counted */
 	size_t at;   /* of the next struct or list */
 	size_t structs;
 	struct text *texts; /* open addressing; a power of two of slots */
@@ -65,7 +74,8 @@ static void pack_text(struct packer *p, char **dst, const char *s)
 	if (!s || p->rc)
 		return;
 	if (dst) {
-		*dst = p->block + p->structs + slot_of(p, s, n)->at;
+		t = slot_of(p, s, n);
+		*dst = t->shared ? textpool_ref(t->shared) : p->block + p->structs + t->at;
 		return;
 	}
 	if (!make_room(p)) {
@@ -76,8 +86,10 @@ static void pack_text(struct packer *p, char **dst, const char *s)
 	if (t->s)
 		return;
 	*t = (struct text){.s = s, .n = n, .at = p->text_bytes};
-	p->text_bytes += n;
 	p->n_texts++;
+	p->rc = textpool_share(s, &t->shared);
+	if (!t->shared)
+		p->text_bytes += n;
 }
 
 /* A copy of these bytes, whose pointers are still the original's; NULL while it is counted. */
@@ -156,54 +168,98 @@ static void pack_fields(struct packer *p, const struct api_type *t, void *dst, c
 	}
 }
 
+/* The second walk, into p->block. */
+static void fill(struct packer *p, const struct api_type *t, const void *obj)
+{
+	p->at = 0;
+	pack_fields(p, t, place(p, obj, t->size), obj);
+	for (size_t i = 0; i < p->n_slots; i++) {
+		const struct text *x = &p->texts[i];
+
+		if (x->s && !x->shared)
+			memcpy(p->block + p->structs + x->at, x->s, x->n);
+	}
+}
+
 const void *api_pack(const struct api_type *t, const void *obj)
 {
 	struct packer p = {0};
-	void *root;
+	struct packed *out;
 
 	place(&p, obj, t->size);
 	pack_fields(&p, t, NULL, obj);
 	p.structs = p.at;
-	p.block = p.rc ? NULL : mem_alloc(p.structs + p.text_bytes);
-	if (p.block) {
-		p.at = 0;
-		root = place(&p, obj, t->size);
-		pack_fields(&p, t, root, obj);
-		for (size_t i = 0; i < p.n_slots; i++)
-			if (p.texts[i].s)
-				memcpy(p.block + p.structs + p.texts[i].at, p.texts[i].s,
-				       p.texts[i].n);
+	out = p.rc ? NULL : mem_alloc(sizeof(*out) + p.structs + p.text_bytes);
+	if (out) {
+		out->size = p.structs + p.text_bytes;
+		p.block = out->root;
+		fill(&p, t, obj);
 	}
+	for (size_t i = 0; i < p.n_slots; i++)
+		if (p.texts[i].shared)
+			textpool_unref(p.texts[i].shared);
 	mem_free(p.texts);
 	return p.block;
 }
 
+static const struct packed *packed_of(const void *root)
+{
+	return (const struct packed *)(const void *)((const char *)root -
+						     offsetof(struct packed, root));
+}
+
+static void drop_text(const struct packed *p, const char *s)
+{
+	if (s && (s < p->root || s >= p->root + p->size))
+		textpool_unref(s);
+}
+
+static void drop_map(const struct packed *p, const struct api_map *m)
+{
+	for (size_t i = 0; i < m->n; i++) {
+		drop_text(p, m->items[i].key);
+		drop_text(p, m->items[i].value);
+	}
+}
+
 /* Only what stands outside of the block has references to give back. */
-static void drop_json(const struct api_type *t, const void *obj)
+static void drop_fields(const struct packed *p, const struct api_type *t, const void *obj)
 {
 	for (uint32_t i = 0; i < t->n_fields; i++) {
 		const struct api_field *f = &t->fields[i];
 		const void *at = api_at_const(obj, f->offset);
+		const char *items;
+		size_t n;
 
-		if (f->base == API_JSON)
+		if (f->base == API_JSON) {
 			js_unref(*(struct json *const *)at);
-		if (f->base != API_STRUCT)
-			continue;
-		if (f->is_inline && !f->is_list) {
-			drop_json(f->type, at);
 			continue;
 		}
-		const char *items = *(const char *const *)at;
-		size_t n = f->is_list ? *api_count_const(obj, f) : items != NULL;
-
-		for (size_t k = 0; k < n; k++)
-			drop_json(f->type, items + k * f->type->size);
+		if (f->base == API_MAP) {
+			drop_map(p, at);
+			continue;
+		}
+		if (f->base == API_STRUCT && f->is_inline && !f->is_list) {
+			drop_fields(p, f->type, at);
+			continue;
+		}
+		if (f->base != API_STRING && f->base != API_STRUCT)
+			continue;
+		items = *(const char *const *)at;
+		n = f->is_list ? *api_count_const(obj, f) : items != NULL;
+		if (f->base == API_STRING && !f->is_list)
+			drop_text(p, items);
+		for (size_t k = 0; k < n && f->base == API_STRUCT; k++)
+			drop_fields(p, f->type, items + k * f->type->size);
+		for (size_t k = 0; k < n && f->base == API_STRING && f->is_list; k++)
+			drop_text(p, ((char *const *)(const void *)items)[k]);
 	}
 }
 
 void *api_pack_free(const struct api_type *t, const void *packed)
 {
-	if (packed)
-		drop_json(t, packed);
-	return mem_free((void *)packed);
+	if (!packed)
+		return NULL;
+	drop_fields(packed_of(packed), t, packed);
+	return mem_free((void *)packed_of(packed));
 }

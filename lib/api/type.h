@@ -7,9 +7,10 @@
  *   integers                                 bool has_x; int64_t x
  *   float64                                  bool has_x; double x
  *   T                                        T *x (NULL: absent), or T x when marked inline
- *   []T, []string, []int                     size_t n_x; T *x / char **x / int64_t *x
+ *   []T, []string, []int                     uint32_t n_x; T *x / char **x / int64_t *x
  *   map[string]string                        struct api_map x
  *   other maps, IntOrString, any             struct json *x     NULL: absent; shared, never changed
+ * A struct's members stand by size: counts and flags come last.
  */
 #ifndef API_TYPE_H
 #define API_TYPE_H

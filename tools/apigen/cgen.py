@@ -30,7 +30,7 @@ def member(f):
     if f.is_list:
         item = f.struct or {"STRING": "char *", "INT": "int64_t "}[SCALARS[f.scalar][0]]
         sep = "" if item.endswith((" ", "*")) else " "
-        return [f"size_t n_{n};", f"{item}{sep}*{n};"]
+        return [f"uint32_t n_{n};", f"{item}{sep}*{n};"]
     if f.struct:
         return [f"{f.struct} {n};" if f.inline else f"{f.struct} *{n};"]
     base = SCALARS[f.scalar][0]
@@ -38,6 +38,11 @@ def member(f):
         return [f"char *{n};"]
     ctype = {"BOOL": "bool", "INT": "int64_t", "REAL": "double"}[base]
     return [f"bool has_{n};", f"{ctype} {n};"]
+
+
+def rank(line):
+    """Where a member stands: pointers, numbers and inline structs in the schema's order, then counts, then flags."""
+    return 1 if line.startswith("uint32_t n_") else 2 if line.startswith("bool ") else 0
 
 
 def comment(text, indent=""):
@@ -63,10 +68,9 @@ def emit_header(model):
         out.append(f"struct {t.name} {{\n")
         if not t.fields:
             out.append("\tchar empty_; /* its presence is all it says */\n")
-        for f in t.fields:
-            lines = member(f)
-            for line in lines:
-                out.append(f"\t{line}\n")
+        # Large members first: no holes, for thousands of these are kept.
+        for line in sorted((line for f in t.fields for line in member(f)), key=rank):
+            out.append(f"\t{line}\n")
         out.append("};\n\n")
     for t in types:
         out.append(emit_wrappers(t.name))

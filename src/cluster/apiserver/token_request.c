@@ -25,7 +25,7 @@ static void check_audiences(const TokenRequestSpec *spec, struct field_errs *fe)
 
 	if (spec->n_audiences > MAX_AUDIENCES)
 		fe_add(fe, FE_TOO_MANY, "spec.audiences",
-		       "Too many: %zu: must have at most %d items", spec->n_audiences,
+		       "Too many: %u: must have at most %d items", spec->n_audiences,
 		       MAX_AUDIENCES);
 	for (size_t i = 0; i < spec->n_audiences && i < MAX_AUDIENCES; i++) {
 		const char *a = spec->audiences[i];

@@ -21,7 +21,7 @@ struct podsweep {
 	struct podnet_live *live; /* their uids are own copies */
 	size_t n_live, cap_live;
 	char **gone; /* those of which <state>/pods/<uid> is left */
-	size_t n_gone;
+	uint32_t n_gone;
 	void (*done)(void *arg);
 	void *arg;
 	enum rc rc;

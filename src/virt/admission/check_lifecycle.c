@@ -160,7 +160,7 @@ static void check_dns(struct check *c)
 		return;
 	if (d->n_nameservers > 3)
 		fe_cause(c->fe, INVALID, at(c, "dnsConfig.nameservers"),
-			 "must not have more than 3 nameservers: %zu", d->n_nameservers);
+			 "must not have more than 3 nameservers: %u", d->n_nameservers);
 	if (d->n_searches > 6)
 		fe_cause(c->fe, INVALID, at(c, "dnsConfig.searches"),
 			 "must not have more than 6 search paths");

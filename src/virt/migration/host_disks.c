@@ -80,7 +80,7 @@ const char *host_disk_node(const FerryHostDisk *list, size_t n, const char *path
 	return NULL;
 }
 
-enum rc host_disk_note(FerryHostDisk **list, size_t *n, const char *path, const char *node)
+enum rc host_disk_note(FerryHostDisk **list, uint32_t *n, const char *path, const char *node)
 {
 	for (size_t i = 0; i < *n; i++)
 		if (str_eq((*list)[i].path, path))

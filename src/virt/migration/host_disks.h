@@ -29,7 +29,7 @@ bool host_disk_is_own(const VirtualMachineInstanceSpec *spec, const Volume *v);
 /* The node that has this file, by a list of status.ferry; NULL: not known.  Borrowed. */
 const char *host_disk_node(const FerryHostDisk *list, size_t n, const char *path);
 /* On node from now on; a path that is not in the list is added. */
-MUST_CHECK enum rc host_disk_note(FerryHostDisk **list, size_t *n, const char *path,
+MUST_CHECK enum rc host_disk_note(FerryHostDisk **list, uint32_t *n, const char *path,
 				  const char *node);
 /* Are all such files of the VMI noted for this node?  True also when it has none. */
 bool host_disks_are_told(const VirtualMachineInstance *vmi, const char *node);

@@ -111,7 +111,7 @@ static void fill(const struct api_type *t, char *obj, unsigned depth, unsigned *
 	for (uint32_t i = 0; i < t->n_fields; i++) {
 		const struct api_field *f = &t->fields[i];
 		void *at = obj + f->offset;
-		size_t *count = (void *)(obj + f->aux);
+		uint32_t *count = (void *)(obj + f->aux);
 		bool *has = (void *)(obj + f->aux);
 
 		if (f->base == API_JSON) {
@@ -147,7 +147,7 @@ static void fill(const struct api_type *t, char *obj, unsigned depth, unsigned *
 	}
 }
 
-static void a_packed_object_is_the_same_in_one_block(void **state)
+static void a_packed_object_is_the_same(void **state)
 {
 	for (size_t i = 0; api_kinds[i]; i++) {
 		const struct api_type *t = api_kinds[i]->type;
@@ -158,10 +158,8 @@ static void a_packed_object_is_the_same_in_one_block(void **state)
 		fill(t, obj, 6, &n);
 		CLEANUP(js_unrefp) struct json *want = api_encode(t, obj);
 		CLEANUP(mem_freep) char *want_text = js_to_text(want);
-		size_t between = mem_live_blocks();
 		const void *packed = api_pack(t, obj);
 
-		assert_int_equal(mem_live_blocks(), between + 1);
 		assert_true(api_equal(t, obj, packed));
 		api_free(t, obj); /* nothing of it is needed */
 
@@ -196,6 +194,47 @@ static void equal_texts_are_kept_once(void **state)
 	assert_ptr_equal(spec->volumes[0].name, spec->domain.devices.disks[0].name);
 	assert_ptr_not_equal(spec->volumes[0].name, spec->networks[0].name);
 	api_pack_free(&api_type_VirtualMachine, p);
+}
+
+/* Of the same object again and again: the first has a block of its own, the second shows what comes more than once, the
+ * third and fourth share it. */
+static void objects_share_their_texts(void **state)
+{
+	size_t before = mem_live_blocks();
+	CLEANUP(VirtualMachine_freep) VirtualMachine *vm = VirtualMachine_new();
+	const VirtualMachine *p[4];
+
+	assert_int_equal(api_set_str(&vm->metadata.name, "shared-texts-1"), RC_OK);
+	assert_int_equal(api_map_set(&vm->metadata.labels, "shared-texts-2", "shared-texts-3"),
+			 RC_OK);
+	assert_int_equal(api_append_str(&vm->metadata.finalizers, &vm->metadata.n_finalizers,
+					"shared-texts-4"),
+			 RC_OK);
+	size_t between = mem_live_blocks();
+
+	for (size_t i = 0; i < ARRAY_SIZE(p); i++) {
+		p[i] = api_pack(&api_type_VirtualMachine, vm);
+		assert_true(api_equal(&api_type_VirtualMachine, vm, p[i]));
+		if (i == 0)
+			assert_int_equal(mem_live_blocks(), between + 1);
+	}
+	assert_ptr_not_equal(p[0]->metadata.name, p[1]->metadata.name);
+	for (size_t i = 2; i < ARRAY_SIZE(p); i++) {
+		assert_ptr_equal(p[i]->metadata.name, p[1]->metadata.name);
+		assert_ptr_equal(p[i]->metadata.labels.items[0].key,
+				 p[1]->metadata.labels.items[0].key);
+		assert_ptr_equal(p[i]->metadata.labels.items[0].value,
+				 p[1]->metadata.labels.items[0].value);
+		assert_ptr_equal(p[i]->metadata.finalizers[0], p[1]->metadata.finalizers[0]);
+	}
+	api_pack_free(&api_type_VirtualMachine, p[1]); /* the others' stay */
+	assert_string_equal(p[2]->metadata.finalizers[0], "shared-texts-4");
+	api_pack_free(&api_type_VirtualMachine, p[0]);
+	api_pack_free(&api_type_VirtualMachine, p[3]);
+	assert_true(api_equal(&api_type_VirtualMachine, vm, p[2]));
+	api_pack_free(&api_type_VirtualMachine, p[2]);
+	vm = VirtualMachine_free(vm);
+	assert_int_equal(mem_live_blocks(), before);
 }
 
 static enum rc pack_parsed(void)
@@ -241,8 +280,9 @@ int main(void)
 		cmocka_unit_test(a_clone_is_equal_until_it_is_changed),
 		cmocka_unit_test(a_wrong_type_is_refused_with_its_path),
 		cmocka_unit_test(running_out_of_memory_anywhere_leaks_nothing),
-		cmocka_unit_test(a_packed_object_is_the_same_in_one_block),
+		cmocka_unit_test(a_packed_object_is_the_same),
 		cmocka_unit_test(equal_texts_are_kept_once),
+		cmocka_unit_test(objects_share_their_texts),
 		cmocka_unit_test(packing_without_memory_leaks_nothing),
 		cmocka_unit_test(the_tables_are_consistent),
 	};

@@ -180,7 +180,7 @@ static enum rc give_up(const struct evac *e, Count *c)
 	const char *why = why_failed(e->last_failed);
 
 	TRY(api_set_str(&c->reason, "AttemptsExhausted"));
-	TRY(api_set_strf(&c->message, "%zu attempts within an hour failed; the last one: %s",
+	TRY(api_set_strf(&c->message, "%u attempts within an hour failed; the last one: %s",
 			 c->n_failedTimes, why));
 	return plan_event(e->plan, VMI, e->vmi, "Warning", "EvacuationBlocked",
 			  "No further attempt to move it off node %s is made: %s",

@@ -34,8 +34,8 @@ typedef struct Thing Thing;
 struct ObjectMeta {
 	char *name;
 	struct api_map labels;
-	size_t n_finalizers;
 	char **finalizers;
+	uint32_t n_finalizers;
 };
 
 /* The answer. (dev.y.v1beta1.AskStatus) */
@@ -51,8 +51,8 @@ struct Ask {
 
 /* The wish. (dev.y.v1beta1.PotSpec) */
 struct PotSpec {
-	bool has_replicas;
 	int64_t replicas;
+	bool has_replicas;
 	bool has_lid;
 	bool lid;
 };
@@ -65,8 +65,8 @@ struct Cup {
 
 /* Body of a delete. (io.meta.v1.DeleteOptions) */
 struct DeleteOptions {
-	bool has_gracePeriodSeconds;
 	int64_t gracePeriodSeconds;
+	bool has_gracePeriodSeconds;
 };
 
 /* Its presence says it. (dev.x.v1.Empty) */
@@ -78,25 +78,25 @@ struct Empty {
 struct Gadget {
 	ObjectMeta metadata;
 	struct api_map data;
-	size_t n_items;
 	Item *items;
+	uint32_t n_items;
 };
 
 /* Inside. (dev.x.v1.Inner) */
 struct Inner {
+	int64_t count;
 	bool has_on;
 	bool on;
 	bool has_count;
-	int64_t count;
 };
 
 /* An item. (dev.x.v1.Item) */
 struct Item {
 	char *name;
-	bool has_default_;
 	int64_t default_;
 	char *file;
 	Empty *none;
+	bool has_default_;
 };
 
 /* The body of a request. (dev.y.v1beta1.Note) */
@@ -112,13 +112,12 @@ struct Pot {
 
 /* How many. (dev.y.v1beta1.TheScale) */
 struct Scale {
-	bool has_replicas;
 	int64_t replicas;
+	bool has_replicas;
 };
 
 /* The wish. (dev.x.v1.ThingSpec) */
 struct ThingSpec {
-	size_t n_items;
 	Item *items;
 	Inner inner;
 	char *mode;
@@ -128,13 +127,14 @@ struct ThingSpec {
 	struct json *flags;
 	struct json *parts;
 	struct json *port;
-	size_t n_numbers;
 	int64_t *numbers;
 	char *when;
 	char *wait;
-	bool has_ratio;
 	double ratio;
 	struct json *raw;
+	uint32_t n_items;
+	uint32_t n_numbers;
+	bool has_ratio;
 	bool has_never;
 	bool never;
 	bool has_old;
