@@ -1,13 +1,16 @@
 #include "http/client_int.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/epoll.h>
 
+#include "base/file.h"
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/try.h"
 #include "ev/ev.h"
 
 /* Theory of operation
@@ -15,13 +18,18 @@
  * libcurl tells which sockets and which time to wait for (on_socket, on_timeout); we tell it what
  * happened and then collect the finished transfers.  While libcurl is on the stack (`depth`) a transfer
  * may be neither added nor removed: such wishes wait in `adding` and `dying` until it has returned.
+ *
+ * The sockets are in an epoll set of the client's own, which is one source of the loop: the loop asks the kernel
+ * anew for each source that it serves, and with a thousand sockets ready at once that is most of the work.
  */
-enum { IDLE_HANDLES = 16 };
+enum { IDLE_HANDLES = 16, EVENTS_MAX = 64 };
 
 struct http_client {
 	struct loop *loop;
 	CURLM *multi;
 	struct ev_src *timer;
+	int sockets; /* epoll set */
+	struct ev_src *io;
 	struct list transfers, adding, dying;
 	unsigned depth;
 	bool has_starved;
@@ -31,12 +39,6 @@ struct http_client {
 	char *ca_file, *cert_file, *key_file, *token, *unix_path, *user_agent;
 	bool insecure;
 	usec_t connect_timeout;
-};
-
-struct sock {
-	struct http_client *client;
-	struct ev_src *src;
-	int fd;
 };
 
 struct http_slot {
@@ -75,9 +77,8 @@ static void act(struct http_client *c, curl_socket_t fd, int mask)
 	}
 }
 
-static void on_io(uint32_t events, void *arg)
+static int select_mask(uint32_t events)
 {
-	struct sock *s = arg;
 	int mask = 0;
 
 	if (events & EPOLLIN)
@@ -86,16 +87,18 @@ static void on_io(uint32_t events, void *arg)
 		mask |= CURL_CSELECT_OUT;
 	if (events & (EPOLLERR | EPOLLHUP))
 		mask |= CURL_CSELECT_ERR;
-	act(s->client, s->fd, mask);
+	return mask;
 }
 
-static void sock_free(struct http_client *c, struct sock *s, curl_socket_t fd)
+/* A socket that an earlier one of the batch has closed may be a new one by now: libcurl tries it and waits again. */
+static void on_io(uint32_t events, void *arg)
 {
-	if (!s)
-		return;
-	curl_multi_assign(c->multi, fd, NULL);
-	ev_src_free(s->src);
-	mem_free(s);
+	struct http_client *c = arg;
+	struct epoll_event ready[EVENTS_MAX];
+	int n = epoll_wait(c->sockets, ready, EVENTS_MAX, 0);
+
+	for (int i = 0; i < n; i++)
+		act(c, ready[i].data.fd, select_mask(ready[i].events));
 }
 
 /* Returning an error from a callback would end all transfers of the multi handle, for ever: only this
@@ -112,33 +115,25 @@ static void starve(struct http_client *c, CURL *easy)
 	ev_timer_rearm(c->timer, 0); /* wherever we are: the loop comes back */
 }
 
-static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *sockp)
+/* known: set for sockets that are in the set. */
+static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *known)
 {
 	struct http_client *c = arg;
-	struct sock *s = sockp;
-	uint32_t events = 0;
+	struct epoll_event ev = {.data.fd = fd};
 
 	if (what == CURL_POLL_REMOVE) {
-		sock_free(c, s, fd);
+		curl_multi_assign(c->multi, fd, NULL);
+		(void)epoll_ctl(c->sockets, EPOLL_CTL_DEL, fd, NULL);
 		return 0;
 	}
 	if (what & CURL_POLL_IN)
-		events |= EPOLLIN;
+		ev.events |= EPOLLIN;
 	if (what & CURL_POLL_OUT)
-		events |= EPOLLOUT;
-	if (s) {
-		ev_io_set(s->src, events);
-		return 0;
-	}
-	s = mem_alloc(sizeof(*s));
-	if (!s || ev_io(c->loop, &s->src, fd, events, on_io, s, NULL)) {
-		mem_free(s);
+		ev.events |= EPOLLOUT;
+	if (epoll_ctl(c->sockets, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &ev))
 		starve(c, easy);
-		return 0;
-	}
-	s->client = c;
-	s->fd = fd;
-	curl_multi_assign(c->multi, fd, s);
+	else
+		curl_multi_assign(c->multi, fd, c);
 	return 0;
 }
 
@@ -241,15 +236,17 @@ enum rc http_client_new(struct http_client **out, struct loop *loop,
 	if (!c)
 		return err_set(err, RC_NOMEM, "cannot allocate an HTTP client");
 	c->loop = loop;
+	c->sockets = -1;
 	list_init(&c->transfers);
 	list_init(&c->adding);
 	list_init(&c->dying);
 	if (copy_config(c, config) || !(c->multi = curl_multi_init()))
 		return err_set(err, RC_NOMEM, "cannot allocate an HTTP client");
-	enum rc rc = ev_timer_after(loop, &c->timer, USEC_INFINITY, on_timer, c, err);
-
-	if (rc)
-		return rc;
+	c->sockets = epoll_create1(EPOLL_CLOEXEC);
+	if (c->sockets < 0)
+		return err_set_sys(err, errno, "cannot make an epoll set");
+	TRY(ev_io(loop, &c->io, c->sockets, EPOLLIN, on_io, c, err));
+	TRY(ev_timer_after(loop, &c->timer, USEC_INFINITY, on_timer, c, err));
 	curl_multi_setopt(c->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
 	curl_multi_setopt(c->multi, CURLMOPT_SOCKETDATA, c);
 	curl_multi_setopt(c->multi, CURLMOPT_TIMERFUNCTION, on_timeout);
@@ -274,6 +271,8 @@ struct http_client *http_client_free(struct http_client *c)
 	if (c->multi)
 		curl_multi_cleanup(c->multi);
 	ev_src_free(c->timer);
+	ev_src_free(c->io);
+	fd_close(c->sockets);
 	mem_free(c->ca_file);
 	mem_free(c->cert_file);
 	mem_free(c->key_file);

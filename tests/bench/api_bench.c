@@ -417,7 +417,11 @@ static void watch(struct bench *b, unsigned i, const char *label, const char *va
 				    "&resourceVersionMatch=NotOlderThan&labelSelector=%s%%3D%s",
 				    b->server, create_path, label, value));
 
-	make_client(&workers[i], b);
+	/* One client for all: each is a source of the loop, which a thousand of them would slow down. */
+	if (i)
+		workers[i] = (struct worker){.b = b, .client = workers[0].client};
+	else
+		make_client(&workers[0], b);
 	request(&workers[i], &(struct http_call){.url = url,
 						 .timeout = USEC_INFINITY,
 						 .on_data = fn,
