@@ -1,6 +1,6 @@
 #include "cluster/scheduler/scheduler.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 #include "api/api.h"
 #include "api/meta.h"
@@ -70,40 +70,46 @@ static int order(const void *a, const void *b)
 	return c ? c : strcmp(x->metadata.name, y->metadata.name);
 }
 
-static enum rc collect_before(const struct view *v, const Pod *pod, const Pod ***out, size_t *n)
+/* The first THINK_MAX of them, in order.  Returns how many. */
+static size_t collect_before(const struct view *v, const Pod *pod, const Pod **first)
 {
-	CLEANUP(mem_freep) const Pod **before = NULL;
-	size_t cap = 0, k = 0;
+	size_t n = 0;
 	struct kiter it;
 
 	view_list(v, &api_kind_Pod, NULL, &it);
 	for (const Pod *p; (p = view_next(&it));) {
+		size_t from = 0, to = n;
+
 		if (p == pod || !is_ours(p) || order(&p, &pod) > 0)
 			continue;
-		if (!mem_grow((void **)&before, &cap, k, sizeof(*before)))
-			return RC_NOMEM;
-		before[k++] = p;
+		if (n == THINK_MAX && order(&p, &first[n - 1]) > 0)
+			continue; /* most of a long queue: it is read about in its order */
+		while (from < to) {
+			size_t mid = (from + to) / 2;
+
+			if (order(&p, &first[mid]) > 0)
+				from = mid + 1;
+			else
+				to = mid;
+		}
+		n += n < THINK_MAX;
+		memmove(first + from + 1, first + from, (n - from - 1) * sizeof(*first));
+		first[from] = p;
 	}
-	if (k)
-		qsort(before, k, sizeof(*before), order);
-	*out = STEAL(before);
-	*n = MIN(k, THINK_MAX);
-	return RC_OK;
+	return n;
 }
 
 static enum rc place_before(struct sched_cluster *c, const struct view *v, const Pod *pod,
-			    struct choice *scratch, struct err *err)
+			    struct choice *scratch)
 {
-	CLEANUP(mem_freep) const Pod **before = NULL;
-	size_t n;
+	const Pod *before[THINK_MAX];
+	size_t n = c->n_nodes ? collect_before(v, pod, before) : 0;
 
-	TRY(collect_before(v, pod, &before, &n));
 	for (size_t i = 0; i < n; i++) {
 		if (choose(c, v, before[i], scratch, NULL) || !scratch->node)
 			continue; /* its own turn says why */
 		TRY(sched_cluster_assume(c, scratch->node, before[i]));
 	}
-	(void)err;
 	return RC_OK;
 }
 
@@ -187,7 +193,7 @@ static enum rc schedule(const struct view *v, const Pod *pod, struct sched_clust
 
 	if (!verdicts)
 		return RC_NOMEM;
-	TRY(place_before(c, v, pod, &choice, err));
+	TRY(place_before(c, v, pod, &choice));
 	TRY(choose(c, v, pod, &choice, err));
 	return choice.node ? bind(v, pod, choice.node, out)
 			   : say_no(v, pod, &choice, c->n_nodes, out);
