@@ -16,6 +16,7 @@
 #include "cli/cmd.h"
 #include "cli/wsjoin.h"
 #include "ev/ev.h"
+#include "http/join.h"
 
 enum { PORTS_MAX = 32, CONNECTIONS_MAX = 256 };
 
@@ -42,12 +43,10 @@ struct session {
 	struct err err;
 };
 
-/* One connection; freed from the loop's next turn, since its end is told from inside it. */
 struct connection {
 	struct list link;
 	struct session *session;
-	struct wsjoin *join;
-	struct ev_src *end;
+	struct http_join *join;
 	int fd; /* until the server has let us in; -1 with --stdio */
 };
 
@@ -55,15 +54,13 @@ static void connection_free(struct connection *c)
 {
 	list_remove(&c->link);
 	c->session->n_connections--;
-	wsjoin_free(c->join);
-	ev_src_free(c->end);
+	http_join_free(c->join);
 	fd_close(c->fd);
 	mem_free(c);
 }
 
-static void on_over(void *arg)
+static void over(struct connection *c)
 {
-	struct connection *c = arg;
 	struct session *s = c->session;
 
 	connection_free(c);
@@ -71,15 +68,7 @@ static void on_over(void *arg)
 		loop_quit(s->loop, 0);
 }
 
-static void over(struct connection *c)
-{
-	struct err err = {0};
-
-	if (!c->end && ev_timer_after(c->session->loop, &c->end, 0, on_over, c, &err))
-		loop_quit(c->session->loop, EXIT_FAIL);
-}
-
-static void on_open(struct wsjoin *j, void *arg)
+static void on_open(struct http_join *j, void *arg)
 {
 	struct connection *c = arg;
 	struct session *s = c->session;
@@ -87,7 +76,7 @@ static void on_open(struct wsjoin *j, void *arg)
 	int fd = STEAL_FD(c->fd);
 	bool is_stdio = fd < 0;
 
-	if (!wsjoin_attach(j, is_stdio ? STDIN_FILENO : fd, is_stdio ? STDOUT_FILENO : fd, &err))
+	if (!http_join_attach(j, is_stdio ? STDIN_FILENO : fd, is_stdio ? STDOUT_FILENO : fd, &err))
 		return;
 	fprintf(stderr, "error: %s\n", err.msg);
 	if (is_stdio)
@@ -96,7 +85,7 @@ static void on_open(struct wsjoin *j, void *arg)
 }
 
 /* The command goes on: others are at work, and the next one may succeed. */
-static void on_end(struct wsjoin *j, enum rc rc, const char *text, void *arg)
+static void on_end(struct http_join *j, enum rc rc, const char *text, void *arg)
 {
 	struct connection *c = arg;
 
@@ -108,7 +97,7 @@ static void on_end(struct wsjoin *j, enum rc rc, const char *text, void *arg)
 	over(c);
 }
 
-static const struct wsjoin_ops ops = {.on_open = on_open, .on_end = on_end};
+static const struct http_join_ops ops = {.on_open = on_open, .on_end = on_end};
 
 /* fd -1: standard input and output. */
 static enum rc connect_to(struct session *s, uint16_t port, int fd, struct err *err)
@@ -125,8 +114,8 @@ static enum rc connect_to(struct session *s, uint16_t port, int fd, struct err *
 	list_push_tail(&s->connections, &c->link);
 	s->n_connections++;
 	(void)snprintf(path, sizeof(path), "/portforward/%u/tcp", port);
-	enum rc rc = wsjoin_new(&c->join, s->client, s->plural, *s->ns ? s->ns : NULL, s->name,
-				path, &ops, c, err);
+	enum rc rc = wsjoin_connect(&c->join, s->client, s->plural, *s->ns ? s->ns : NULL, s->name,
+				    path, &ops, c, err);
 
 	if (rc)
 		connection_free(c);

@@ -18,6 +18,7 @@
 #include "cli/wsjoin.h"
 #include "ev/ev.h"
 #include "http/client.h"
+#include "http/join.h"
 
 static const usec_t LISTEN_TIMEOUT = 60 * USEC_PER_SEC; /* for a viewer that we started */
 
@@ -32,7 +33,7 @@ struct vnc {
 	const char *address;
 	uint16_t port;
 	bool proxy_only;
-	struct wsjoin *join;
+	struct http_join *join;
 	int listen_fd;
 	struct ev_src *io; /* the port */
 	struct ev_src *deadline, *child;
@@ -66,7 +67,7 @@ static void on_port(uint32_t revents, void *arg)
 	v->io = ev_src_free(v->io);
 	v->deadline = ev_src_free(v->deadline);
 	v->listen_fd = fd_close(v->listen_fd); /* one viewer, as virtctl has it */
-	if (wsjoin_attach(v->join, fd, fd, &v->err))
+	if (http_join_attach(v->join, fd, fd, &v->err))
 		leave(v, EXIT_FAIL);
 }
 
@@ -81,7 +82,7 @@ static void on_viewer_exit(pid_t pid, int status, void *arg)
 
 	(void)pid;
 	v->child = ev_src_free(v->child);
-	if (!wsjoin_is_attached(v->join))
+	if (v->listen_fd >= 0)
 		fail(v, RC_IO, "the viewer ended before it connected");
 	else
 		leave(v, WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAIL);
@@ -122,7 +123,7 @@ static enum rc listen_at_port(struct vnc *v, struct err *err)
 
 /* --- the server --- */
 
-static void on_open(struct wsjoin *j, void *arg)
+static void on_open(struct http_join *j, void *arg)
 {
 	struct vnc *v = arg;
 
@@ -140,7 +141,7 @@ static void on_open(struct wsjoin *j, void *arg)
 		fail(v, RC_IO, "cannot print the port");
 }
 
-static void on_end(struct wsjoin *j, enum rc rc, const char *text, void *arg)
+static void on_end(struct http_join *j, enum rc rc, const char *text, void *arg)
 {
 	struct vnc *v = arg;
 
@@ -154,21 +155,22 @@ static void on_end(struct wsjoin *j, enum rc rc, const char *text, void *arg)
 	leave(v, EXIT_OK);
 }
 
-static const struct wsjoin_ops ops = {.on_open = on_open, .on_end = on_end};
+static const struct http_join_ops ops = {.on_open = on_open, .on_end = on_end};
 
 static int vnc_session(struct vnc *v, const char *name, bool preserves)
 {
 	v->loop = client_loop(v->client);
 	v->listen_fd = -1;
-	enum rc rc = wsjoin_new(&v->join, v->client, VMIS, NULL, name,
-				preserves ? "/vnc?preserveSession=true" : "/vnc", &ops, v, &v->err);
+	enum rc rc =
+		wsjoin_connect(&v->join, v->client, VMIS, NULL, name,
+			       preserves ? "/vnc?preserveSession=true" : "/vnc", &ops, v, &v->err);
 
 	if (!rc)
 		rc = loop_run(v->loop, NULL, &v->err);
 	ev_src_free(v->io);
 	ev_src_free(v->deadline);
 	ev_src_free(v->child);
-	wsjoin_free(v->join);
+	http_join_free(v->join);
 	fd_close(v->listen_fd);
 	return rc || v->err.rc ? cmd_fail(&v->err) : v->exit_code;
 }

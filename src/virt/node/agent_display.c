@@ -1,9 +1,6 @@
 #include "virt/node/agent_display.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,31 +9,22 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/sbuf.h"
 #include "base/str.h"
-#include "ev/ev.h"
+#include "http/join.h"
 #include "http/server.h"
+#include "http/ws.h"
 #include "virt/node/agent_answer.h"
 #include "virt/node/vm.h"
 
-enum { CHUNK = 16 * 1024, TO_GUEST_MAX = 256 * 1024 };
-
 struct agent_display {
-	struct loop *loop;
 	struct list sessions, waits;
 };
 
 /* A websocket on one side, QEMU's VNC server on the other. */
 struct session {
 	struct list link;
-	struct agent_display *d;
 	char *vm; /* "ns/name" */
-	struct http_ws *ws;
-	int fd;
-	struct ev_src *io; /* NULL: nothing can be done for now */
-	struct sbuf to_guest;
-	bool is_blocked; /* the client does not read */
-	bool has_ended;	 /* or was replaced: only the websocket's end is waited for */
+	struct http_join *join;
 };
 
 /* A request that waits for the launcher. */
@@ -53,122 +41,25 @@ struct wait {
 static void session_free(struct session *s)
 {
 	list_remove(&s->link);
-	ev_src_free(s->io);
-	fd_close(s->fd);
-	http_ws_free(s->ws);
-	sbuf_fini(&s->to_guest);
+	http_join_free(s->join);
 	mem_free(s->vm);
 	mem_free(s);
 }
 
-/* QEMU loses its client at once; the websocket takes as long as its peer needs to say good-bye. */
-static void session_end(struct session *s, uint16_t code, const char *reason)
+static void on_end(struct http_join *j, enum rc rc, const char *text, void *arg)
 {
-	if (s->has_ended)
-		return;
-	s->has_ended = true;
-	s->io = ev_src_free(s->io);
-	s->fd = fd_close(s->fd);
-	http_ws_close(s->ws, code, reason);
-}
-
-static void on_guest(uint32_t revents, void *arg);
-
-/* A source that waits for nothing is taken away: an end of the other side would be told of without pause. */
-static void session_watch(struct session *s)
-{
-	uint32_t want = (s->is_blocked ? 0 : EPOLLIN) | (s->to_guest.n ? EPOLLOUT : 0);
-	struct err err = {0};
-
-	if (s->has_ended)
-		return;
-	if (!want)
-		s->io = ev_src_free(s->io);
-	else if (s->io)
-		ev_io_set(s->io, want);
-	else if (ev_io(s->d->loop, &s->io, s->fd, want, on_guest, s, &err))
-		session_end(s, HTTP_WS_INTERNAL, err.msg);
-}
-
-static bool is_broken(ssize_t n)
-{
-	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
-}
-
-static void on_guest(uint32_t revents, void *arg)
-{
-	struct session *s = arg;
-	char chunk[CHUNK];
-	ssize_t n;
-
-	if (s->to_guest.n && (revents & (EPOLLOUT | EPOLLHUP | EPOLLERR))) {
-		n = send(s->fd, s->to_guest.p, s->to_guest.n, MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (n > 0)
-			sbuf_drop(&s->to_guest, (size_t)n);
-		else if (is_broken(n))
-			sbuf_reset(&s->to_guest); /* what it still has to say is read below */
-		if (s->to_guest.n <= TO_GUEST_MAX / 4)
-			http_ws_pause(s->ws, false);
-	}
-	if (!s->is_blocked && (revents & (EPOLLIN | EPOLLHUP | EPOLLERR))) {
-		n = recv(s->fd, chunk, sizeof(chunk), MSG_DONTWAIT);
-		if (is_broken(n)) {
-			session_end(s, HTTP_WS_NORMAL, "the display has ended");
-			return;
-		}
-		/* Never busy: reading stops at half of the backlog. */
-		if (n > 0)
-			ignore_rc(http_ws_send(s->ws, false, chunk, (size_t)n));
-		s->is_blocked = http_ws_backlog(s->ws) > HTTP_WS_BACKLOG / 2;
-	}
-	session_watch(s);
-}
-
-static void on_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n, void *arg)
-{
-	struct session *s = arg;
-
-	if (s->has_ended || is_text) /* text messages are no part of the stream */
-		return;
-	sbuf_add(&s->to_guest, bytes, n);
-	if (sbuf_rc(&s->to_guest)) {
-		session_end(s, HTTP_WS_TOO_BIG, "the guest does not take what is sent");
-		return;
-	}
-	if (s->to_guest.n > TO_GUEST_MAX / 2)
-		http_ws_pause(ws, true);
-	session_watch(s);
-}
-
-static void on_room(struct http_ws *ws, void *arg)
-{
-	struct session *s = arg;
-
-	(void)ws;
-	s->is_blocked = false;
-	session_watch(s);
-}
-
-static void on_close(struct http_ws *ws, uint16_t code, const char *reason, int status,
-		     const struct err *why, void *arg)
-{
-	(void)ws;
-	(void)code;
-	(void)reason;
-	(void)status;
-	(void)why;
+	(void)j;
+	(void)rc;
+	(void)text;
 	session_free(arg);
 }
-
-static const struct http_ws_ops session_ops = {
-	.on_message = on_message, .on_room = on_room, .on_close = on_close};
 
 static struct session *active(struct agent_display *d, const char *vm)
 {
 	LIST_FOREACH(it, &d->sessions) {
 		struct session *s = LIST_ENTRY(it, struct session, link);
 
-		if (!s->has_ended && str_eq(s->vm, vm))
+		if (http_join_is_live(s->join) && str_eq(s->vm, vm))
 			return s;
 	}
 	return NULL;
@@ -182,7 +73,7 @@ static void refuse_second(struct http_req *req)
 void agent_display_attach(struct agent_display *d, struct http_req *req, const char *vm_name,
 			  int fd, bool preserves)
 {
-	static const char *const protocols[] = {"plain.kubevirt.io", NULL};
+	static const struct http_join_ops ops = {.on_end = on_end};
 	struct session *old = active(d, vm_name);
 	struct session *s;
 	struct err err = {0};
@@ -193,30 +84,30 @@ void agent_display_attach(struct agent_display *d, struct http_req *req, const c
 		return;
 	}
 	s = mem_alloc(sizeof(*s));
-	if (!s) {
+	if (s)
+		s->vm = mem_strdup(vm_name);
+	if (!s || !s->vm) {
 		fd_close(fd);
+		mem_free(s);
 		agent_answer_rc(req, RC_NOMEM, "out of memory");
 		return;
 	}
-	s->d = d;
-	s->fd = fd;
-	sbuf_init(&s->to_guest, 2 * TO_GUEST_MAX);
-	s->vm = mem_strdup(vm_name);
-	list_push_tail(&d->sessions, &s->link);
-	enum rc rc = s->vm ? http_upgrade_ws(req, http_req_ws_protocol(req, protocols),
-					     &session_ops, s, &s->ws, &err)
-			   : err_set(&err, RC_NOMEM, "out of memory");
+	const struct http_join_config config = {.ops = &ops,
+						.arg = s,
+						.protocol = "plain.kubevirt.io",
+						.bye = "the display has ended"};
 
-	if (rc) {
-		session_free(s);
-		agent_answer_rc(req, rc, err.msg);
+	if (http_join_upgrade(req, &s->join, fd, &config, &err)) {
+		mem_free(s->vm);
+		mem_free(s);
+		agent_answer_rc(req, err.rc, err.msg);
 		return;
 	}
+	list_push_tail(&d->sessions, &s->link);
 	if (old) {
 		log_info("display of '%s': a new session replaces the old one", vm_name);
-		session_end(old, HTTP_WS_NORMAL, "replaced by another session");
+		http_join_close(old->join, HTTP_WS_NORMAL, "replaced by another session");
 	}
-	session_watch(s);
 }
 
 /* --- a picture --- */
@@ -337,13 +228,12 @@ void agent_display_screenshot(struct agent_display *d, struct http_req *req, str
 		wait_failed(w, &err);
 }
 
-struct agent_display *agent_display_new(struct loop *loop)
+struct agent_display *agent_display_new(void)
 {
 	struct agent_display *d = mem_alloc(sizeof(*d));
 
 	if (!d)
 		return NULL;
-	d->loop = loop;
 	list_init(&d->sessions);
 	list_init(&d->waits);
 	return d;

@@ -16,11 +16,10 @@
 
 struct agent_display;
 struct http_req;
-struct loop;
 struct vm;
 
 /* NULL: out of memory. */
-struct agent_display *agent_display_new(struct loop *loop);
+struct agent_display *agent_display_new(void);
 struct agent_display *agent_display_free(struct agent_display *d);
 DEFINE_CLEANUP(struct agent_display *, agent_display_free);
 

@@ -1,12 +1,8 @@
 #include "virt/node/agent_http.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/list.h"
@@ -15,8 +11,9 @@
 #include "base/sbuf.h"
 #include "base/str.h"
 #include "base/try.h"
-#include "ev/ev.h"
+#include "http/join.h"
 #include "http/server.h"
+#include "http/ws.h"
 #include "json/json.h"
 #include "virt/node/agent_answer.h"
 #include "virt/node/agent_display.h"
@@ -24,14 +21,7 @@
 #include "virt/node/migration.h"
 #include "virt/node/vm.h"
 
-#define PROTOCOL "plain.kubevirt.io"
-
-enum {
-	SEGMENTS_MAX = 8,
-	CONSOLE_CHUNK = 16 * 1024,
-	CONSOLE_IN_MAX = 256 * 1024,
-	METRICS_BYTES = 4 * 1024 * 1024
-};
+enum { SEGMENTS_MAX = 8, METRICS_BYTES = 4 * 1024 * 1024 };
 
 struct agent_http {
 	struct agent_http_config cfg;
@@ -45,13 +35,8 @@ struct agent_http {
 /* One console session: websocket on one side, the guest's serial line on the other. */
 struct console {
 	struct list link;
-	struct agent_http *a;
 	char *vm; /* "ns/name" */
-	struct http_ws *ws;
-	int fd;
-	struct ev_src *io;
-	struct sbuf to_guest;
-	bool is_blocked; /* the client does not read */
+	struct http_join *join;
 };
 
 /* A request that waits for the launcher. */
@@ -107,76 +92,16 @@ static bool is_in_group(const struct http_peer *p, const char *group)
 static void console_free(struct console *c)
 {
 	list_remove(&c->link);
-	c->io = ev_src_free(c->io);
-	c->fd = fd_close(c->fd);
-	c->ws = http_ws_free(c->ws);
-	sbuf_fini(&c->to_guest);
+	http_join_free(c->join);
 	mem_free(c->vm);
 	mem_free(c);
 }
 
-static void console_watch(struct console *c)
+static void on_console_end(struct http_join *j, enum rc rc, const char *text, void *arg)
 {
-	ev_io_set(c->io, (c->is_blocked ? 0 : EPOLLIN) | (c->to_guest.n ? EPOLLOUT : 0));
-}
-
-static void on_guest(uint32_t revents, void *arg)
-{
-	struct console *c = arg;
-	char chunk[CONSOLE_CHUNK];
-
-	if ((revents & EPOLLOUT) && c->to_guest.n) {
-		ssize_t n = write(c->fd, c->to_guest.p, c->to_guest.n);
-
-		if (n > 0)
-			sbuf_drop(&c->to_guest, (size_t)n);
-	}
-	if (revents & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-		ssize_t n = read(c->fd, chunk, sizeof(chunk));
-
-		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-			http_ws_close(c->ws, HTTP_WS_NORMAL, "the console has ended");
-			c->io = ev_src_free(c->io);
-			return;
-		}
-		/* What a slow client does not take is lost to it, as on any serial line. */
-		if (n > 0 && http_ws_send(c->ws, false, chunk, (size_t)n) == RC_BUSY)
-			c->is_blocked = true;
-	}
-	console_watch(c);
-}
-
-static void on_ws_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, size_t n,
-			  void *arg)
-{
-	struct console *c = arg;
-
-	(void)ws;
-	(void)is_text;
-	if (!c->io || c->to_guest.n + n > CONSOLE_IN_MAX)
-		return;
-	sbuf_add(&c->to_guest, bytes, n);
-	console_watch(c);
-}
-
-static void on_ws_room(struct http_ws *ws, void *arg)
-{
-	struct console *c = arg;
-
-	(void)ws;
-	c->is_blocked = false;
-	if (c->io)
-		console_watch(c);
-}
-
-static void on_ws_close(struct http_ws *ws, uint16_t code, const char *reason, int status,
-			const struct err *why, void *arg)
-{
-	(void)ws;
-	(void)code;
-	(void)reason;
-	(void)status;
-	(void)why;
+	(void)j;
+	(void)rc;
+	(void)text;
 	console_free(arg);
 }
 
@@ -185,47 +110,40 @@ static void replace_old(struct agent_http *a, const char *vm)
 	LIST_FOREACH_SAFE(it, tmp, &a->consoles) {
 		struct console *c = LIST_ENTRY(it, struct console, link);
 
-		if (strcmp(c->vm, vm) == 0 && http_ws_is_open(c->ws)) {
+		if (strcmp(c->vm, vm) == 0 && http_join_is_live(c->join)) {
 			log_info("console of '%s': a new session replaces the old one", vm);
-			c->io = ev_src_free(c->io);
-			http_ws_close(c->ws, HTTP_WS_NORMAL, "replaced by another session");
+			http_join_close(c->join, HTTP_WS_NORMAL, "replaced by another session");
 		}
 	}
 }
 
 static void open_console(struct agent_http *a, struct http_req *req, const char *vm, int fd)
 {
-	static const char *const protocols[] = {PROTOCOL, NULL};
-	static const struct http_ws_ops ops = {
-		.on_message = on_ws_message, .on_room = on_ws_room, .on_close = on_ws_close};
+	static const struct http_join_ops ops = {.on_end = on_console_end};
 	struct console *c = mem_alloc(sizeof(*c));
 	struct err err = {0};
 
-	if (!c) {
+	if (c)
+		c->vm = mem_strdup(vm);
+	if (!c || !c->vm) {
 		fd_close(fd);
+		mem_free(c);
 		agent_answer_rc(req, RC_NOMEM, "out of memory");
 		return;
 	}
-	c->a = a;
-	c->fd = fd;
-	sbuf_init(&c->to_guest, 2 * CONSOLE_IN_MAX);
-	c->vm = mem_strdup(vm);
-	list_push_tail(&a->consoles, &c->link);
-	enum rc rc = c->vm && fcntl(fd, F_SETFL, O_NONBLOCK) == 0
-			     ? ev_io(a->cfg.loop, &c->io, fd, EPOLLIN, on_guest, c, &err)
-			     : err_set(&err, RC_NOMEM, "cannot set up the console");
+	const struct http_join_config config = {.ops = &ops,
+						.arg = c,
+						.protocol = "plain.kubevirt.io",
+						.bye = "the console has ended"};
 
-	if (!rc) {
-		list_remove(&c->link);
-		replace_old(a, vm);
-		list_push_tail(&a->consoles, &c->link);
-		rc = http_upgrade_ws(req, http_req_ws_protocol(req, protocols), &ops, c, &c->ws,
-				     &err);
+	if (http_join_upgrade(req, &c->join, fd, &config, &err)) {
+		mem_free(c->vm);
+		mem_free(c);
+		agent_answer_rc(req, err.rc, err.msg);
+		return;
 	}
-	if (rc) {
-		console_free(c);
-		agent_answer_rc(req, rc, err.msg);
-	}
+	replace_old(a, vm);
+	list_push_tail(&a->consoles, &c->link);
 }
 
 /* --- requests that wait --- */
@@ -530,7 +448,7 @@ enum rc agent_http_new(struct agent_http **out, const struct agent_http_config *
 	if (!a->forwards)
 		return err_set(err, RC_NOMEM, "out of memory");
 	sc.arg = a;
-	a->display = agent_display_new(config->loop);
+	a->display = agent_display_new();
 	if (!a->display)
 		return err_set(err, RC_NOMEM, "out of memory");
 	enum rc rc = http_server_new(&a->server, config->loop, &sc, err);

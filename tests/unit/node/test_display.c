@@ -48,7 +48,7 @@ static void serve(struct http_req *r, void *arg)
 
 static void setup(struct world *w, struct fixture *f)
 {
-	*w = (struct world){.f = f, .d = agent_display_new(f->loop), .qemu = -1};
+	*w = (struct world){.f = f, .d = agent_display_new(), .qemu = -1};
 	assert_non_null(w->d);
 	f->handler = serve;
 	f->arg = w;
