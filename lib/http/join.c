@@ -129,7 +129,7 @@ static void on_in(uint32_t revents, void *arg)
 		return;
 	}
 	/* Never busy: reading stops at half of the backlog. */
-	if (n > 0 && http_ws_send(j->ws, false, j->chunk, (size_t)n) == RC_NOMEM) {
+	if (n >= 0 && http_ws_send(j->ws, false, j->chunk, (size_t)n) == RC_NOMEM) {
 		give_up(j, RC_NOMEM, "out of memory");
 		return;
 	}
@@ -186,7 +186,8 @@ static void on_message(struct http_ws *ws, bool is_text, const uint8_t *bytes, s
 	if (is_text || j->is_over || j->is_deaf)
 		return;
 	if (j->cfg.is_datagram) {
-		(void)!send(j->out_fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (send(j->out_fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EMSGSIZE)
+			leave(j, HTTP_WS_TOO_BIG, "the message is too large for a datagram");
 		return;
 	}
 	sbuf_add(&j->waiting, bytes, n);

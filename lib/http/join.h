@@ -35,7 +35,9 @@ struct http_join_config {
 	const char *protocol; /* the one that is offered or accepted */
 	const char *bye;      /* reason of the close frame when the stream has ended; may be NULL */
 	usec_t last_words; /* from the websocket's end on; USEC_INFINITY: as long as the stream is there */
-	bool is_datagram; /* the socket's: one datagram a message, and what the network does not take is lost */
+	/* The socket's: one datagram a message, empty ones too.  What the network does not take is lost; what is no datagram
+	 * (of UDP: more than 65507 bytes) ends it with 1009. */
+	bool is_datagram;
 };
 
 /* As a client, url and timeout as http_ws_connect() has them.  Nothing of what the server says is taken before

@@ -14,17 +14,23 @@
 #include "base/try.h"
 #include "cli/client.h"
 #include "cli/cmd.h"
+#include "cli/udpforward.h"
 #include "cli/wsjoin.h"
 #include "ev/ev.h"
 #include "http/join.h"
 
-enum { PORTS_MAX = 32, CONNECTIONS_MAX = 256 };
+enum { PORTS_MAX = 32, CONNECTIONS_MAX = 256, UDP_PEERS_MAX = 64 };
+static const usec_t UDP_IDLE =
+	120 * USEC_PER_SEC; /* the least that RFC 4787 (REQ-5) lets a NAT wait */
 
 struct forward {
 	struct session *session;
 	uint16_t local, remote;
 	int fd;
 	struct ev_src *io;
+	bool is_udp;
+	struct udpforward *udp;
+	char *url; /* UDP's */
 };
 
 struct session {
@@ -141,9 +147,43 @@ static void on_port(uint32_t revents, void *arg)
 	}
 }
 
+static void on_peer(void *arg)
+{
+	fprintf(stderr, "Handling connection for %u\n", ((struct forward *)arg)->local);
+}
+
+static void on_udp_error(const char *text, void *arg)
+{
+	(void)arg;
+	fprintf(stderr, "error: %s\n", text);
+}
+
+static enum rc take_datagrams(struct forward *f, struct err *err)
+{
+	const struct session *s = f->session;
+	char path[48];
+
+	(void)snprintf(path, sizeof(path), "/portforward/%u/udp", f->remote);
+	TRY(wsjoin_url(s->client, s->plural, *s->ns ? s->ns : NULL, s->name, path, &f->url, err));
+	const struct udpforward_config config = {.client = client_http(s->client),
+						 .url = f->url,
+						 .fd = STEAL_FD(f->fd),
+						 .peers_max = UDP_PEERS_MAX,
+						 .idle = UDP_IDLE,
+						 .interval = USEC_PER_SEC,
+						 .on_peer = on_peer,
+						 .on_error = on_udp_error,
+						 .arg = f};
+
+	return udpforward_new(&f->udp, &config, err);
+}
+
 static enum rc listen_at(struct forward *f, struct err *err)
 {
-	TRY(wsjoin_listen(f->session->address, &f->local, &f->fd, err));
+	TRY(wsjoin_listen(f->is_udp ? SOCK_DGRAM : SOCK_STREAM, f->session->address, &f->local,
+			  &f->fd, err));
+	if (f->is_udp)
+		return take_datagrams(f, err);
 	return ev_io(f->session->loop, &f->io, f->fd, EPOLLIN, on_port, f, err);
 }
 
@@ -164,8 +204,8 @@ static enum rc start(struct session *s, struct err *err)
 	for (size_t i = 0; i < s->n_ports; i++)
 		TRY(listen_at(&s->ports[i], err));
 	for (size_t i = 0; i < s->n_ports; i++)
-		printf("Forwarding from %s:%u -> %u\n", s->address, s->ports[i].local,
-		       s->ports[i].remote);
+		printf("Forwarding %sfrom %s:%u -> %u\n", s->ports[i].is_udp ? "udp " : "",
+		       s->address, s->ports[i].local, s->ports[i].remote);
 	return fflush(stdout) ? err_set_sys(err, errno, "cannot print the ports") : RC_OK;
 }
 
@@ -186,6 +226,8 @@ static int run(struct session *s)
 	for (size_t i = 0; i < s->n_ports; i++) {
 		ev_src_free(s->ports[i].io);
 		fd_close(s->ports[i].fd);
+		udpforward_free(s->ports[i].udp);
+		mem_free(s->ports[i].url);
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(s->signals); i++)
 		ev_src_free(s->signals[i]);
@@ -247,7 +289,7 @@ static enum rc take_number(struct str text, bool may_be_zero, uint16_t *out, str
 	return RC_OK;
 }
 
-/* "[tcp/]LOCAL[:REMOTE]"; local 0, or ":REMOTE": any that is free. */
+/* "[tcp/|udp/]LOCAL[:REMOTE]"; local 0, or ":REMOTE": any that is free. */
 static enum rc take_port(struct session *s, const char *text, struct err *err)
 {
 	struct forward *f = &s->ports[s->n_ports];
@@ -255,17 +297,18 @@ static enum rc take_port(struct session *s, const char *text, struct err *err)
 
 	if (s->n_ports == PORTS_MAX)
 		return err_set(err, RC_TOO_BIG, "at most %d ports", PORTS_MAX);
+	*f = (struct forward){.session = s, .fd = -1};
 	if (strchr(text, '/')) {
 		struct str protocol = str_split(&rest, '/');
 
-		if (is_one_of(protocol, "udp"))
-			return err_set(err, RC_UNSUPPORTED,
-				       "udp is not supported by 'ferry port-forward'");
-		if (!is_one_of(protocol, "tcp"))
+		f->is_udp = is_one_of(protocol, "udp");
+		if (!f->is_udp && !is_one_of(protocol, "tcp"))
 			return err_set(err, RC_INVALID, "unknown protocol '%.*s'", (int)protocol.n,
 				       protocol.p);
 	}
-	*f = (struct forward){.session = s, .fd = -1};
+	if (f->is_udp && s->is_stdio)
+		return err_set(err, RC_INVALID,
+			       "--stdio is for tcp: a stream does not keep datagrams apart");
 	first = str_split(&rest, ':');
 	if (first.n || !rest.p)
 		TRY(take_number(first, rest.p != NULL, &f->local, err));
@@ -306,15 +349,18 @@ static int port_forward_run(const struct cmd *c, int argc, char **argv)
 
 const struct cmd cmd_port_forward = {
 	.name = "port-forward",
-	.args = "vm/NAME[/NS]|vmi/NAME[/NS] [tcp/]LOCAL[:PORT]... [--address A] [--stdio]",
+	.args = "vm/NAME[/NS]|vmi/NAME[/NS] [tcp/|udp/]LOCAL[:PORT]... [--address A] [--stdio]",
 	.summary = "Connect local ports to ports of a guest.",
 	.help = "  LOCAL[:PORT]   a port of this machine, and the guest's if it is another one; 0: any that is\n"
-		"                 free\n"
+		"                 free. udp/LOCAL[:PORT]: datagrams, each as it is\n"
 		"  --address A    where to listen (127.0.0.1)\n"
-		"  --stdio        standard input and output instead of a local port\n\n"
+		"  --stdio        standard input and output instead of a local port; tcp only\n\n"
 		"Who may ask for it reaches the guest, also where its network is closed to others.\n"
-		"An open connection ends when the guest moves; the next one finds it.\n\n"
+		"An open connection ends when the guest moves; the next one finds it.\n"
+		"With UDP each local address and port has a connection of its own, until both sides have been\n"
+		"silent for two minutes; at most 64 at once, then the longest silent one goes.\n\n"
 		"  ferry port-forward vm/web 8080:80\n"
+		"  ferry port-forward vm/dns udp/5353:53\n"
 		"  ssh -o 'ProxyCommand=ferry port-forward --stdio vm/web %p' root@web\n",
 	.run = port_forward_run,
 };

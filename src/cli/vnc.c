@@ -116,7 +116,7 @@ static void run_viewer(struct vnc *v)
 
 static enum rc listen_at_port(struct vnc *v, struct err *err)
 {
-	enum rc rc = wsjoin_listen(v->address, &v->port, &v->listen_fd, err);
+	enum rc rc = wsjoin_listen(SOCK_STREAM, v->address, &v->port, &v->listen_fd, err);
 
 	return rc ? rc : ev_io(v->loop, &v->io, v->listen_fd, EPOLLIN, on_port, v, err);
 }

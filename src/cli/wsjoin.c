@@ -45,18 +45,20 @@ enum rc wsjoin_connect(struct http_join **out, struct client *c, const char *plu
 	return http_join_connect(client_http(c), out, url, OPEN_TIMEOUT, &config, err);
 }
 
-enum rc wsjoin_listen(const char *address, uint16_t *port, int *fd, struct err *err)
+enum rc wsjoin_listen(int type, const char *address, uint16_t *port, int *fd, struct err *err)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(*port)};
 	CLEANUP(fd_closep) int s = -1;
 	socklen_t n = sizeof(a);
+	bool is_stream = type == SOCK_STREAM;
 	int on = 1;
 
 	if (inet_pton(AF_INET, address, &a.sin_addr) != 1)
 		return err_set(err, RC_INVALID, "--address: '%s' is not an IPv4 address", address);
-	s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (s < 0 || setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
-	    bind(s, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(s, 64) < 0 ||
+	s = socket(AF_INET, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	/* Of UDP it would let others have the same port. */
+	if (s < 0 || (is_stream && setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0) ||
+	    bind(s, (struct sockaddr *)&a, sizeof(a)) < 0 || (is_stream && listen(s, 64) < 0) ||
 	    getsockname(s, (struct sockaddr *)&a, &n) < 0)
 		return err_set_sys(err, errno, "cannot listen at %s:%u", address, *port);
 	*port = ntohs(a.sin_port);

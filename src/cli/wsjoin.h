@@ -12,8 +12,10 @@ struct http_join_ops;
 MUST_CHECK enum rc wsjoin_connect(struct http_join **out, struct client *c, const char *plural,
 				  const char *ns, const char *name, const char *path,
 				  const struct http_join_ops *ops, void *arg, struct err *err);
-/* A socket that listens at an IPv4 address for those that are to be joined; *port 0: any that is free, which is then told. */
-MUST_CHECK enum rc wsjoin_listen(const char *address, uint16_t *port, int *fd, struct err *err);
+/* A socket (SOCK_STREAM, SOCK_DGRAM) at an IPv4 address for those that are to be joined; *port 0: any that is free, which
+ * is then told. */
+MUST_CHECK enum rc wsjoin_listen(int type, const char *address, uint16_t *port, int *fd,
+				 struct err *err);
 /* The URL of a subresource; the caller's. */
 MUST_CHECK enum rc wsjoin_url(const struct client *c, const char *plural, const char *ns,
 			      const char *name, const char *path, char **out, struct err *err);

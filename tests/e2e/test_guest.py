@@ -3,6 +3,7 @@ import base64
 import json
 import os
 import re
+import select
 import signal
 import socket
 import struct
@@ -303,8 +304,8 @@ class Forwarded:
     def __init__(self, cluster, *args):
         self.p = subprocess.Popen([f"{cluster.bin}/ferry", "port-forward", *args, "--kubeconfig", cluster.kubeconfig],
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.lines = [self.p.stdout.readline() for a in args if a[0] in "0123456789:"]
-        self.ports = [int(re.match(r"Forwarding from 127\.0\.0\.1:(\d+) -> \d+$", x)[1]) for x in self.lines]
+        self.lines = [self.p.stdout.readline() for a in args if re.match(r"(udp/)?[\d:]", a)]
+        self.ports = [int(re.match(r"Forwarding (?:udp )?from 127\.0\.0\.1:(\d+) -> \d+$", x)[1]) for x in self.lines]
 
     def end(self):
         self.p.send_signal(signal.SIGINT)
@@ -341,6 +342,62 @@ def test_local_ports_lead_to_a_guests(cluster, make_vm):
     assert err.count(f"Handling connection for {echo}") == 2 and err.count("error: ") == 1, err
 
 
+def udp_peer(port):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.connect(("127.0.0.1", port))
+    s.settimeout(1)
+    return s
+
+
+def udp_echo(s, data, tries=30):
+    """Until the guest's echo of it is here: a datagram may be lost, and one that came late is not ours."""
+    for _ in range(tries):
+        s.send(data)
+        try:
+            while (got := s.recv(65536)) != data:
+                pass
+            return got
+        except OSError:
+            pass
+    raise TimeoutError(f"no echo of {len(data)} bytes")
+
+
+def test_local_udp_ports_lead_to_a_guests(cluster, images, make_vm):
+    make_vm("datagrams", manifest=ft.vm("datagrams", "128Mi", kernel=kernel_boot(images, ARGS)))
+    api = cluster.api
+    f = Forwarded(cluster, "vm/datagrams", "udp/0:7777", "udp/:9", "0:7777")
+    try:
+        echo, nobody, tcp = f.ports
+        a, b = udp_peer(echo), udp_peer(echo)
+        for size in (1, 1400, 1501, 8000):
+            assert len(udp_echo(a, os.urandom(size))) == size
+        assert udp_echo(b, b"of b") == b"of b"
+        with socket.create_connection(("127.0.0.1", tcp), 20) as s:  # beside it
+            s.sendall(b"stream")
+            assert s.recv(6, socket.MSG_WAITALL) == b"stream"
+        # Nobody else gets the port.
+        p = cluster.ferry("port-forward", "vm/datagrams", f"udp/{echo}:7777", check=False)
+        assert p.returncode == 1 and "Address already in use" in p.stderr, p.stderr
+        # A port that the guest refuses ends that stream, not the command.
+        c = udp_peer(nobody)
+        c.send(b"x")
+        # The guest moves: new streams find it, and so does a peer that goes on.
+        during_a_move(api, "datagrams", lambda: udp_echo(b, b"during"))
+        assert udp_echo(b, b"after") == b"after"
+        assert udp_echo(udp_peer(echo), b"new") == b"new"
+        assert api.sub("virtualmachineinstances", "datagrams", "pause")[0] == 200
+        api.wait("VirtualMachineInstance", "datagrams", lambda v: ft.condition(v, "Paused"), 10)
+        udp_peer(echo).send(b"to nobody")
+        said = ""
+        while "VMI is paused" not in said:
+            assert select.select([f.p.stderr], [], [], 20)[0], said
+            said += f.p.stderr.readline()
+    finally:
+        code, err = f.end()
+    assert code == 0
+    assert "error: the guest has closed the connection" in said, said
+
+
 def test_a_port_at_standard_input_and_output(cluster, make_vm):
     make_vm("piped")
     p = subprocess.Popen([f"{cluster.bin}/ferry", "port-forward", "--stdio", "vmi/piped/default", "7778", "--kubeconfig",
@@ -350,6 +407,8 @@ def test_a_port_at_standard_input_and_output(cluster, make_vm):
     assert "uptime" in json.loads(p.stdout.readline())
     out, err = p.communicate(timeout=20)  # its input ends
     assert (p.returncode, out, err) == (0, "", "")
+    p = cluster.ferry("port-forward", "--stdio", "vmi/piped", "udp/7777", check=False)
+    assert p.returncode == 2 and "--stdio is for tcp: a stream does not keep datagrams apart" in p.stderr, p.stderr
     for args, text in ((("vmi/piped", "9"), "dialing VM"), (("vmi/nobody", "9"), 'virtualmachineinstance.kubevirt.io "nobody" not found')):
         p = cluster.ferry("port-forward", "--stdio", *args, check=False)
         assert p.returncode == 1 and text in p.stderr, p.stderr

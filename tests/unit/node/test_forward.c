@@ -219,6 +219,43 @@ static void a_datagram_is_a_message(void **state)
 	teardown(&w);
 }
 
+/* Empty ones and the largest that there are; one byte more is no datagram. */
+static void datagrams_have_any_size_up_to_the_largest(void **state)
+{
+	enum { LARGEST = 65507 };
+	static char block[LARGEST + 1], got[LARGEST + 1];
+	static const size_t sizes[] = {0, 1, 1500, 10240, LARGEST};
+	struct world w;
+	struct sockaddr_in from;
+
+	setup(&w, *state, SOCK_DGRAM);
+	dial_port(&w, "udp");
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+		socklen_t len = sizeof(from);
+		ssize_t n = -1;
+
+		assert_int_equal(http_ws_send(w.ws, false, block, sizes[i]), RC_OK);
+		for (int k = 0; k < 2000 && n < 0; k++) {
+			fixture_run_for(w.f, USEC_PER_MSEC);
+			n = recvfrom(w.listen_fd, got, sizeof(got), 0, (struct sockaddr *)&from,
+				     &len);
+		}
+		assert_int_equal(n, sizes[i]);
+		w.messages = w.total = 0;
+		assert_int_equal(
+			sendto(w.listen_fd, block, sizes[i], 0, (struct sockaddr *)&from, len),
+			sizes[i]);
+		for (int k = 0; k < 2000 && !w.messages; k++)
+			fixture_run_for(w.f, USEC_PER_MSEC);
+		assert_int_equal(w.messages, 1);
+		assert_int_equal(w.total, sizes[i]);
+	}
+	assert_int_equal(http_ws_send(w.ws, false, block, LARGEST + 1), RC_OK);
+	fixture_wait(w.f, &w.is_closed);
+	assert_int_equal(w.code, HTTP_WS_TOO_BIG);
+	teardown(&w);
+}
+
 static void what_cannot_be_dialled_is_an_answer(void **state)
 {
 	static const struct {
@@ -271,6 +308,7 @@ int main(void)
 		WITH(bytes_go_both_ways),
 		WITH(a_slow_side_loses_nothing),
 		WITH(a_datagram_is_a_message),
+		WITH(datagrams_have_any_size_up_to_the_largest),
 		WITH(what_cannot_be_dialled_is_an_answer),
 		WITH(a_client_that_leaves_before_the_answer_leaves_nothing),
 	};
