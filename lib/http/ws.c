@@ -3,9 +3,12 @@
 #include <errno.h>
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include "base/file.h"
 #include "base/limits.h"
@@ -22,9 +25,16 @@
  * it, so that on_close never runs inside the owner's call.
  *
  * The one timer is the ping interval while open and the deadline while closing.
+ *
+ * KubeVirt's API server pings once a second and gives up a minute after the last answer.  What finds the dead is the
+ * minute; the second would wake both ends of every idle stream for nothing.  A ping each 20 s keeps it open in proxies as
+ * well, whose patience is 50 s or more.  Pings are counted, not seconds: a process that was stopped itself has sent none.
+ *
+ * Who does not read cannot hear.  While paused the peer's kernel is asked for instead, which confirms what is sent: at
+ * once if it has room, else when it is probed for room, which TCP does every 120 s at last (TCP_RTO_MAX).
  */
-static const usec_t PING_INTERVAL = 30 * USEC_PER_SEC;
-static const usec_t SILENCE_MAX = 90 * USEC_PER_SEC;
+static const usec_t PING_INTERVAL = 20 * USEC_PER_SEC;
+enum { UNANSWERED_MAX = 3, UNCONFIRMED_MAX = 9 }; /* 60 s, 180 s, and the rest of an interval */
 static const usec_t CLOSE_WAIT = 5 * USEC_PER_SEC;
 
 static void turn(struct http_ws *ws, bool can_read);
@@ -34,6 +44,7 @@ static void turn(struct http_ws *ws, bool can_read);
 static void ws_release(struct http_ws *ws)
 {
 	ws->src = ev_src_free(ws->src);
+	ws->fd = -1;
 	if (ws->slot)
 		*STEAL(ws->slot) = NULL;
 	if (ws->io) {
@@ -121,7 +132,7 @@ static ssize_t on_recv(wslay_event_context_ptr ctx, uint8_t *buf, size_t n, int 
 	}
 	got = ws->io->recv(ws->io_arg, buf, n);
 	if (got > 0) {
-		ws->last_heard = loop_now(ws->loop);
+		ws->unanswered = 0;
 		return got;
 	}
 	if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -268,6 +279,16 @@ static void on_io(uint32_t events, void *arg)
 	turn(ws, true);
 }
 
+static bool has_confirmed(const struct http_ws *ws)
+{
+	struct tcp_info info = {0};
+	socklen_t len = sizeof(info);
+
+	/* Of a unix socket, whose peer does not die unnoticed, there is no such thing. */
+	return getsockopt(ws->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0 ||
+	       info.tcpi_last_ack_recv * USEC_PER_MSEC <= loop_now(ws->loop) - ws->pinged;
+}
+
 static void on_timer(void *arg)
 {
 	struct http_ws *ws = arg;
@@ -284,13 +305,19 @@ static void on_timer(void *arg)
 	}
 	if (ws->state != WS_OPEN)
 		return;
-	if (!ws->is_paused && loop_now(ws->loop) - ws->last_heard > SILENCE_MAX) {
+	unsigned max = ws->is_paused ? UNCONFIRMED_MAX : UNANSWERED_MAX;
+
+	if (ws->is_paused && has_confirmed(ws))
+		ws->unanswered = 0;
+	if (ws->unanswered >= max) {
 		err_set(&ws->why, RC_TIMEOUT, "the websocket's peer has been silent for %u s",
-			(unsigned)(SILENCE_MAX / USEC_PER_SEC));
+			(unsigned)(max * ws->ping_interval / USEC_PER_SEC));
 		finish(ws, HTTP_WS_ABNORMAL);
 		return;
 	}
-	ev_timer_rearm(ws->timer, PING_INTERVAL);
+	ws->unanswered++;
+	ws->pinged = loop_now(ws->loop);
+	ev_timer_rearm(ws->timer, ws->ping_interval);
 	if (wslay_event_queue_msg(ws->ctx, &ping) == 0)
 		turn(ws, false);
 }
@@ -310,6 +337,8 @@ enum rc ws_new(struct http_ws **out, struct loop *loop, bool is_server,
 	ws->loop = loop;
 	ws->ops = ops;
 	ws->arg = arg;
+	ws->fd = -1;
+	ws->ping_interval = PING_INTERVAL;
 	sbuf_init(&ws->early, LIMIT_WS_BYTES);
 	rc = ev_timer_after(loop, &ws->timer, USEC_INFINITY, on_timer, ws, err);
 	if (!rc && (is_server ? wslay_event_context_server_init(&ws->ctx, &cb, ws)
@@ -331,7 +360,7 @@ void ws_attach(struct http_ws *ws, const struct ws_io *io, void *io_arg, int fd,
 
 	ws->io = io;
 	ws->io_arg = io_arg;
-	ws->last_heard = loop_now(ws->loop);
+	ws->fd = fd;
 	sbuf_add(&ws->early, early, n_early);
 	if (sbuf_rc(&ws->early) ||
 	    ev_io(ws->loop, &ws->src, fd, EPOLLIN | EPOLLOUT, on_io, ws, &ws->why)) {
@@ -341,7 +370,7 @@ void ws_attach(struct http_ws *ws, const struct ws_io *io, void *io_arg, int fd,
 	enter(ws);
 	if (!closing) {
 		ws->state = WS_OPEN;
-		ev_timer_rearm(ws->timer, PING_INTERVAL);
+		ev_timer_rearm(ws->timer, ws->ping_interval);
 		if (ws->ops->on_open)
 			ws->ops->on_open(ws, protocol, ws->arg);
 	}
@@ -397,7 +426,7 @@ void http_ws_pause(struct http_ws *ws, bool paused)
 	if (ws->is_paused == paused)
 		return;
 	ws->is_paused = paused;
-	ws->last_heard = loop_now(ws->loop);
+	ws->unanswered = 0;
 	/* Bytes may wait inside wslay or TLS, where the socket does not tell. */
 	ws->look_again = !paused;
 	if (ws->state != WS_CLOSED && ws->depth == 0)

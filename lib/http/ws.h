@@ -1,8 +1,9 @@
 /* lib/http/ws.h - websocket endpoint: client, or the server side that http_upgrade_ws() gives.
  *
  * Loop thread only.  RFC 6455, wslay underneath, hidden.  Both sides have the same calls.  Pings are
- * answered by themselves; an endpoint pings its peer every 30 s and gives up (1006) when nothing at
- * all arrives for 90 s.
+ * answered by themselves.  An endpoint pings its peer every 20 s and gives up (1006, RC_TIMEOUT) once
+ * nothing at all has arrived for 60 to 80 s; while it is paused, once the peer's kernel has confirmed
+ * nothing for 180 to 200 s.
  *
  * on_close runs exactly once, from the loop, unless http_ws_free() came first; nothing else runs after
  * it.  The object stays the owner's until http_ws_free(), which may be called in any callback.

@@ -29,9 +29,11 @@ struct http_ws {
 	void *io_arg;
 	wslay_event_context_ptr ctx;
 	struct http_ws **slot; /* the server's pointer to us, cleared when we let go; may be NULL */
+	int fd;		       /* borrowed; -1: not connected */
 	struct ev_src *src;
 	struct ev_src *timer;
-	struct sbuf early; /* came together with the handshake */
+	usec_t ping_interval; /* PING_INTERVAL; tests have less time */
+	struct sbuf early;    /* came together with the handshake */
 	size_t early_off;
 
 	bool is_paused;
@@ -41,7 +43,8 @@ struct http_ws {
 	bool is_broken; /* to be closed from the loop */
 	unsigned depth; /* callbacks on the stack */
 	bool is_freed;
-	usec_t last_heard;
+	usec_t pinged;	     /* when the last one was sent */
+	unsigned unanswered; /* pings since anything was heard of the peer */
 
 	uint16_t peer_code; /* of the peer's close frame; 0: none came */
 	char reason[124];

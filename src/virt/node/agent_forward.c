@@ -18,6 +18,9 @@
 #include "virt/node/agent_answer.h"
 
 static const usec_t DIAL_TIMEOUT = 8 * USEC_PER_SEC, LAST_WORDS = 5 * USEC_PER_SEC;
+/* A guest that is off, or has gone without a word, answers no probe: 150 s, as at KubeVirt (Go's defaults).  A move's
+ * pause is far less. */
+enum { PROBE_SECONDS = 15, PROBES = 9 };
 
 struct forwards {
 	struct loop *loop;
@@ -108,9 +111,25 @@ static void on_cancel(struct http_req *req, void *arg)
 	forward_free(arg);
 }
 
+static void set_options(int fd)
+{
+	static const struct {
+		int level, name, value;
+	} options[] = {
+		{IPPROTO_TCP, TCP_NODELAY, 1},
+		{SOL_SOCKET, SO_KEEPALIVE, 1},
+		{IPPROTO_TCP, TCP_KEEPIDLE, PROBE_SECONDS},
+		{IPPROTO_TCP, TCP_KEEPINTVL, PROBE_SECONDS},
+		{IPPROTO_TCP, TCP_KEEPCNT, PROBES},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(options); i++)
+		(void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+				 sizeof(options[i].value));
+}
+
 static void dial(struct forward *w, const struct sockaddr_in *to)
 {
-	int one = 1;
 	struct err err = {0};
 
 	w->fd = socket(AF_INET,
@@ -121,7 +140,7 @@ static void dial(struct forward *w, const struct sockaddr_in *to)
 		return;
 	}
 	if (!w->is_udp)
-		(void)setsockopt(w->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+		set_options(w->fd);
 	if (ev_io(w->f->loop, &w->io, w->fd, EPOLLOUT, on_dialled, w, &err) ||
 	    ev_timer_after(w->f->loop, &w->timer, DIAL_TIMEOUT, on_late, w, &err))
 		fail(w, err.msg);

@@ -1,10 +1,12 @@
 #include "fixture.h"
 
+#include <linux/filter.h>
 #include <stdio.h>
+#include <sys/socket.h>
 
 #include "base/limits.h"
 #include "base/mem.h"
-#include "http/ws.h"
+#include "http/ws_int.h"
 
 struct end {
 	struct http_ws *ws;
@@ -307,6 +309,97 @@ static void freed_server_ends_its_websockets(void **state)
 	http_ws_free(server.ws);
 }
 
+enum { HURRY = 50 * 1000 }; /* microseconds from ping to ping, for 20 s */
+
+static void hurry(struct http_ws *ws)
+{
+	ws->ping_interval = HURRY;
+	ev_timer_rearm(ws->timer, 0);
+}
+
+/* Neither says anything any more nor reads; its machine is alive. */
+static void hang(struct http_ws *ws)
+{
+	http_ws_pause(ws, true);
+	ev_timer_rearm(ws->timer, USEC_INFINITY);
+}
+
+/* Its machine takes no packet any more. */
+static void kill_machine(struct http_ws *ws)
+{
+	struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
+	const struct sock_fprog program = {.len = 1, .filter = &none};
+
+	hang(ws);
+	assert_int_equal(
+		setsockopt(ws->fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)), 0);
+}
+
+static void idle_peers_that_answer_stay(void **state)
+{
+	struct fixture *f = *state;
+	struct end server = {0}, client = {0};
+
+	connect_ends(f, &server, &client);
+	hurry(server.ws);
+	hurry(client.ws);
+	fixture_run_for(f, 20 * (usec_t)HURRY);
+	assert_false(server.is_closed);
+	assert_false(client.is_closed);
+	http_ws_free(client.ws);
+	http_ws_free(server.ws);
+}
+
+/* At either end; 0, 1: the peer hangs, 2, 3: its machine is dead, 4, 5: and we are paused. */
+static void a_dead_peer_is_noticed(void **state)
+{
+	struct fixture *f = *state;
+
+	for (int i = 0; i < 6; i++) {
+		struct end server = {0}, client = {0};
+		struct end *alive = i % 2 ? &server : &client, *dead = i % 2 ? &client : &server;
+		usec_t begin;
+
+		connect_ends(f, &server, &client);
+		fixture_run_for(f, 20 * USEC_PER_MSEC);
+		if (i < 2)
+			hang(dead->ws);
+		else
+			kill_machine(dead->ws);
+		if (i >= 4)
+			http_ws_pause(alive->ws, true);
+		begin = loop_now(f->loop);
+		hurry(alive->ws);
+		fixture_wait(f, &alive->is_closed);
+		assert_int_equal(alive->code, HTTP_WS_ABNORMAL);
+		assert_int_equal(alive->why.rc, RC_TIMEOUT);
+		assert_true(loop_now(f->loop) - begin >= (i >= 4 ? 9 : 3) * (usec_t)HURRY);
+		http_ws_free(client.ws);
+		http_ws_free(server.ws);
+	}
+}
+
+/* Its machine confirms what is sent: it may be as slow as we are. */
+static void who_is_paused_waits_for_a_peer_that_hangs(void **state)
+{
+	struct fixture *f = *state;
+	struct end server = {0}, client = {0};
+
+	connect_ends(f, &server, &client);
+	hang(client.ws);
+	http_ws_pause(server.ws, true);
+	hurry(server.ws);
+	fixture_run_for(f, 30 * (usec_t)HURRY);
+	assert_false(server.is_closed);
+	/* and goes on with it */
+	http_ws_pause(client.ws, false);
+	http_ws_pause(server.ws, false);
+	assert_int_equal(http_ws_send(client.ws, false, "x", 1), RC_OK);
+	fixture_wait(f, &server.has_message);
+	http_ws_free(client.ws);
+	http_ws_free(server.ws);
+}
+
 /* A handshake and one echo during which one allocation fails: both ends hear of an end, or all is well. */
 static bool echo_with_fault(struct fixture *f, unsigned nth)
 {
@@ -363,6 +456,9 @@ int main(void)
 		WITH(endpoint_may_be_freed_in_its_callback),
 		WITH(stopping_server_closes_with_1001),
 		WITH(freed_server_ends_its_websockets),
+		WITH(idle_peers_that_answer_stay),
+		WITH(a_dead_peer_is_noticed),
+		WITH(who_is_paused_waits_for_a_peer_that_hangs),
 		WITH(failed_allocation_costs_at_most_its_websocket),
 	};
 

@@ -219,6 +219,33 @@ static void a_datagram_is_a_message(void **state)
 	teardown(&w);
 }
 
+/* What waits for a guest that may have gone: proc(5)'s table of connections has the seconds until it is asked. */
+static void an_idle_guest_is_probed(void **state)
+{
+	struct world w;
+	char line[256];
+	unsigned long when = 0;
+	unsigned local, remote, status, timer = 0;
+
+	setup(&w, *state, SOCK_STREAM);
+	dial_port(&w, "tcp");
+	FILE *table = fopen("/proc/self/net/tcp", "re");
+
+	assert_non_null(table);
+	while (fgets(line, sizeof(line), table)) {
+		int n = sscanf(line, " %*u: %*x:%x %*x:%x %x %*x:%*x %x:%lx", &local, &remote,
+			       &status, &timer, &when);
+
+		if (n == 5 && remote == w.port && status == 1)
+			break;
+		timer = 0;
+	}
+	assert_int_equal(fclose(table), 0);
+	assert_int_equal(timer, 2); /* keep-alive */
+	assert_true(when > 0 && when <= 15ul * (unsigned long)sysconf(_SC_CLK_TCK));
+	teardown(&w);
+}
+
 /* Empty ones and the largest that there are; one byte more is no datagram. */
 static void datagrams_have_any_size_up_to_the_largest(void **state)
 {
@@ -307,6 +334,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WITH(bytes_go_both_ways),
 		WITH(a_slow_side_loses_nothing),
+		WITH(an_idle_guest_is_probed),
 		WITH(a_datagram_is_a_message),
 		WITH(datagrams_have_any_size_up_to_the_largest),
 		WITH(what_cannot_be_dialled_is_an_answer),
