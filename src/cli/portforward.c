@@ -165,9 +165,10 @@ static enum rc take_datagrams(struct forward *f, struct err *err)
 
 	(void)snprintf(path, sizeof(path), "/portforward/%u/udp", f->remote);
 	TRY(wsjoin_url(s->client, s->plural, *s->ns ? s->ns : NULL, s->name, path, &f->url, err));
+	int fd = STEAL_FD(f->fd);
 	const struct udpforward_config config = {.client = client_http(s->client),
 						 .url = f->url,
-						 .fd = STEAL_FD(f->fd),
+						 .fd = fd,
 						 .peers_max = UDP_PEERS_MAX,
 						 .idle = UDP_IDLE,
 						 .interval = USEC_PER_SEC,
