@@ -173,25 +173,37 @@ static const char *pod_of(const struct view *v, const VirtualMachineInstance *vm
 	return NULL;
 }
 
+static void add_vmi_info(const struct view *v, const VirtualMachineInstance *vmi, struct sbuf *out)
+{
+	static const VirtualMachineInstanceGuestOSInfo silent;
+	/* The guest's own words; the agent's channel has cut them. */
+	const VirtualMachineInstanceGuestOSInfo *os = vmi->status.guestOSInfo ?: &silent;
+	char phase[WORD_MAX];
+	const struct prom_label labels[] = {
+		{"node", vmi->status.nodeName},
+		{"namespace", vmi->metadata.namespace},
+		{"name", vmi->metadata.name},
+		{"phase", lower(vmi->status.phase, phase)},
+		{"guest_os_kernel_release", os->kernelRelease},
+		{"guest_os_machine", vmi->status.machine ? vmi->status.machine->type : NULL},
+		{"guest_os_arch", os->machine},
+		{"guest_os_name", os->name},
+		{"guest_os_version_id", os->versionId},
+		{"evictable", is_migratable(vmi) ? "true" : "false"},
+		{"vmi_pod", pod_of(v, vmi)}};
+
+	add(out, "kubevirt_vmi_info", labels, ARRAY_SIZE(labels), 1);
+}
+
 static void print_vmi_info(const struct view *v, struct sbuf *out)
 {
-	char phase[WORD_MAX];
 	struct kiter it;
 
 	prom_head(out, "kubevirt_vmi_info", "gauge",
 		  "One sample an instance, with its phase; summed by phase it counts them.");
 	view_list(v, &api_kind_VirtualMachineInstance, NULL, &it);
-	for (const VirtualMachineInstance *vmi; (vmi = view_next(&it));) {
-		const struct prom_label labels[] = {
-			{"node", vmi->status.nodeName},
-			{"namespace", vmi->metadata.namespace},
-			{"name", vmi->metadata.name},
-			{"phase", lower(vmi->status.phase, phase)},
-			{"evictable", is_migratable(vmi) ? "true" : "false"},
-			{"vmi_pod", pod_of(v, vmi)}};
-
-		add(out, "kubevirt_vmi_info", labels, ARRAY_SIZE(labels), 1);
-	}
+	for (const VirtualMachineInstance *vmi; (vmi = view_next(&it));)
+		add_vmi_info(v, vmi, out);
 }
 
 static void print_vmi_rest(const struct view *v, struct sbuf *out)
@@ -360,6 +372,7 @@ void virt_metrics_print(const struct view *v, bool is_ready, struct sbuf *out)
 	print_installation(v, out);
 	print_vms(v, out);
 	print_vm_transitions(v, out);
+	virt_vm_metrics_print(v, out);
 	print_vmi_info(v, out);
 	print_vmi_rest(v, out);
 	print_phases(v, out);

@@ -10,7 +10,10 @@
 
 struct sbuf;
 
-/* The view must hold VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration, Pod and KubeVirt. */
+/* The view must hold VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration, Pod, KubeVirt and
+ * PersistentVolumeClaim; with ConfigMap, the choice of kubevirt-vm-labels-config is heeded. */
 void virt_metrics_print(const struct view *v, bool is_ready, struct sbuf *out);
+/* Part of it (vm_metrics.c): what templates and claims ask for, labels, networks. */
+void virt_vm_metrics_print(const struct view *v, struct sbuf *out);
 
 #endif

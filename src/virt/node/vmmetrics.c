@@ -1,18 +1,15 @@
 #include "virt/node/vmmetrics.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "api/map.h"
-#include "base/limits.h"
 #include "base/sbuf.h"
 #include "base/str.h"
 #include "ctl/prom.h"
+#include "ctl/prom_map.h"
 #include "json/json.h"
-
-enum { LABELS_BYTES = 64 * 1024 };
 
 /* --- what the kernel counts --- */
 
@@ -220,50 +217,15 @@ static const struct {
 	 "Packets of the VM that were let go.", VM_COUNT_DROPPED, true},
 };
 
-/* --- labels --- */
-
-/* "app.kubernetes.io/name" -> "kubernetes_vmi_label_app_kubernetes_io_name" */
-static void label_name(const char *key, char *out, size_t size)
-{
-	(void)snprintf(out, size, "kubernetes_vmi_label_%s", key);
-	for (char *p = out; *p; p++)
-		if (!isalnum((unsigned char)*p))
-			*p = '_';
-}
-
-/* Two keys may become one name; a name must not stand twice. */
-static bool stands_before(const struct api_map *labels, size_t at, const char *name)
-{
-	char other[LIMIT_NAME_BYTES + 128];
-
-	for (size_t i = 0; i < at; i++) {
-		label_name(labels->items[i].key, other, sizeof(other));
-		if (strcmp(other, name) == 0)
-			return true;
-	}
-	return false;
-}
-
-static void add_vmi_labels(const struct api_map *labels, struct sbuf *out)
-{
-	char name[LIMIT_NAME_BYTES + 128];
-
-	for (size_t i = 0; labels && i < labels->n; i++) {
-		label_name(labels->items[i].key, name, sizeof(name));
-		if (!stands_before(labels, i, name))
-			prom_label_add(out, name, labels->items[i].value);
-	}
-}
-
 static void add_sample(const char *name, const char *node, const struct vm_metrics_in *v,
 		       const char *interface, bool with_labels, double value, struct sbuf *out)
 {
-	CLEANUP(sbuf_fini) struct sbuf rest = SBUF_INIT(LABELS_BYTES);
+	CLEANUP(sbuf_fini) struct sbuf rest = SBUF_INIT(PROM_MAP_BYTES);
 	const struct prom_label labels[] = {
 		{"node", node}, {"namespace", v->ns}, {"name", v->name}, {"interface", interface}};
 
 	if (with_labels)
-		add_vmi_labels(v->labels, &rest);
+		prom_map_add(&rest, "kubernetes_vmi_label_", v->labels, NULL, NULL);
 	prom_sample(out, name, labels, interface ? 4 : 3, &rest, value);
 }
 
