@@ -398,6 +398,7 @@ static void on_metrics(struct sbuf *out, void *arg)
 	struct server *s = arg;
 
 	apisrv_metrics(s->srv, out);
+	virt_subres_metrics(s->subres, out);
 }
 
 /* Over HTTPS the process' own figures come first; on --health the daemon has them. */
@@ -408,6 +409,7 @@ static void on_scrape(struct sbuf *out, void *arg)
 	daemon_print_process(s->daemon, out);
 	prom_one(out, "kubevirt_virt_api_ready_status", "gauge",
 		 "1 when the API with its subresources is served.", store_is_healthy(s->store));
+	virt_subres_metrics(s->subres, out);
 }
 
 /* What src/virt adds to the API: admission, and subresources that talk to the nodes. */

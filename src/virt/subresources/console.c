@@ -3,7 +3,8 @@
 
 /* The serial console.  KubeVirt's conditions and words. */
 
-static const struct stream_kind console = {.name = "console", .path = "console", .follows = true};
+static const struct stream_kind console = {
+	.name = "console", .family = STREAM_CONSOLES, .path = "console", .follows = true};
 
 void vmi_console(struct hook_call *call)
 {

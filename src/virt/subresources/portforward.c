@@ -41,7 +41,10 @@ static void dial(struct hook_call *call, const struct json *vmi)
 	(void)snprintf(path, sizeof(path), "portforward/%s%s", rest,
 		       strchr(rest, '/') ? "" : "/tcp");
 	stream_open(call, vmi,
-		    &(struct stream_kind){.name = "port", .path = path, .is_told_by_agent = true});
+		    &(struct stream_kind){.name = "port",
+					  .family = STREAM_PORTS,
+					  .path = path,
+					  .is_told_by_agent = true});
 }
 
 void vmi_port_forward(struct hook_call *call)

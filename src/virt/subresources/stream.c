@@ -1,9 +1,12 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/map.h"
 #include "base/mem.h"
+#include "base/sbuf.h"
 #include "base/str.h"
 #include "base/try.h"
+#include "ctl/prom.h"
 #include "ev/ev.h"
 #include "http/client.h"
 #include "http/server.h"
@@ -26,7 +29,7 @@ static const usec_t FOLLOW_FOR = 10 * USEC_PER_SEC, FOLLOW_LOOK = 20 * USEC_PER_
 struct stream {
 	struct list link;
 	struct virt_subres *s;
-	const char *what; /* for people */
+	const char *what, *family; /* for people; for who scrapes */
 	bool follows, is_told_by_agent;
 	struct hook_env *env;
 	struct hook_call *call; /* until the upgrade */
@@ -293,6 +296,7 @@ static void dial(struct hook_call *call, const struct json *vmi, const struct st
 	}
 	k->s = s;
 	k->what = kind->name;
+	k->family = kind->family;
 	k->follows = kind->follows;
 	k->is_told_by_agent = kind->is_told_by_agent;
 	k->env = hook_call_env(call);
@@ -324,6 +328,64 @@ void stream_open(struct hook_call *call, const struct json *vmi, const struct st
 	else
 		fail_bad_request(call, "a %s is a websocket: ask with Upgrade: websocket",
 				 kind->name);
+}
+
+/* What is open now */
+
+static enum rc count_one(struct map *counts, const struct stream *k)
+{
+	CLEANUP(sbuf_fini) struct sbuf labels = SBUF_INIT(1024);
+
+	prom_label_add(&labels, "namespace", k->ns);
+	prom_label_add(&labels, "vmi", k->name);
+	TRY(sbuf_rc(&labels));
+	size_t *n = map_get(counts, sbuf_str(&labels));
+
+	if (!n) {
+		n = mem_alloc(sizeof(*n));
+		enum rc rc = n ? map_set(counts, sbuf_str(&labels), n) : RC_NOMEM;
+
+		if (rc) {
+			mem_free(n);
+			return rc;
+		}
+	}
+	++*n;
+	return RC_OK;
+}
+
+static void free_count(void *n)
+{
+	mem_free(n);
+}
+
+static void print_open(const struct virt_subres *s, const char *family, const char *help,
+		       struct sbuf *out)
+{
+	struct map counts;
+
+	map_init(&counts, free_count);
+	LIST_FOREACH(it, &s->streams) {
+		const struct stream *k = LIST_ENTRY(it, struct stream, link);
+		bool is_open = k->client && !k->client_closed && str_eq(k->family, family);
+		enum rc rc = is_open ? count_one(&counts, k) : RC_OK;
+
+		if (rc && !out->rc)
+			out->rc = rc;
+	}
+	prom_head(out, family, "gauge", help);
+	MAP_FOREACH(it, &counts)
+		sbuf_addf(out, "%s{%s} %zu\n", family, it->key, *(size_t *)it->value);
+	map_fini(&counts);
+}
+
+void virt_subres_metrics(const struct virt_subres *s, struct sbuf *out)
+{
+	print_open(s, STREAM_CONSOLES, "Serial consoles of the instance that clients have open.",
+		   out);
+	print_open(s, STREAM_DISPLAYS, "Displays of the instance that clients have open.", out);
+	print_open(s, STREAM_PORTS, "Ports of the instance to which clients have a connection.",
+		   out);
 }
 
 struct virt_subres *virt_subres_free(struct virt_subres *s)

@@ -127,8 +127,12 @@ void node_ask(struct hook_call *call, const struct node_ask *ask, struct json *b
 void node_ask_failed(struct hook_call *call, int status, const char *why);
 
 /* stream.c: a websocket of the client joined with one of the VMI's node.  The VMI runs.  Answers the call. */
+#define STREAM_CONSOLES "kubevirt_console_active_connections"
+#define STREAM_DISPLAYS "kubevirt_vnc_active_connections"
+#define STREAM_PORTS	"kubevirt_portforward_active_tunnels"
 struct stream_kind {
 	const char *name;      /* for people; static */
+	const char *family;    /* STREAM_...: as what it is counted */
 	const char *path;      /* below the VMI at its agent, with a query; copied */
 	bool follows;	       /* goes on at the target when the VMI moves */
 	bool is_told_by_agent; /* a failure's text is the agent's alone */

@@ -9,6 +9,7 @@
 #include "hook/hook.h"
 
 struct loop;
+struct sbuf;
 struct virt_subres;
 
 /* For struct apisrv_hooks; its arg is the struct virt_subres. */
@@ -18,6 +19,8 @@ extern const size_t n_virt_subres;
 /* The connection to the node agents: the API server's own certificate. */
 MUST_CHECK enum rc virt_subres_new(struct virt_subres **out, struct loop *loop, const char *ca_file,
 				   const char *cert_file, const char *key_file, struct err *err);
+/* Prometheus text: consoles, displays and ports that are open now, by VMI.  Source: KubeVirt v1.9, virt-api. */
+void virt_subres_metrics(const struct virt_subres *s, struct sbuf *out);
 /* Ends consoles; the API server's calls must be gone. NULL is fine; returns NULL. */
 struct virt_subres *virt_subres_free(struct virt_subres *s);
 

@@ -3,8 +3,11 @@
 #include <stdio.h>
 
 #include "../admission/fake_hooks.h"
+#include "base/mem.h"
+#include "base/sbuf.h"
 #include "base/str.h"
 #include "http/ws.h"
+#include "lib/promcheck.h"
 #include "virt/subresources/subresources.h"
 
 /* One server plays both roles: "/v1/..." is the agent of the node, the rest the API server's front. */
@@ -238,6 +241,77 @@ static void end_of_the_console_reaches_the_client(void **state)
 	http_ws_close(w.agent, HTTP_WS_NORMAL, "the console has ended");
 	fixture_wait(w.f, &w.is_closed);
 	assert_int_equal(w.code, HTTP_WS_NORMAL);
+	teardown(&w);
+}
+
+static char *metrics_of(struct world *w)
+{
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(65536);
+	char *text = NULL;
+	size_t n;
+
+	virt_subres_metrics(w->subres, &b);
+	assert_int_equal(sbuf_take(&b, &text, &n), RC_OK);
+	mem_free(prom_check(text)); /* well-formed */
+	return text;
+}
+
+static void assert_counts(struct world *w, const char *samples)
+{
+	CLEANUP(mem_freep) char *text = metrics_of(w);
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(65536);
+
+	for (const char *p = text; *p; p = strchr(p, '\n') + 1)
+		if (*p != '#')
+			sbuf_addf(&b, "%.*s", (int)(strchr(p, '\n') + 1 - p), p);
+	assert_string_equal(sbuf_str(&b), samples);
+}
+
+static void what_is_open_is_counted_until_it_ends(void **state)
+{
+	struct http_ws *second = NULL;
+	struct world w;
+
+	setup(&w, *state);
+	assert_counts(&w, "");
+	dial(&w);
+	assert_counts(&w, ""); /* the agent has not answered */
+	fixture_wait(w.f, &w.is_open);
+	assert_counts(&w,
+		      "kubevirt_console_active_connections{namespace=\"default\",vmi=\"a\"} 1\n");
+	second = STEAL(w.ws);
+	w.is_open = false;
+	dial_to(&w, "/vnc");
+	fixture_wait(w.f, &w.is_open);
+	assert_counts(&w,
+		      "kubevirt_console_active_connections{namespace=\"default\",vmi=\"a\"} 1\n"
+		      "kubevirt_vnc_active_connections{namespace=\"default\",vmi=\"a\"} 1\n");
+	http_ws_close(w.ws, HTTP_WS_NORMAL, NULL);
+	fixture_wait(w.f, &w.is_closed);
+	assert_counts(&w,
+		      "kubevirt_console_active_connections{namespace=\"default\",vmi=\"a\"} 1\n");
+	CLEANUP(mem_freep) char *text = metrics_of(&w);
+
+	assert_non_null(strstr(text, "# TYPE kubevirt_portforward_active_tunnels gauge\n"));
+	http_ws_free(second);
+	teardown(&w);
+}
+
+static void two_consoles_of_one_vm_are_two(void **state)
+{
+	struct http_ws *first = NULL;
+	struct world w;
+
+	setup(&w, *state);
+	dial(&w);
+	fixture_wait(w.f, &w.is_open);
+	first = STEAL(w.ws);
+	w.is_open = false;
+	dial(&w);
+	fixture_wait(w.f, &w.is_open);
+	assert_counts(&w,
+		      "kubevirt_console_active_connections{namespace=\"default\",vmi=\"a\"} 2\n");
+	http_ws_free(first);
 	teardown(&w);
 }
 
@@ -566,6 +640,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WITH(console_carries_bytes_both_ways),
 		WITH(end_of_the_console_reaches_the_client),
+		WITH(what_is_open_is_counted_until_it_ends),
+		WITH(two_consoles_of_one_vm_are_two),
 		WITH(a_console_goes_on_where_its_vm_has_moved),
 		WITH(a_console_waits_until_its_vm_says_where_it_is),
 		WITH(a_console_ends_when_its_vm_does_not_leave_after_all),
