@@ -2,6 +2,7 @@
 import http.client
 import os
 import re
+import subprocess
 import time
 
 import ferrytest as ft
@@ -68,6 +69,66 @@ def value(metrics, family, /, **labels):
     found = [v for (n, have), v in metrics.items() if n == family and want <= have]
     assert len(found) <= 1, (family, labels)
     return found[0] if found else None
+
+
+def test_disks_and_vcpus_are_counted_while_somebody_scrapes(cluster, make_vm):
+    """The first of this file: nobody has scraped before."""
+    api = cluster.api
+    # it takes its first disk for the one it starts from, and writes to the last
+    address = make_vm("counted", disks=[{"name": n, "disk": {"bus": "virtio"}} for n in ("first", "work")],
+                      volumes=[{"name": n, "emptyDisk": {"capacity": "32Mi"}} for n in ("first", "work")])
+    where = node_of(api, "counted")
+    g = ft.Guest(address)
+    assert ft.launcher_of(cluster, where, "counted")["usageCommands"] == 0
+
+    def told(family, **labels):
+        return value(node(cluster, where), family, name="counted", namespace="default", node=where, **labels)
+
+    def written(drive):
+        return told("kubevirt_vmi_storage_write_traffic_bytes_total", drive=drive)
+    ft.poll(lambda: written("work") == 0, 30, "the launcher was asked for the disks")
+    g.command(f"disk {8 << 20}")
+    ft.poll(lambda: (written("work") or 0) >= 8 << 20, 60, "what the guest wrote is counted")
+    assert written("first") == 0
+    assert told("kubevirt_vmi_storage_iops_write_total", drive="work") > 0
+    assert told("kubevirt_vmi_storage_write_times_seconds_total", drive="work") > 0
+    assert told("kubevirt_vmi_storage_iops_read_total", drive="work") > 0
+    ran = ft.poll(lambda: told("kubevirt_vmi_vcpu_seconds_total", id="0", state="running"), 20, "the vCPU's thread")
+    assert 0 < ran < told("kubevirt_vmi_cpu_usage_seconds_total") + 10
+    assert told("kubevirt_vmi_vcpu_delay_seconds_total", id="0") >= 0
+    assert ft.launcher_of(cluster, where, "counted")["usageCommands"] > 0
+
+
+def test_what_a_vm_asks_for_its_network_and_its_open_console(cluster, make_vm):
+    api = cluster.api
+    address = make_vm("open", labels={"tier": "front"})
+    who = {"name": "open", "namespace": "default"}
+
+    def shown():
+        c = controller(cluster)
+        return c if value(c, "kubevirt_vmi_status_addresses", address=address, **who) else None
+    c = ft.poll(shown, 20, "the address in the VMI's status")
+    assert value(c, "kubevirt_vmi_status_addresses", vnic_name="default", type="ExternalInterface", **who) == 1
+    assert value(c, "kubevirt_vm_resource_requests", resource="memory", unit="bytes", source="guest", **who) == 128 * 2**20
+    assert value(c, "kubevirt_vm_resource_requests", resource="cpu", unit="cores", source="guest_effective", **who) == 1
+    for family in ("kubevirt_vm_vnic_info", "kubevirt_vmi_vnic_info"):
+        assert value(c, family, vnic_name="default", binding_type="core", network="pod networking", **who) == 1, family
+    api.patch("VirtualMachine", "open", {"metadata": {"labels": {"team.example/owner": "a"}}})
+    ft.poll(lambda: value(controller(cluster), "kubevirt_vm_labels", label_team_example_owner="a", **who), 20,
+            "the VM's labels")
+
+    def consoles():
+        m = scrape(cluster, f"{ft.UNDERLAY}.1", 6443)
+        return value(m, "kubevirt_console_active_connections", vmi="open", namespace="default")
+    assert consoles() is None
+    p = subprocess.Popen([f"{cluster.bin}/ferry", "console", "open", "--kubeconfig", cluster.kubeconfig],
+                         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        ft.poll(lambda: consoles() == 1, 20, "the console is counted")
+    finally:
+        p.kill()
+        p.wait()
+    ft.poll(lambda: consoles() is None, 20, "until it ends")
 
 
 def test_figures_follow_a_vm_and_its_move(cluster, make_vm):
@@ -165,6 +226,10 @@ def test_twenty_scrapes_a_second_ask_nobody(cluster, make_vm):
                 controller(cluster)
             time.sleep(max(0.0, (end - time.monotonic()) / 60))
         return ft.qmp_commands(cluster, where, "asked") - qmp, requests() - api
-    idle, busy = window(False), window(True)
+
+    def asked():
+        return ft.launcher_of(cluster, where, "asked")["usageCommands"]
+    idle, before, busy = window(False), asked(), window(True)
+    assert asked() - before <= 2  # each five seconds, however often somebody scrapes
     assert idle[0] == 0 and busy[0] == 0, (idle, busy)
     assert busy[1] <= idle[1] + 2, (idle, busy)

@@ -584,13 +584,19 @@ def launcher_query(path):
 
 def qmp_commands(cluster, where, name):
     """What the launcher has asked its QEMU so far, without what it measures by the clock (asking it asks no QEMU)."""
+    q = launcher_of(cluster, where, name)
+    return q["qmpCommands"] - q["meterCommands"] - q["usageCommands"]
+
+
+def launcher_of(cluster, where, name):
+    """The answer to `query` of a VM's launcher."""
     root = f"/proc/{cluster.node_pid1(where)}/root/run/ferry/run/pods"
     for pod in os.listdir(root):
         if not os.path.exists(f"{root}/{pod}/launcher.sock"):
             continue
         q = launcher_query(f"{root}/{pod}/launcher.sock")
         if q.get("name", "").endswith("/" + name):
-            return q["qmpCommands"] - q["meterCommands"]
+            return q
     raise LookupError(name)
 
 

@@ -175,6 +175,7 @@ static void on_cpus(const struct qmp_reply *r, void *arg)
 
 	if (!take_reply(g, r))
 		return;
+	usage_take_vcpus(g->l, r->value);
 	g->path = mem_strdup(js_get_str(js_item(r->value, 0), "qom-path"));
 	if (g->path)
 		ask(g, "query-cpu-model-expansion", expansion(g->l->spec), on_expanded);

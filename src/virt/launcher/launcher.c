@@ -79,7 +79,9 @@ struct launcher *launcher_free(struct launcher *l)
 	l->seq = qmp_seq_free(l->seq);
 	l->asking_cpu = guest_cpu_free(l->asking_cpu);
 	l->asking_devices = guest_devices_free(l->asking_devices);
+	l->asking_usage = usage_free(l->asking_usage);
 	l->cpu = js_unref(l->cpu);
+	l->vcpu_threads = js_unref(l->vcpu_threads);
 	l->meter = meter_free(l->meter);
 	l->qmp = qmp_free(l->qmp);
 	l->jail = jail_start_free(l->jail);

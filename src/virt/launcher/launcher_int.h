@@ -29,6 +29,7 @@ struct guest_agent;
 struct guest_cpu; /* guest_cpu.c */
 struct guest_devices;
 struct move; /* move_int.h */
+struct usage;
 
 /* A process, and proof that the pid still means it. */
 struct proc {
@@ -67,6 +68,9 @@ struct launcher {
 	struct qmp_seq *seq; /* query after connecting */
 	struct guest_cpu *asking_cpu;
 	struct guest_devices *asking_devices;
+	struct usage *asking_usage;
+	int64_t usage_commands;	   /* that QEMU got for it, over this monitor */
+	struct json *vcpu_threads; /* by vCPU, as QEMU's pid namespace numbers them; NULL: not known */
 	struct meter *meter; /* NULL: QEMU has not answered yet */
 	struct json *cpu; /* {"model", "features": [names that the guest sees]}; NULL: not known */
 	/* requests that wait */
@@ -161,6 +165,12 @@ struct guest_cpu *guest_cpu_free(struct guest_cpu *g);
 /* guest_devices.c: answers the call. */
 void guest_devices_ask(struct launcher *l, struct ipc_call *call);
 struct guest_devices *guest_devices_free(struct guest_devices *g);
+
+/* usage.c: answers the call. */
+void usage_ask(struct launcher *l, struct ipc_call *call);
+struct usage *usage_free(struct usage *u);
+/* What query-cpus-fast has said. */
+void usage_take_vcpus(struct launcher *l, const struct json *cpus);
 
 /* record.c */
 MUST_CHECK enum rc record_save(const struct launcher *l, struct err *err);

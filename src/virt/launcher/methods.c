@@ -203,6 +203,13 @@ static void m_stats(struct launcher *l, struct ipc_call *call, const struct json
 		ipc_call_fail(call, RC_NOT_FOUND, "this VM has not moved so far");
 }
 
+static void m_usage(struct launcher *l, struct ipc_call *call, const struct json *params,
+		    struct ipc_fds *fds)
+{
+	if (need_vm(l, call))
+		usage_ask(l, call);
+}
+
 static void m_device_features(struct launcher *l, struct ipc_call *call, const struct json *params,
 			      struct ipc_fds *fds)
 {
@@ -277,6 +284,7 @@ static const struct method {
 	{"recoverOutgoing", m_recover_outgoing, {"migrationUid", "port"}},
 	{"migrationStats", m_stats, {0}, true},
 	{"deviceFeatures", m_device_features, {0}},
+	{"usage", m_usage, {0}},
 	{"exit", m_exit, {0}, true},
 };
 

@@ -217,6 +217,8 @@ static void on_closed(enum rc rc, const char *why, void *arg)
 	l->seq = qmp_seq_free(l->seq);
 	l->asking_cpu = guest_cpu_free(l->asking_cpu);
 	l->asking_devices = guest_devices_free(l->asking_devices);
+	l->asking_usage = usage_free(l->asking_usage);
+	l->usage_commands = 0; /* as the monitor counts them */
 	meter_lost(l);
 	guest_agent_monitor_lost(l);
 	l->qmp = qmp_free(l->qmp);

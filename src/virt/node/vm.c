@@ -104,6 +104,8 @@ static void vm_destroy(struct vm *vm)
 	js_unref(vm->cpu);
 	js_unref(vm->agent);
 	js_unref(vm->devices);
+	js_unref(vm->disks);
+	mem_free(vm->vcpus);
 	mem_free(vm->sync_error);
 	mem_free(vm);
 }
@@ -744,15 +746,18 @@ static struct vm_metrics_in metrics_of(const struct vm *vm)
 
 	if (vmi)
 		vmspec_pod_interface(vmi, &iface, &net);
-	return (struct vm_metrics_in){.ns = vm->ns,
-				      .name = vm->name,
-				      .labels = vmi ? &vmi->metadata.labels : NULL,
-				      .network = iface ? iface->name : NULL,
-				      .runs_here = is_running_here(vm),
-				      .memory_bytes = vmi ? vmspec_memory(vmi) : 0,
-				      .usage = vm_usage_of(vm),
-				      .dirty_rate = vm_dirty_rate_of(vm),
-				      .move = mig_source_report(vm)};
+	struct vm_metrics_in in = {.ns = vm->ns,
+				   .name = vm->name,
+				   .labels = vmi ? &vmi->metadata.labels : NULL,
+				   .network = iface ? iface->name : NULL,
+				   .runs_here = is_running_here(vm),
+				   .memory_bytes = vmi ? vmspec_memory(vmi) : 0,
+				   .usage = vm_usage_of(vm),
+				   .dirty_rate = vm_dirty_rate_of(vm),
+				   .move = mig_source_report(vm)};
+
+	vm_usage_fill(vm, &in);
+	return in;
 }
 
 static void kubevirt_metrics(const struct vmhost *h, struct sbuf *out)
@@ -770,10 +775,11 @@ static void kubevirt_metrics(const struct vmhost *h, struct sbuf *out)
 	vm_metrics_print_node(h->cfg.node_name, h->cfg.probe, out);
 }
 
-void vmhost_metrics(const struct vmhost *h, struct sbuf *out)
+void vmhost_metrics(struct vmhost *h, struct sbuf *out)
 {
 	size_t n[VM__STATES] = {0};
 
+	vm_usage_wanted(h);
 	LIST_FOREACH(it, &h->vms)
 		n[LIST_ENTRY(it, struct vm, link)->state]++;
 	sbuf_adds(out, "# TYPE ferry_vms gauge\n");

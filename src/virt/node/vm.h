@@ -103,7 +103,7 @@ MUST_CHECK enum rc vmhost_new(struct vmhost **out, const struct vmhost_config *c
 			      struct err *err);
 struct vmhost *vmhost_free(struct vmhost *h);
 DEFINE_CLEANUP(struct vmhost *, vmhost_free);
-void vmhost_metrics(const struct vmhost *h, struct sbuf *out);
+void vmhost_metrics(struct vmhost *h, struct sbuf *out);
 
 /* The pod runtime's steps. */
 void vmhost_prepare(struct vmhost *h, struct podrt_pod *p);

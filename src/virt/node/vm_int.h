@@ -33,7 +33,8 @@ struct vmhost {
 	uint64_t n_pause_overruns; /* moves whose pause was longer than declared */
 	struct map pause_costs;	   /* node -> int64_t, ms: a pause towards it, beside the bytes */
 	struct ev_src *usage_timer;
-	bool is_looking; /* a job reads what the VMs use */
+	bool is_looking;   /* a job reads what the VMs use */
+	usec_t scraped_at; /* somebody asked for metrics, by the loop; 0: nobody has */
 	uint64_t n_node_changes;
 };
 
@@ -104,6 +105,12 @@ struct vm {
 	int64_t exit_code;
 	pid_t qemu_pid;	       /* 0: not known */
 	struct vm_usage usage; /* looked at now and then, for metrics */
+	struct json *disks;    /* what the launcher said to "usage"… */
+	usec_t disks_at;       /* …the last time, by the loop; 0: never */
+	usec_t disks_after;    /* it is not asked again before */
+	struct vm_vcpu *vcpus; /* read with usage */
+	size_t n_vcpus;
+	usec_t vcpus_at; /* 0: not read yet */
 	int64_t dirty_rate;    /* bytes a second, as the launcher tells it now and then… */
 	usec_t dirty_at;       /* …the last time, by the loop; 0: never */
 	bool has_exited;       /* told the pod runtime */
@@ -181,6 +188,10 @@ bool vm_is_moving(const struct vm *vm);
 MUST_CHECK enum rc vm_usage_start(struct vmhost *h, struct err *err);
 /* NULL: never looked, or too long ago. */
 const struct vm_usage *vm_usage_of(const struct vm *vm);
+/* Somebody scrapes: from the next look on launchers are asked, too, until nobody has for a while. */
+void vm_usage_wanted(struct vmhost *h);
+/* Fills what is known of disks and vCPUs and is not too old. */
+void vm_usage_fill(const struct vm *vm, struct vm_metrics_in *in);
 /* How fast the guest writes: data is the launcher's word. */
 void vm_dirty_take(struct vm *vm, const struct json *data);
 int64_t vm_dirty_rate_of(const struct vm *vm); /* -1: not known, or too old to be shown */

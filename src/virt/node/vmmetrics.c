@@ -1,7 +1,9 @@
 #include "virt/node/vmmetrics.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/map.h"
@@ -59,6 +61,39 @@ bool vm_usage_take_net(struct vm_usage *u, const char *text, const char *link)
 		return true;
 	}
 	return false;
+}
+
+pid_t vm_usage_inner_tid(const char *text)
+{
+	static const char key[] = "NSpid:";
+	const char *p = strstr(text, key);
+	long long tid = 0;
+
+	if (!p)
+		return 0;
+	/* From the outside inwards. */
+	for (p += sizeof(key) - 1; *p == ' ' || *p == '\t';) {
+		char *end;
+
+		tid = strtoll(p, &end, 10);
+		if (end == p || tid <= 0 || tid > INT_MAX)
+			return 0;
+		p = end;
+	}
+	return (pid_t)tid;
+}
+
+bool vm_usage_take_schedstat(struct vm_vcpu *v, const char *text)
+{
+	uint64_t run, waiting, turns;
+
+	if (sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64, &run, &waiting, &turns) != 3 ||
+	    !turns)
+		return false;
+	v->run_ns = run;
+	v->waiting_ns = waiting;
+	v->is_known = true;
+	return true;
 }
 
 /* --- values: false when this VM has none --- */
@@ -217,16 +252,116 @@ static const struct {
 	 "Packets of the VM that were let go.", VM_COUNT_DROPPED, true},
 };
 
+/* The common labels, up to two more, and those of the VMI. */
 static void add_sample(const char *name, const char *node, const struct vm_metrics_in *v,
-		       const char *interface, bool with_labels, double value, struct sbuf *out)
+		       const struct prom_label *more, size_t n, double value, struct sbuf *out)
 {
 	CLEANUP(sbuf_fini) struct sbuf rest = SBUF_INIT(PROM_MAP_BYTES);
-	const struct prom_label labels[] = {
-		{"node", node}, {"namespace", v->ns}, {"name", v->name}, {"interface", interface}};
+	struct prom_label labels[5] = {{"node", node}, {"namespace", v->ns}, {"name", v->name}};
 
-	if (with_labels)
-		prom_map_add(&rest, "kubernetes_vmi_label_", v->labels, NULL, NULL);
-	prom_sample(out, name, labels, interface ? 4 : 3, &rest, value);
+	for (size_t i = 0; i < n; i++)
+		labels[3 + i] = more[i];
+	prom_map_add(&rest, "kubernetes_vmi_label_", v->labels, NULL, NULL);
+	prom_sample(out, name, labels, 3 + n, &rest, value);
+}
+
+/* KubeVirt has a move's figures without the VMI's labels. */
+static void add_bare_sample(const char *name, const char *node, const struct vm_metrics_in *v,
+			    double value, struct sbuf *out)
+{
+	const struct prom_label labels[] = {
+		{"node", node}, {"namespace", v->ns}, {"name", v->name}};
+
+	prom_sample(out, name, labels, 3, NULL, value);
+}
+
+/* --- disks and vCPUs --- */
+
+#define NS_PER_SEC 1e9
+
+static const struct {
+	const char *name, *help, *key;
+	double per_unit;
+} disk_families[] = {
+	{"kubevirt_vmi_storage_iops_read_total", "Reads of the disk.", "readOps", 1},
+	{"kubevirt_vmi_storage_iops_write_total", "Writes to the disk.", "writeOps", 1},
+	{"kubevirt_vmi_storage_read_traffic_bytes_total", "Bytes that were read of the disk.",
+	 "readBytes", 1},
+	{"kubevirt_vmi_storage_write_traffic_bytes_total", "Bytes that were written to the disk.",
+	 "writeBytes", 1},
+	{"kubevirt_vmi_storage_read_times_seconds_total", "Time that the disk's reads took.",
+	 "readNs", NS_PER_SEC},
+	{"kubevirt_vmi_storage_write_times_seconds_total", "Time that the disk's writes took.",
+	 "writeNs", NS_PER_SEC},
+	{"kubevirt_vmi_storage_flush_requests_total", "Flushes of the disk's cache.", "flushOps",
+	 1},
+	{"kubevirt_vmi_storage_flush_times_seconds_total",
+	 "Time that flushes of the disk's cache took.", "flushNs", NS_PER_SEC},
+};
+
+static void print_disk_family(size_t f, const char *node, const struct vm_metrics_in *vms, size_t n,
+			      struct sbuf *out)
+{
+	bool has_head = false;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct json *disks = vms[i].runs_here ? js_get(vms[i].disks, "disks") : NULL;
+
+		for (size_t k = 0; k < js_len(disks); k++) {
+			const struct json *d = js_item(disks, k);
+			int64_t value = js_get_int(d, disk_families[f].key, -1);
+			const struct prom_label drive = {"drive", js_get_str(d, "name")};
+
+			if (value < 0)
+				continue;
+			if (!has_head)
+				prom_head(out, disk_families[f].name, "counter",
+					  disk_families[f].help);
+			has_head = true;
+			add_sample(disk_families[f].name, node, &vms[i], &drive, 1,
+				   (double)value / disk_families[f].per_unit, out);
+		}
+	}
+}
+
+/* One thread for several vCPUs (QEMU's single-threaded emulation) is none of either. */
+static bool is_alone(const struct vm_metrics_in *v, size_t at)
+{
+	for (size_t i = 0; i < v->n_vcpus; i++)
+		if (i != at && v->vcpus[i].inner == v->vcpus[at].inner)
+			return false;
+	return true;
+}
+
+static void print_vcpu_family(bool is_delay, const char *node, const struct vm_metrics_in *vms,
+			      size_t n, struct sbuf *out)
+{
+	const char *name = is_delay ? "kubevirt_vmi_vcpu_delay_seconds_total"
+				    : "kubevirt_vmi_vcpu_seconds_total";
+	bool has_head = false;
+
+	for (size_t i = 0; i < n; i++) {
+		for (size_t k = 0; vms[i].runs_here && k < vms[i].n_vcpus; k++) {
+			const struct vm_vcpu *v = &vms[i].vcpus[k];
+			char id[16];
+			/* libvirt's word for a vCPU that is plugged in. */
+			const struct prom_label more[] = {{"id", id}, {"state", "running"}};
+
+			if (!v->is_known || !is_alone(&vms[i], k))
+				continue;
+			if (!has_head)
+				prom_head(out, name, "counter",
+					  is_delay ? "Time that the vCPU was ready and waited for a "
+						     "processor of the node."
+						   : "Time that the vCPU's thread ran on a processor "
+						     "of the node.");
+			has_head = true;
+			(void)snprintf(id, sizeof(id), "%zu", k);
+			add_sample(name, node, &vms[i], more, is_delay ? 1 : 2,
+				   (double)(is_delay ? v->waiting_ns : v->run_ns) / NS_PER_SEC,
+				   out);
+		}
+	}
 }
 
 /* --- all of it --- */
@@ -244,7 +379,10 @@ static void print_family(const struct family *f, const char *node, const struct 
 		if (!has_head)
 			prom_head(out, f->name, f->type, f->help);
 		has_head = true;
-		add_sample(f->name, node, &vms[i], NULL, !f->is_move, value, out);
+		if (f->is_move)
+			add_bare_sample(f->name, node, &vms[i], value, out);
+		else
+			add_sample(f->name, node, &vms[i], NULL, 0, value, out);
 	}
 }
 
@@ -263,7 +401,8 @@ static void print_link_family(size_t f, const char *node, const struct vm_metric
 		if (!has_head)
 			prom_head(out, link_families[f].name, "counter", link_families[f].help);
 		has_head = true;
-		add_sample(link_families[f].name, node, &vms[i], vms[i].network, true,
+		add_sample(link_families[f].name, node, &vms[i],
+			   &(struct prom_label){"interface", vms[i].network}, 1,
 			   (double)counts[link_families[f].which], out);
 	}
 }
@@ -274,6 +413,10 @@ void vm_metrics_print(const char *node, const struct vm_metrics_in *vms, size_t 
 		print_family(&families[i], node, vms, n, out);
 	for (size_t i = 0; i < ARRAY_SIZE(link_families); i++)
 		print_link_family(i, node, vms, n, out);
+	for (size_t i = 0; i < ARRAY_SIZE(disk_families); i++)
+		print_disk_family(i, node, vms, n, out);
+	print_vcpu_family(false, node, vms, n, out);
+	print_vcpu_family(true, node, vms, n, out);
 }
 
 void vm_metrics_print_node(const char *node, const struct json *probe, struct sbuf *out)

@@ -46,6 +46,7 @@ struct rig {
 	const char
 		*dropped; /* what QEMU drops of the CPU that was asked for; NULL: it knows no CPU */
 	bool has_devices; /* there is one virtio device */
+	const char *block_stats; /* what query-blockstats says; NULL: {} */
 	int run_state_delay;  /* query-status says finish-migrate this often first */
 	const char *measured; /* what query-dirty-rate says; NULL: {} */
 	bool is_ready_early;  /* a mirror is in step before its command is answered */
@@ -106,7 +107,9 @@ static bool qcpu(struct rig *r, const char *cmd, long long id, const struct json
 	if (!r->dropped)
 		return false;
 	if (str_eq(cmd, "query-cpus-fast"))
-		qsay(r, "{\"id\": %lld, \"return\": [{\"qom-path\": \"/cpu\"}]}", id);
+		qsay(r, "{\"id\": %lld, \"return\": [{\"qom-path\": \"/cpu\", \"thread-id\": 12}, "
+			"{\"qom-path\": \"/cpu2\", \"thread-id\": 13}]}",
+		     id);
 	else if (str_eq(cmd, "query-cpu-model-expansion"))
 		qsay(r,
 		     "{\"id\": %lld, \"return\": {\"model\": {\"name\": \"base\", \"props\": "
@@ -202,6 +205,8 @@ static void qanswer(struct rig *r, const struct json *msg)
 		     s);
 	} else if (r->measured && str_eq(cmd, "query-dirty-rate")) {
 		qsay(r, "{\"id\": %lld, \"return\": %s}", id, r->measured);
+	} else if (r->block_stats && str_eq(cmd, "query-blockstats")) {
+		qsay(r, "{\"id\": %lld, \"return\": %s}", id, r->block_stats);
 	} else if (r->old_moves && str_eq(cmd, "query-yank")) {
 		r->old_moves--;
 		qsay(r,
@@ -2436,6 +2441,96 @@ static void a_question_about_devices_ends_with_qemu(void **state)
 	rig_down(&r);
 }
 
+/* --- what is counted --- */
+
+#define STATS \
+	"\"stats\": {\"rd_operations\": 1, \"wr_operations\": 2, \"rd_bytes\": 512, \"wr_bytes\": 1024, " \
+	"\"rd_total_time_ns\": 5, \"wr_total_time_ns\": 6, \"flush_operations\": 7, "                   \
+	"\"flush_total_time_ns\": 8, \"unmap_bytes\": 9}"
+#define TOLD                                                                                           \
+	"\"readOps\":1,\"writeOps\":2,\"readBytes\":512,\"writeBytes\":1024,\"readNs\":5,\"writeNs\":6," \
+	"\"flushOps\":7,\"flushNs\":8}"
+
+static void the_disks_of_the_specification_are_counted(void **state)
+{
+	struct rig r;
+	struct answer a;
+
+	more_spec = ", \"disks\": [{\"name\": \"root\", \"images\": [{\"fd\": \"a\"}]}]";
+	rig_up(&r, "running");
+	more_spec = "";
+	/* Of the three devices one is no disk of the specification. */
+	r.block_stats = "[{\"qdev\": \"/machine/peripheral/disk0/virtio-backend\", " STATS
+			"}, {\"device\": \"nbd\", " STATS "}, {\"qdev\": \"disk77\", " STATS "}]";
+	ask(&r, &a, "usage", NULL);
+	turn_until(&r, &a.done);
+	assert_int_equal(a.rc, RC_OK);
+	CLEANUP(mem_freep) char *text = js_to_text(js_get(a.result, "disks"));
+
+	assert_string_equal(text, "[{\"name\":\"root\"," TOLD "]");
+	js_unref(a.result);
+	ask(&r, &a, "query", NULL);
+	turn_until(&r, &a.done);
+	assert_int_equal(js_get_int(a.result, "usageCommands", -1), 1);
+	js_unref(a.result);
+	rig_down(&r);
+}
+
+static void threads_of_vcpus_come_from_what_was_asked_before(void **state)
+{
+	struct rig r;
+	struct answer a;
+
+	rig_up(&r, "running");
+	await(&r, "cpu", "none", NULL);
+	forget(&r);
+	r.dropped = "";
+	r.block_stats = "[]";
+	r.fd = fd_close(r.fd);
+	await(&r, "cpu", "none", NULL);
+	r.sent[0] = '\0';
+	ask(&r, &a, "usage", NULL);
+	turn_until(&r, &a.done);
+	assert_int_equal(a.rc, RC_OK);
+	CLEANUP(mem_freep) char *text = js_to_text(a.result);
+
+	assert_string_equal(text, "{\"disks\":[],\"vcpuThreads\":[12,13]}");
+	assert_null(strstr(r.sent, "query-cpus-fast"));
+	js_unref(a.result);
+	rig_down(&r);
+}
+
+static void counting_does_not_stand_in_the_way_of_a_move(void **state)
+{
+	struct rig r;
+
+	rig_up(&r, "running");
+	to_memory(&r, 10000);
+	r.sent[0] = '\0';
+	assert_int_equal(call(&r, "usage", NULL), RC_BUSY);
+	assert_null(strstr(r.sent, "query-blockstats"));
+	rig_down(&r);
+}
+
+static void a_question_about_disks_ends_with_qemu(void **state)
+{
+	struct rig r;
+	struct answer a;
+
+	rig_up(&r, "running");
+	turn(&r, 20);
+	r.mute = "query-blockstats";
+	ask(&r, &a, "usage", NULL);
+	turn(&r, 20);
+	assert_false(a.done);
+	assert_int_equal(call(&r, "usage", NULL), RC_BUSY);
+	r.fd = fd_close(r.fd);
+	turn_until(&r, &a.done);
+	assert_int_equal(a.rc, RC_CLOSED);
+	js_unref(a.result);
+	rig_down(&r);
+}
+
 /* --- the display --- */
 
 static void rig_with_display(struct rig *r, const char *run_state)
@@ -2586,6 +2681,10 @@ int main(void)
 		cmocka_unit_test(what_qemu_drops_the_guest_does_not_have),
 		cmocka_unit_test(devices_tell_what_they_offer_and_what_was_taken),
 		cmocka_unit_test(a_question_about_devices_ends_with_qemu),
+		cmocka_unit_test(the_disks_of_the_specification_are_counted),
+		cmocka_unit_test(threads_of_vcpus_come_from_what_was_asked_before),
+		cmocka_unit_test(counting_does_not_stand_in_the_way_of_a_move),
+		cmocka_unit_test(a_question_about_disks_ends_with_qemu),
 		cmocka_unit_test(a_running_vm_is_adopted_and_paused),
 		cmocka_unit_test(the_other_socket_is_used_when_one_hangs),
 		cmocka_unit_test(requests_wait_until_an_adopted_vms_state_is_known),

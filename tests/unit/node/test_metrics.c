@@ -56,7 +56,35 @@ static void other_texts_are_refused(void **state)
 	assert_false(u.has_link);
 }
 
+static void threads_are_found_by_their_inner_number(void **state)
+{
+	struct vm_vcpu v = {0};
+
+	(void)state;
+	assert_int_equal(vm_usage_inner_tid("Name:\tCPU 0/TCG\nNSpid:\t4712\t99\t7\nVmRSS: 1\n"), 7);
+	assert_int_equal(vm_usage_inner_tid("NSpid:\t4712\n"), 4712);
+	assert_int_equal(vm_usage_inner_tid("NSpid:\t\n"), 0);
+	assert_int_equal(vm_usage_inner_tid("NSpid:\t4712\t-3\n"), 0);
+	assert_int_equal(vm_usage_inner_tid("NSpid:\t99999999999\n"), 0);
+	assert_int_equal(vm_usage_inner_tid("Pid:\t4\n"), 0);
+	assert_true(vm_usage_take_schedstat(&v, "1500000000 250000000 12\n"));
+	assert_true(v.is_known);
+	assert_int_equal(v.run_ns, 1500000000);
+	assert_int_equal(v.waiting_ns, 250000000);
+	/* A kernel that does not count says 0. */
+	v.is_known = false;
+	assert_false(vm_usage_take_schedstat(&v, "0 0 0\n"));
+	assert_false(vm_usage_take_schedstat(&v, "1 2\n"));
+	assert_false(vm_usage_take_schedstat(&v, ""));
+	assert_false(v.is_known);
+}
+
 static struct vm_usage usage;
+static struct json *told;
+static const struct vm_vcpu vcpus[] = {
+	{.inner = 7, .tid = 70, .is_known = true, .run_ns = 1500000000, .waiting_ns = 250000000},
+	{.inner = 8, .tid = 80, .is_known = true, .run_ns = 2000000000},
+	{.inner = 9}};
 static struct api_map labels;
 static struct json *report;
 
@@ -76,7 +104,10 @@ static struct vm_metrics_in running(void)
 				      .runs_here = true,
 				      .memory_bytes = 134217728,
 				      .usage = &usage,
-				      .dirty_rate = 33554432};
+				      .dirty_rate = 33554432,
+				      .disks = told,
+				      .n_vcpus = ARRAY_SIZE(vcpus),
+				      .vcpus = vcpus};
 }
 
 static char *print(const struct vm_metrics_in *vms, size_t n)
@@ -127,6 +158,71 @@ static void a_running_vm_has_its_figures_and_labels(void **state)
 	api_map_fini(&labels);
 }
 
+#define DISK "{node=\"node-1\",namespace=\"default\",name=\"a\",drive=\"ro\\\"ot\","
+#define VCPU "{node=\"node-1\",namespace=\"default\",name=\"a\",id="
+
+static void disks_are_told_as_qemu_counts_them(void **state)
+{
+	(void)state;
+	make_labels();
+	struct vm_metrics_in v = running();
+	char *text = print(&v, 1);
+
+	assert_non_null(strstr(text, "# TYPE kubevirt_vmi_storage_iops_read_total counter\n"
+				     "kubevirt_vmi_storage_iops_read_total" DISK));
+	assert_non_null(strstr(text, "kubevirt_vmi_storage_iops_read_total" DISK
+				     "kubernetes_vmi_label_app_kubernetes_io_name=\"say "
+				     "\\\"hi\\\"\\\\\\n\"} 11\n"));
+	assert_non_null(strstr(text, "kubevirt_vmi_storage_write_traffic_bytes_total" DISK));
+	assert_non_null(strstr(text, "kubevirt_vmi_storage_read_times_seconds_total" DISK
+				     "kubernetes_vmi_label_app_kubernetes_io_name=\"say "
+				     "\\\"hi\\\"\\\\\\n\"} 2.500000\n"));
+	assert_non_null(strstr(text, "kubevirt_vmi_storage_flush_times_seconds_total" DISK));
+	/* Of each only what QEMU tells. */
+	assert_null(strstr(text, "kubevirt_vmi_storage_flush_requests_total" DISK));
+	assert_non_null(strstr(text, "kubevirt_vmi_storage_flush_requests_total{node=\"node-1\","
+				     "namespace=\"default\",name=\"a\",drive=\"data\","));
+	mem_free(text);
+	v.disks = NULL;
+	text = print(&v, 1);
+	assert_null(strstr(text, "storage"));
+	mem_free(text);
+	v = running();
+	v.runs_here = false;
+	text = print(&v, 1);
+	assert_null(text ? strstr(text, "storage") : NULL);
+	mem_free(text);
+	api_map_fini(&labels);
+}
+
+static void vcpus_are_told_by_their_threads(void **state)
+{
+	static const struct vm_vcpu shared[] = {
+		{.inner = 7, .tid = 70, .is_known = true, .run_ns = 1},
+		{.inner = 7, .tid = 70, .is_known = true, .run_ns = 1}};
+
+	(void)state;
+	make_labels();
+	struct vm_metrics_in v = running();
+	char *text = print(&v, 1);
+
+	assert_non_null(strstr(text, "kubevirt_vmi_vcpu_seconds_total" VCPU
+				     "\"0\",state=\"running\",kubernetes_vmi_label"));
+	assert_non_null(strstr(text, "\"} 1.500000\nkubevirt_vmi_vcpu_seconds_total" VCPU "\"1\""));
+	assert_non_null(strstr(text, "kubevirt_vmi_vcpu_delay_seconds_total" VCPU
+				     "\"0\",kubernetes_vmi_label"));
+	assert_non_null(strstr(text, "\"} 0.250000\n"));
+	assert_null(strstr(text, VCPU "\"2\"")); /* its thread was not found */
+	mem_free(text);
+	/* One thread that plays two vCPUs says of neither what it did. */
+	v.vcpus = shared;
+	v.n_vcpus = 2;
+	text = print(&v, 1);
+	assert_null(strstr(text, "vcpu"));
+	mem_free(text);
+	api_map_fini(&labels);
+}
+
 static void what_is_not_known_is_left_out(void **state)
 {
 	struct vm_metrics_in v;
@@ -140,7 +236,7 @@ static void what_is_not_known_is_left_out(void **state)
 
 	assert_null(strstr(text, "kubevirt_vmi_dirty_rate"));
 	assert_non_null(strstr(text, "kubevirt_vmi_memory_domain_bytes"));
-	assert_null(strstr(text, "cpu_usage"));
+	assert_null(strstr(text, "vmi_cpu_usage"));
 	assert_null(strstr(text, "resident"));
 	assert_null(strstr(text, "network"));
 	mem_free(text);
@@ -236,6 +332,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(texts_of_proc_are_understood),
 		cmocka_unit_test(other_texts_are_refused),
+		cmocka_unit_test(threads_are_found_by_their_inner_number),
+		cmocka_unit_test(disks_are_told_as_qemu_counts_them),
+		cmocka_unit_test(vcpus_are_told_by_their_threads),
 		cmocka_unit_test(a_running_vm_has_its_figures_and_labels),
 		cmocka_unit_test(what_is_not_known_is_left_out),
 		cmocka_unit_test(a_move_shows_the_last_report),
@@ -245,5 +344,12 @@ int main(void)
 	};
 
 	js_use_mem();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	told = js_pack("{s:[{s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:I}, {s:s, s:i}]}", "disks", "name", "ro\"ot",
+		       "readOps", 11, "writeOps", 12, "readBytes", 4096, "writeBytes", 8192, "readNs",
+		       (int64_t)2500000000, "writeNs", (int64_t)1000, "flushNs", (int64_t)0, "name", "data",
+		       "flushOps", 3);
+	int rc = cmocka_run_group_tests(tests, NULL, NULL);
+
+	js_unref(told);
+	return rc;
 }
