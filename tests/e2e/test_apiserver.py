@@ -308,6 +308,26 @@ def test_kubectl_finds_every_kind_and_is_told_what_is_refused(server):
     assert "patched" in k("patch", "vm", "old", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
 
 
+def test_a_refused_kind_is_told_what_else_is_wrong(server):
+    """What KubeVirt's webhook would say, then the reason of the kind."""
+    group = "/apis/pool.kubevirt.io/v1beta1/namespaces/default/virtualmachinepools"
+    vmi = {"domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": [{"name": "d", "disk": {}}]}}}
+    pool = {"apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "metadata": {"name": "p"},
+            "spec": {"selector": {"matchLabels": {"a": "b"}},
+                     "virtualMachineTemplate": {"metadata": {"labels": {"a": "c"}},
+                                                "spec": {"template": {"spec": vmi}}}}}
+    code, answer = server.call("POST", group, pool)
+    causes = [(c["field"], c["message"]) for c in answer["details"]["causes"]]
+    at = "spec.virtualMachineTemplate.spec"
+    assert code == 422 and answer["reason"] == "Invalid", answer
+    assert (f"{at}.running", "RunStrategy must be specified") in causes
+    assert any(field.startswith(f"{at}.template.spec.domain.devices.disks[0]") for field, _ in causes), causes
+    assert ("spec.selector", "selector does not match labels.") in causes
+    assert causes[-1] == ("kind", "not supported by Ferry yet: there is no controller that keeps pools; create the VMs "
+                                  "themselves")
+    assert server.call("GET", group)[1]["items"] == []
+
+
 CONFIG = """
 apiVersion: v1
 kind: ConfigMap

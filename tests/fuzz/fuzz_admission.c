@@ -1,7 +1,9 @@
 /* A VirtualMachine as a user sends it: JSON, schema check, decoding, defaults, every rule, and back. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "api/api.h"
+#include "base/str.h"
 #include "fuzz.h"
 #include "json/json.h"
 #include "virt/admission/admission.h"
@@ -47,6 +49,43 @@ void hook_warn(struct hook_ctx *ctx, const char *fmt, ...)
 	(void)fmt;
 }
 
+static const struct admission_hook *hook_of(const struct api_kind *k)
+{
+	char name[160];
+
+	(void)snprintf(name, sizeof(name), "%s.%s", k->plural, k->group);
+	for (size_t i = 0; i < n_virt_admission; i++)
+		if (str_eq(virt_admission[i].resource, name))
+			return &virt_admission[i];
+	return NULL;
+}
+
+/* As an object of each kind that is refused as a whole. */
+static void judge_refused(const struct json *j)
+{
+	static const struct apisrv_user nobody = {.name = "nobody"};
+
+	for (size_t i = 0; api_served[i]; i++) {
+		const struct api_kind *k = api_served[i];
+		const struct admission_hook *h = k->refused ? hook_of(k) : NULL;
+		struct field_errs fe = FIELD_ERRS_INIT;
+		struct hook_ctx ctx = {
+			.user = &nobody, .op = HOOK_CREATE, .ns = "n", .subresource = ""};
+		void *typed = NULL;
+
+		if (!h)
+			continue;
+		api_check(k, j, API_CHECK_NO_SUPPORT, &fe);
+		if (!fe_has(&fe, FE_TYPE_INVALID) &&
+		    api_decode(k->type, j, &typed, NULL) == RC_OK &&
+		    h->validate(&ctx, typed, NULL, &fe, NULL))
+			abort();
+		api_free(k->type, typed);
+		js_unref(fe_causes(&fe));
+		fe_fini(&fe);
+	}
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	struct adm_cluster c = {0};
@@ -71,6 +110,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	api_free(&api_type_VirtualMachineInstance, typed);
 	js_unref(fe_causes(&fe));
 	fe_fini(&fe);
+	judge_refused(j);
 	js_unref(j);
 	return 0;
 }

@@ -295,6 +295,19 @@ static bool finish_validation(struct change *ch, size_t own_faults)
 	return fe_is_ok(&ch->fe);
 }
 
+bool change_find_faults(struct change *ch)
+{
+	api_check(checked_as(ch), ch->sent ? ch->sent : ch->obj,
+		  check_flags(ch) | API_CHECK_NO_SUPPORT, &ch->fe);
+	drop_unknown(&ch->fe);
+	if (api_prune(ch->res->kind, ch->obj)) {
+		call_nomem(ch->c);
+		return false;
+	}
+	/* Hooks may rely on types. */
+	return fe_has(&ch->fe, FE_TYPE_INVALID) || run_validate(ch);
+}
+
 bool change_admit(struct change *ch)
 {
 	struct apisrv_call *c = ch->c;

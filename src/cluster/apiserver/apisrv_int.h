@@ -354,6 +354,9 @@ struct json *change_patched(struct apisrv_call *c, const struct json *base);
 /* Finds the object (newest version) for a change; false: answered 404. */
 bool change_load(struct change *ch);
 bool change_admit(struct change *ch); /* false: answered */
+/* Of an object that is refused whatever it says: adds what the schema and the webhook say of it; levels of support and
+ * unknown fields do not matter then.  false: answered. */
+bool change_find_faults(struct change *ch);
 /* Stores ch->obj (consumed) and answers with status when it is durable. */
 void change_commit(struct change *ch, enum store_op op, int status, struct json *reply);
 /* Takes the difference of ch->obj and ch->old through admission into the store. */

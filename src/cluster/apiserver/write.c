@@ -284,7 +284,16 @@ static bool set_system_create(struct change *ch, struct json *meta)
 	return rc == RC_OK;
 }
 
-/* A kind without a controller: an object of it would be taken, and then nothing would come of it. */
+static void first_goes_last(struct field_errs *fe)
+{
+	struct field_err first = fe->items[0];
+
+	memmove(fe->items, fe->items + 1, (fe->n - 1) * sizeof(first));
+	fe->items[fe->n - 1] = first;
+}
+
+/* A kind without a controller: an object of it would be taken, and then nothing would come of it.  What else is wrong
+ * with the object comes before that; the reason is found first, so that no limit of findings cuts it off. */
 static bool kind_can_be_made(struct change *ch)
 {
 	const char *why = ch->res->kind->refused;
@@ -292,6 +301,13 @@ static bool kind_can_be_made(struct change *ch)
 	if (!why)
 		return true;
 	fe_add(&ch->fe, FE_FORBIDDEN, "kind", "not supported by Ferry yet: %s", why);
+	if (!change_find_faults(ch))
+		return false;
+	if (ch->fe.rc) {
+		call_nomem(ch->c);
+		return false;
+	}
+	first_goes_last(&ch->fe);
 	call_invalid(ch->c, ch->res, ch->name, &ch->fe, NULL);
 	return false;
 }

@@ -50,6 +50,51 @@ const struct admission_hook virt_admission[] = {
 		.denied_by = "ferryconfig-validator.ferry.dev",
 		.validate = ferryconfig_validate,
 	},
+	/* Refused in any case, so no webhook is named. */
+	{
+		.resource = "virtualmachinesnapshots.snapshot.kubevirt.io",
+		.validate = snapshot_validate,
+	},
+	{
+		.resource = "virtualmachinerestores.snapshot.kubevirt.io",
+		.validate = restore_validate,
+	},
+	{
+		.resource = "virtualmachineexports.export.kubevirt.io",
+		.validate = export_validate,
+	},
+	{
+		.resource = "virtualmachineclones.clone.kubevirt.io",
+		.validate = clone_validate,
+	},
+	{
+		.resource = "virtualmachineinstancepresets.kubevirt.io",
+		.validate = preset_validate,
+	},
+	{
+		.resource = "virtualmachineinstancetypes.instancetype.kubevirt.io",
+		.validate = instancetype_validate,
+	},
+	{
+		.resource = "virtualmachineclusterinstancetypes.instancetype.kubevirt.io",
+		.validate = cluster_instancetype_validate,
+	},
+	{
+		.resource = "virtualmachinepreferences.instancetype.kubevirt.io",
+		.validate = preference_validate,
+	},
+	{
+		.resource = "virtualmachineclusterpreferences.instancetype.kubevirt.io",
+		.validate = cluster_preference_validate,
+	},
+	{
+		.resource = "virtualmachineinstancereplicasets.kubevirt.io",
+		.validate = replicaset_validate,
+	},
+	{
+		.resource = "virtualmachinepools.pool.kubevirt.io",
+		.validate = pool_validate,
+	},
 };
 const size_t n_virt_admission = ARRAY_SIZE(virt_admission);
 

@@ -12,6 +12,7 @@
 #define REQUIRED      "FieldValueRequired"
 #define DUPLICATE     "FieldValueDuplicate"
 #define NOT_SUPPORTED "FieldValueNotSupported"
+#define NOT_FOUND     "FieldValueNotFound"
 
 enum { CHECK_PATHS = 16 };
 
@@ -77,6 +78,32 @@ enum rc kubevirt_validate(struct hook_ctx *ctx, const void *obj, const void *old
 			  struct field_errs *fe, struct err *err);
 enum rc migrationpolicy_validate(struct hook_ctx *ctx, const void *obj, const void *old,
 				 struct field_errs *fe, struct err *err);
+/* Six bytes in hexadecimal digits, with ':' or '-' between. */
+bool adm_mac_is_valid(const char *mac);
+/* A VM's spec at that path, as a create would be judged; RC_NOMEM alone is an error. */
+MUST_CHECK enum rc adm_check_vm_spec(struct hook_ctx *ctx, const VirtualMachineSpec *spec,
+				     const char *root, struct field_errs *fe, struct err *err);
+/* A VMI's template with its defaults; root: where its spec is. */
+MUST_CHECK enum rc adm_check_vmi_template(struct hook_ctx *ctx,
+					  const VirtualMachineInstanceTemplateSpec *t,
+					  const char *root, struct field_errs *fe, struct err *err);
+
+/* Kinds that are refused as a whole (refused.c, refused_sets.c). */
+#define REFUSED_HOOK(kind_)                                                              \
+	enum rc kind_##_validate(struct hook_ctx *ctx, const void *obj, const void *old, \
+				 struct field_errs *fe, struct err *err)
+REFUSED_HOOK(snapshot);
+REFUSED_HOOK(restore);
+REFUSED_HOOK(export);
+REFUSED_HOOK(clone);
+REFUSED_HOOK(preset);
+REFUSED_HOOK(instancetype);
+REFUSED_HOOK(cluster_instancetype);
+REFUSED_HOOK(preference);
+REFUSED_HOOK(cluster_preference);
+REFUSED_HOOK(replicaset);
+REFUSED_HOOK(pool);
+
 /* A changed maxDowntimeMs (old NULL: there was none) is a fault of path without its gate. */
 void adm_check_max_downtime(const struct adm_cluster *c, const char *path, const int64_t *now,
 			    const int64_t *old, struct field_errs *fe);

@@ -81,6 +81,11 @@ static size_t mac_bytes(const char *s)
 	}
 }
 
+bool adm_mac_is_valid(const char *mac)
+{
+	return mac_bytes(mac) == 6;
+}
+
 /* The lowest bit of the first byte, in its second digit. */
 static bool is_multicast(const char *mac)
 {

@@ -132,6 +132,44 @@ static void a_kind_without_a_controller_is_refused_with_its_reason(void **state)
 	drop(list);
 }
 
+static void what_else_is_wrong_comes_before_the_reason(void **state)
+{
+	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(MIB);
+
+	(void)state;
+	struct json *a =
+		fx_do(&f, 422, "POST", SNAPS,
+		      "{\"metadata\":{\"name\":\"s\"},\"spec\":{\"source\":{\"name\":\"vm\"},"
+		      "\"deletionPolicy\":\"Never\",\"nobodyKnows\":1}}");
+	const struct json *causes = js_at(a, "details", "causes", NULL);
+
+	assert_int_equal(js_len(causes), 3);
+	assert_path(js_item(causes, 0), "spec.source.kind", "field");
+	assert_path(js_item(causes, 1), "spec.deletionPolicy", "field");
+	assert_path(js_item(causes, 2), "kind", "field");
+	assert_path(js_item(causes, 2), NO_SNAPS_CAUSE, "message");
+	drop(a);
+	/* A type that is wrong. */
+	a = fx_do(&f, 422, "POST", SNAPS,
+		  "{\"metadata\":{\"name\":\"s\"},\"spec\":{\"source\":7}}");
+	causes = js_at(a, "details", "causes", NULL);
+	assert_path(js_item(causes, 0), "spec.source", "field");
+	assert_path(js_item(causes, js_len(causes) - 1), "kind", "field");
+	drop(a);
+	/* However much is wrong. */
+	sbuf_adds(&b, "{\"metadata\":{\"name\":\"s\"},\"spec\":{\"patches\":[");
+	for (int i = 0; i < 400; i++)
+		sbuf_addf(&b, "%s7", i ? "," : "");
+	sbuf_adds(&b, "]}}");
+	a = fx_do(&f, 422, "POST",
+		  "/apis/snapshot.kubevirt.io/v1beta1/namespaces/default/virtualmachinerestores",
+		  sbuf_str(&b));
+	causes = js_at(a, "details", "causes", NULL);
+	assert_int_equal(js_len(causes), LIMIT_FIELD_ERRORS);
+	assert_path(js_item(causes, LIMIT_FIELD_ERRORS - 1), "kind", "field");
+	drop(a);
+}
+
 /* Whatever is refused is refused under every version, and nothing else is. */
 static void every_refused_kind_is_refused(void **state)
 {
@@ -600,6 +638,7 @@ int main(void)
 #define T(fn_) cmocka_unit_test_setup_teardown(fn_, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(a_kind_without_a_controller_is_refused_with_its_reason),
+		T(what_else_is_wrong_comes_before_the_reason),
 		T(every_refused_kind_is_refused),
 		T(what_is_there_can_be_read_watched_and_deleted),
 		T(a_request_that_is_never_stored_can_only_be_made),
