@@ -107,10 +107,9 @@ static void put_claims(const struct view *v, const VirtualMachine *vm, struct sb
 
 	for (size_t i = 0; i < spec->n_volumes; i++) {
 		const char *name = kit_volume_claim(&spec->volumes[i]);
-		const PersistentVolumeClaim *c =
-			name ? view_get(v, &api_kind_PersistentVolumeClaim, vm->metadata.namespace,
-					name)
-			     : NULL;
+		const PersistentVolumeClaim *c = name ? view_get(v, &api_kind_PersistentVolumeClaim,
+								 vm->metadata.namespace, name)
+						      : NULL;
 		const struct prom_label labels[] = {{"name", vm->metadata.name},
 						    {"namespace", vm->metadata.namespace},
 						    {"persistentvolumeclaim", name},
@@ -171,10 +170,10 @@ static bool is_chosen(const char *key, void *arg)
  * ConfigMaps, these controllers have no copies of them. */
 static struct label_choice label_choice(const struct view *v)
 {
-	const ConfigMap *m = kcache_has_kind(v->cache, &api_kind_ConfigMap)
-				     ? view_get(v, &api_kind_ConfigMap, KUBEVIRT_NS,
-						"kubevirt-vm-labels-config")
-				     : NULL;
+	const ConfigMap *m =
+		kcache_has_kind(v->cache, &api_kind_ConfigMap)
+			? view_get(v, &api_kind_ConfigMap, KUBEVIRT_NS, "kubevirt-vm-labels-config")
+			: NULL;
 
 	return (struct label_choice){.allow = m ? api_map_get(&m->data, "allowlist") ?: "*" : "*",
 				     .ignore = m ? api_map_get(&m->data, "ignorelist") ?: "" : ""};

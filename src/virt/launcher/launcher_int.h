@@ -69,9 +69,10 @@ struct launcher {
 	struct guest_cpu *asking_cpu;
 	struct guest_devices *asking_devices;
 	struct usage *asking_usage;
-	int64_t usage_commands;	   /* that QEMU got for it, over this monitor */
-	struct json *vcpu_threads; /* by vCPU, as QEMU's pid namespace numbers them; NULL: not known */
-	struct meter *meter; /* NULL: QEMU has not answered yet */
+	int64_t usage_commands; /* that QEMU got for it, over this monitor */
+	struct json
+		*vcpu_threads; /* by vCPU, as QEMU's pid namespace numbers them; NULL: not known */
+	struct meter *meter;   /* NULL: QEMU has not answered yet */
 	struct json *cpu; /* {"model", "features": [names that the guest sees]}; NULL: not known */
 	/* requests that wait */
 	struct ipc_call *start_call, *pause_call, *unpause_call;

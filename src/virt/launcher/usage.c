@@ -47,9 +47,9 @@ static const char *disk_of(const struct launch_spec *s, const char *device)
 static struct json *disk_json(const char *name, const struct json *stats)
 {
 	static const char *const counters[][2] = {
-		{"readOps", "rd_operations"},	   {"writeOps", "wr_operations"},
-		{"readBytes", "rd_bytes"},	   {"writeBytes", "wr_bytes"},
-		{"readNs", "rd_total_time_ns"},	   {"writeNs", "wr_total_time_ns"},
+		{"readOps", "rd_operations"},	  {"writeOps", "wr_operations"},
+		{"readBytes", "rd_bytes"},	  {"writeBytes", "wr_bytes"},
+		{"readNs", "rd_total_time_ns"},	  {"writeNs", "wr_total_time_ns"},
 		{"flushOps", "flush_operations"}, {"flushNs", "flush_total_time_ns"},
 	};
 	struct json *j = js_pack("{s:s}", "name", name);
@@ -81,10 +81,10 @@ static void on_told(const struct qmp_reply *r, void *arg)
 	if (rc)
 		ipc_call_fail(STEAL(u->call), rc, "%s", r->rc ? r->desc : "out of memory");
 	else
-		ipc_call_done(STEAL(u->call),
-			      js_pack("{s:O, s:O*}", "disks", disks, "vcpuThreads",
-				      l->vcpu_threads),
-			      NULL, 0);
+		ipc_call_done(
+			STEAL(u->call),
+			js_pack("{s:O, s:O*}", "disks", disks, "vcpuThreads", l->vcpu_threads),
+			NULL, 0);
 	js_unref(disks);
 	l->asking_usage = usage_free(u);
 }

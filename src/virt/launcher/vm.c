@@ -198,12 +198,13 @@ struct json *vm_describe(const struct launcher *l)
 		snprintf(version, sizeof(version), "%d.%d.%d", l->version[0], l->version[1],
 			 l->version[2]);
 	struct json *j = js_pack(
-		"{s:s, s:s, s:I, s:i, s:i, s:O*, s:o*, s:O*, s:b, s:I, s:o*, s:I, s:I, s:o*}", "state",
-		vm_state_name(l->state), "reason", l->reason, "since", (int64_t)l->since, "pid",
-		(int)l->qemu.pid, "reaperPid", (int)l->reaper.pid, "exit", l->exit, "migration",
-		move_describe(l), "cpu", l->cpu, "cpuFollows", l->asking_cpu != NULL, "qmpCommands",
-		(int64_t)(l->qmp ? qmp_n_commands(l->qmp) : 0), "dirtyRate", meter_json(l),
-		"meterCommands", meter_commands(l), "usageCommands", l->usage_commands, "agent", guest_agent_json(l));
+		"{s:s, s:s, s:I, s:i, s:i, s:O*, s:o*, s:O*, s:b, s:I, s:o*, s:I, s:I, s:o*}",
+		"state", vm_state_name(l->state), "reason", l->reason, "since", (int64_t)l->since,
+		"pid", (int)l->qemu.pid, "reaperPid", (int)l->reaper.pid, "exit", l->exit,
+		"migration", move_describe(l), "cpu", l->cpu, "cpuFollows", l->asking_cpu != NULL,
+		"qmpCommands", (int64_t)(l->qmp ? qmp_n_commands(l->qmp) : 0), "dirtyRate",
+		meter_json(l), "meterCommands", meter_commands(l), "usageCommands",
+		l->usage_commands, "agent", guest_agent_json(l));
 
 	if (!j || !s)
 		return j;

@@ -110,10 +110,10 @@ struct vm {
 	usec_t disks_after;    /* it is not asked again before */
 	struct vm_vcpu *vcpus; /* read with usage */
 	size_t n_vcpus;
-	usec_t vcpus_at; /* 0: not read yet */
-	int64_t dirty_rate;    /* bytes a second, as the launcher tells it now and then… */
-	usec_t dirty_at;       /* …the last time, by the loop; 0: never */
-	bool has_exited;       /* told the pod runtime */
+	usec_t vcpus_at;    /* 0: not read yet */
+	int64_t dirty_rate; /* bytes a second, as the launcher tells it now and then… */
+	usec_t dirty_at;    /* …the last time, by the loop; 0: never */
+	bool has_exited;    /* told the pod runtime */
 	bool waits_for_move; /* its end: a move from here has begun, and nobody has said how it went */
 	bool is_source_done; /* moved away */
 	bool is_half;	     /* post-copy: what the guest lacks is lost; it cannot go on */

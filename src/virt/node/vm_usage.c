@@ -1,9 +1,8 @@
 /* What the VMs of this node use: read from /proc every few seconds by a job, so that a scrape finds it in memory.
  * Disks only QEMU can count: as long as somebody scrapes, its launcher is asked at the same clock, never because of
  * one scrape.  The guest is not asked. */
-#include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,7 +16,7 @@
 #define LOOK_EVERY (5 * USEC_PER_SEC)
 #define SHOW_FOR   (15 * USEC_PER_SEC)
 /* Two scrapes that are a minute apart, and one that is missed. */
-#define WANTED_FOR (150 * USEC_PER_SEC)
+#define WANTED_FOR  (150 * USEC_PER_SEC)
 #define ASK_TIMEOUT (12 * USEC_PER_SEC) /* QEMU has ten */
 #define ASK_REST    (60 * USEC_PER_SEC) /* after a launcher that cannot, or a QEMU that hangs */
 /* The launcher measures once a minute; one turn may be missed. */
@@ -69,16 +68,17 @@ static enum rc find_vcpu(const char *name, void *arg, struct err *err)
 {
 	struct usage_item *it = arg;
 	char path[64];
-	int tid = isdigit((unsigned char)*name) ? atoi(name) : 0;
+	int64_t tid = 0;
 
-	(void)err;
-	(void)snprintf(path, sizeof(path), "task/%d/status", tid);
-	CLEANUP(mem_freep) char *text = tid > 0 ? read_proc(it->pid, path) : NULL;
+	if (str_to_i64(name, 1, INT_MAX, &tid, err))
+		return RC_OK;
+	(void)snprintf(path, sizeof(path), "task/%d/status", (int)tid);
+	CLEANUP(mem_freep) char *text = read_proc(it->pid, path);
 	pid_t inner = text ? vm_usage_inner_tid(text) : 0;
 
 	for (size_t i = 0; inner && i < it->n_vcpus; i++)
 		if (it->vcpus[i].inner == inner)
-			it->vcpus[i].tid = tid;
+			it->vcpus[i].tid = (pid_t)tid;
 	return RC_OK;
 }
 

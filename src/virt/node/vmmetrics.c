@@ -87,8 +87,7 @@ bool vm_usage_take_schedstat(struct vm_vcpu *v, const char *text)
 {
 	uint64_t run, waiting, turns;
 
-	if (sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64, &run, &waiting, &turns) != 3 ||
-	    !turns)
+	if (sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64, &run, &waiting, &turns) != 3 || !turns)
 		return false;
 	v->run_ns = run;
 	v->waiting_ns = waiting;
@@ -350,11 +349,12 @@ static void print_vcpu_family(bool is_delay, const char *node, const struct vm_m
 			if (!v->is_known || !is_alone(&vms[i], k))
 				continue;
 			if (!has_head)
-				prom_head(out, name, "counter",
-					  is_delay ? "Time that the vCPU was ready and waited for a "
-						     "processor of the node."
-						   : "Time that the vCPU's thread ran on a processor "
-						     "of the node.");
+				prom_head(
+					out, name, "counter",
+					is_delay ? "Time that the vCPU was ready and waited for a "
+						   "processor of the node."
+						 : "Time that the vCPU's thread ran on a processor "
+						   "of the node.");
 			has_head = true;
 			(void)snprintf(id, sizeof(id), "%zu", k);
 			add_sample(name, node, &vms[i], more, is_delay ? 1 : 2,

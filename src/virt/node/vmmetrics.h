@@ -59,7 +59,7 @@ struct vm_metrics_in {
 	const struct json *disks;     /* the launcher's answer to "usage"; NULL: none, or too old */
 	size_t n_vcpus;
 	const struct vm_vcpu *vcpus; /* by number */
-	const struct json *move;      /* the launcher's last report; NULL: no move from here runs */
+	const struct json *move;     /* the launcher's last report; NULL: no move from here runs */
 };
 
 void vm_metrics_print(const char *node, const struct vm_metrics_in *vms, size_t n,

@@ -8,7 +8,9 @@
  * A session does not follow its moving guest: what has been agreed on (pixel format, encodings, the state of their
  * compression) is in the memory of the source's QEMU, so it ends there, cleanly, and a viewer connects again.
  */
-static const struct stream_kind display = {.name = "display", .family = STREAM_DISPLAYS, .path = "vnc"},
+static const struct stream_kind display = {.name = "display",
+					   .family = STREAM_DISPLAYS,
+					   .path = "vnc"},
 				display_preserved = {.name = "display",
 						     .family = STREAM_DISPLAYS,
 						     .path = "vnc?preserveSession=true"};

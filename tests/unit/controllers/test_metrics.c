@@ -96,10 +96,11 @@ static void a_move_is_counted_where_it_stands(void **state)
 	world_add(&w, &api_kind_PersistentVolumeClaim,
 		  "{'metadata':{'name':'data','namespace':'t'},'spec':{'resources':{'requests':"
 		  "{'storage':'2Gi'}}}}");
-	world_add(&w, KVM,
-		  "{'metadata':{'name':'l','namespace':'t','labels':{'a':'1'}},'spec':{'runStrategy':"
-		  "'Halted','template':{'spec':{'domain':{'devices':{},'resources':{'limits':{'cpu':"
-		  "'1'}}},'volumes':[{'name':'disk','persistentVolumeClaim':{'claimName':'data'}}]}}}}");
+	world_add(
+		&w, KVM,
+		"{'metadata':{'name':'l','namespace':'t','labels':{'a':'1'}},'spec':{'runStrategy':"
+		"'Halted','template':{'spec':{'domain':{'devices':{},'resources':{'limits':{'cpu':"
+		"'1'}}},'volumes':[{'name':'disk','persistentVolumeClaim':{'claimName':'data'}}]}}}}");
 	world_patch(&w, KVMI, NS, "tiny",
 		    "{'status':{'interfaces':[{'name':'default','ipAddress':'10.128.0.7'}]}}");
 	assert_true(shows("kubevirt_vmi_migration_failed{vmi=\"tiny\",vmim=\"m2\","));
@@ -224,12 +225,12 @@ static void requests_and_limits_are_told_as_they_are_written(void **state)
 	(void)state;
 	shows_of("{'devices':{},'resources':{'requests':{'cpu':'500m','memory':'64Mi'},'limits':"
 		 "{'cpu':'1500m','memory':'128Mi'}}}",
-		 (const char *const[]){
-			 REQ "\"cpu\",unit=\"cores\",source=\"requests\"} 0.500000\n",
-			 REQ "\"cpu\",unit=\"cores\",source=\"guest_effective\"} 2\n",
-			 REQ "\"memory\",unit=\"bytes\",source=\"domain\"} 67108864\n",
-			 LIM "\"cpu\",unit=\"cores\"} 1.500000\n",
-			 LIM "\"memory\",unit=\"bytes\"} 134217728\n", NULL},
+		 (const char *const[]){REQ "\"cpu\",unit=\"cores\",source=\"requests\"} 0.500000\n",
+				       REQ "\"cpu\",unit=\"cores\",source=\"guest_effective\"} 2\n",
+				       REQ
+				       "\"memory\",unit=\"bytes\",source=\"domain\"} 67108864\n",
+				       LIM "\"cpu\",unit=\"cores\"} 1.500000\n",
+				       LIM "\"memory\",unit=\"bytes\"} 134217728\n", NULL},
 		 (const char *const[]){REQ "\"cpu\",unit=\"cores\",source=\"default\"",
 				       REQ "\"memory\",unit=\"bytes\",source=\"guest\"}", NULL});
 }
@@ -298,9 +299,10 @@ static void a_disk_has_the_size_of_its_claim(void **state)
 		  "'template':{'spec':{'domain':{'devices':{}},'volumes':[{'name':'disk',"
 		  "'persistentVolumeClaim':{'claimName':'data'}},{'name':'gone',"
 		  "'persistentVolumeClaim':{'claimName':'missing'}}]}}}}");
-	assert_true(shows("kubevirt_vm_disk_allocated_size_bytes{name=\"d\",namespace=\"t\","
-			  "persistentvolumeclaim=\"data\",volume_mode=\"Filesystem\",device=\"disk\"}"
-			  " 2147483648\n"));
+	assert_true(
+		shows("kubevirt_vm_disk_allocated_size_bytes{name=\"d\",namespace=\"t\","
+		      "persistentvolumeclaim=\"data\",volume_mode=\"Filesystem\",device=\"disk\"}"
+		      " 2147483648\n"));
 	assert_false(shows("missing"));
 }
 
@@ -309,8 +311,9 @@ static void a_disk_has_the_size_of_its_claim(void **state)
 
 static void interfaces_and_addresses_are_told(void **state)
 {
-	static const char twice[] = ADDRESS "vnic_name=\"\",interface_name=\"docker0\",address=\"\","
-					    "type=\"SystemInterface\"} 1\n";
+	static const char twice[] =
+		ADDRESS "vnic_name=\"\",interface_name=\"docker0\",address=\"\","
+			"type=\"SystemInterface\"} 1\n";
 
 	(void)state;
 	assert_true(shows(NIC("vm") "binding_type=\"core\",network=\"pod networking\","
@@ -331,9 +334,10 @@ static void the_guests_system_is_told_when_its_agent_says_it(void **state)
 {
 	(void)state;
 	assert_true(shows("guest_os_name=\"\""));
-	world_patch(&w, KVMI, NS, "tiny",
-		    "{'status':{'guestOSInfo':{'name':'A \\'B\\'','kernelRelease':'6.1.0','machine':"
-		    "'x86_64','versionId':'12'},'machine':{'type':'pc-q35-10.0'}}}");
+	world_patch(
+		&w, KVMI, NS, "tiny",
+		"{'status':{'guestOSInfo':{'name':'A \\'B\\'','kernelRelease':'6.1.0','machine':"
+		"'x86_64','versionId':'12'},'machine':{'type':'pc-q35-10.0'}}}");
 	assert_true(shows("guest_os_kernel_release=\"6.1.0\",guest_os_machine=\"pc-q35-10.0\","
 			  "guest_os_arch=\"x86_64\",guest_os_name=\"A \\\"B\\\"\","
 			  "guest_os_version_id=\"12\",evictable=\"true\""));

@@ -47,13 +47,13 @@ struct rig {
 		*dropped; /* what QEMU drops of the CPU that was asked for; NULL: it knows no CPU */
 	bool has_devices; /* there is one virtio device */
 	const char *block_stats; /* what query-blockstats says; NULL: {} */
-	int run_state_delay;  /* query-status says finish-migrate this often first */
-	const char *measured; /* what query-dirty-rate says; NULL: {} */
-	bool is_ready_early;  /* a mirror is in step before its command is answered */
-	unsigned old_moves;   /* query-yank tells of a connection this often */
-	int later_us;	      /* than 5: the microseconds of QEMU's stamps */
-	int got_fd;	      /* the last descriptor that came; 0: none */
-	size_t picture;	      /* bytes that a screendump writes */
+	int run_state_delay;	 /* query-status says finish-migrate this often first */
+	const char *measured;	 /* what query-dirty-rate says; NULL: {} */
+	bool is_ready_early;	 /* a mirror is in step before its command is answered */
+	unsigned old_moves;	 /* query-yank tells of a connection this often */
+	int later_us;		 /* than 5: the microseconds of QEMU's stamps */
+	int got_fd;		 /* the last descriptor that came; 0: none */
+	size_t picture;		 /* bytes that a screendump writes */
 	/* what the node hears */
 	struct json *events;
 	struct ev_src *tick;
@@ -107,8 +107,9 @@ static bool qcpu(struct rig *r, const char *cmd, long long id, const struct json
 	if (!r->dropped)
 		return false;
 	if (str_eq(cmd, "query-cpus-fast"))
-		qsay(r, "{\"id\": %lld, \"return\": [{\"qom-path\": \"/cpu\", \"thread-id\": 12}, "
-			"{\"qom-path\": \"/cpu2\", \"thread-id\": 13}]}",
+		qsay(r,
+		     "{\"id\": %lld, \"return\": [{\"qom-path\": \"/cpu\", \"thread-id\": 12}, "
+		     "{\"qom-path\": \"/cpu2\", \"thread-id\": 13}]}",
 		     id);
 	else if (str_eq(cmd, "query-cpu-model-expansion"))
 		qsay(r,
@@ -2443,11 +2444,11 @@ static void a_question_about_devices_ends_with_qemu(void **state)
 
 /* --- what is counted --- */
 
-#define STATS \
+#define STATS                                                                                             \
 	"\"stats\": {\"rd_operations\": 1, \"wr_operations\": 2, \"rd_bytes\": 512, \"wr_bytes\": 1024, " \
-	"\"rd_total_time_ns\": 5, \"wr_total_time_ns\": 6, \"flush_operations\": 7, "                   \
+	"\"rd_total_time_ns\": 5, \"wr_total_time_ns\": 6, \"flush_operations\": 7, "                     \
 	"\"flush_total_time_ns\": 8, \"unmap_bytes\": 9}"
-#define TOLD                                                                                           \
+#define TOLD                                                                                             \
 	"\"readOps\":1,\"writeOps\":2,\"readBytes\":512,\"writeBytes\":1024,\"readNs\":5,\"writeNs\":6," \
 	"\"flushOps\":7,\"flushNs\":8}"
 

@@ -61,7 +61,8 @@ static void threads_are_found_by_their_inner_number(void **state)
 	struct vm_vcpu v = {0};
 
 	(void)state;
-	assert_int_equal(vm_usage_inner_tid("Name:\tCPU 0/TCG\nNSpid:\t4712\t99\t7\nVmRSS: 1\n"), 7);
+	assert_int_equal(vm_usage_inner_tid("Name:\tCPU 0/TCG\nNSpid:\t4712\t99\t7\nVmRSS: 1\n"),
+			 7);
 	assert_int_equal(vm_usage_inner_tid("NSpid:\t4712\n"), 4712);
 	assert_int_equal(vm_usage_inner_tid("NSpid:\t\n"), 0);
 	assert_int_equal(vm_usage_inner_tid("NSpid:\t4712\t-3\n"), 0);
@@ -344,10 +345,10 @@ int main(void)
 	};
 
 	js_use_mem();
-	told = js_pack("{s:[{s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:I}, {s:s, s:i}]}", "disks", "name", "ro\"ot",
-		       "readOps", 11, "writeOps", 12, "readBytes", 4096, "writeBytes", 8192, "readNs",
-		       (int64_t)2500000000, "writeNs", (int64_t)1000, "flushNs", (int64_t)0, "name", "data",
-		       "flushOps", 3);
+	told = js_pack("{s:[{s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:I}, {s:s, s:i}]}", "disks",
+		       "name", "ro\"ot", "readOps", 11, "writeOps", 12, "readBytes", 4096,
+		       "writeBytes", 8192, "readNs", (int64_t)2500000000, "writeNs", (int64_t)1000,
+		       "flushNs", (int64_t)0, "name", "data", "flushOps", 3);
 	int rc = cmocka_run_group_tests(tests, NULL, NULL);
 
 	js_unref(told);

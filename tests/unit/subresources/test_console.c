@@ -269,7 +269,7 @@ static void assert_counts(struct world *w, const char *samples)
 
 static void what_is_open_is_counted_until_it_ends(void **state)
 {
-	struct http_ws *second = NULL;
+	struct http_ws *second = NULL, *its_agent = NULL;
 	struct world w;
 
 	setup(&w, *state);
@@ -280,38 +280,41 @@ static void what_is_open_is_counted_until_it_ends(void **state)
 	assert_counts(&w,
 		      "kubevirt_console_active_connections{namespace=\"default\",vmi=\"a\"} 1\n");
 	second = STEAL(w.ws);
+	its_agent = STEAL(w.agent);
 	w.is_open = false;
 	dial_to(&w, "/vnc");
 	fixture_wait(w.f, &w.is_open);
-	assert_counts(&w,
-		      "kubevirt_console_active_connections{namespace=\"default\",vmi=\"a\"} 1\n"
-		      "kubevirt_vnc_active_connections{namespace=\"default\",vmi=\"a\"} 1\n");
+	assert_counts(&w, "kubevirt_console_active_connections{namespace=\"default\",vmi=\"a\"} 1\n"
+			  "kubevirt_vnc_active_connections{namespace=\"default\",vmi=\"a\"} 1\n");
+	CLEANUP(mem_freep) char *text = metrics_of(&w);
+
+	prom_golden("connections", text);
 	http_ws_close(w.ws, HTTP_WS_NORMAL, NULL);
 	fixture_wait(w.f, &w.is_closed);
 	assert_counts(&w,
 		      "kubevirt_console_active_connections{namespace=\"default\",vmi=\"a\"} 1\n");
-	CLEANUP(mem_freep) char *text = metrics_of(&w);
-
-	assert_non_null(strstr(text, "# TYPE kubevirt_portforward_active_tunnels gauge\n"));
 	http_ws_free(second);
+	http_ws_free(its_agent);
 	teardown(&w);
 }
 
 static void two_consoles_of_one_vm_are_two(void **state)
 {
-	struct http_ws *first = NULL;
+	struct http_ws *first = NULL, *its_agent = NULL;
 	struct world w;
 
 	setup(&w, *state);
 	dial(&w);
 	fixture_wait(w.f, &w.is_open);
 	first = STEAL(w.ws);
+	its_agent = STEAL(w.agent);
 	w.is_open = false;
 	dial(&w);
 	fixture_wait(w.f, &w.is_open);
 	assert_counts(&w,
 		      "kubevirt_console_active_connections{namespace=\"default\",vmi=\"a\"} 2\n");
 	http_ws_free(first);
+	http_ws_free(its_agent);
 	teardown(&w);
 }
 
