@@ -29,6 +29,10 @@ void prom_map_add(struct sbuf *out, const char *prefix, const struct api_map *ma
 	for (size_t i = 0; map && i < map->n && n < PROM_MAP_MAX; i++) {
 		bool is_new = (!keep || keep(map->items[i].key, arg)) &&
 			      name_of(prefix, map->items[i].key, names[n]);
+		/* A value may double by what has to be escaped. */
+		size_t most = is_new ? strlen(names[n]) + 2 * strlen(map->items[i].value) + 4 : 0;
+
+		is_new = is_new && out->n + most < PROM_MAP_BYTES;
 
 		for (size_t k = 0; is_new && k < n; k++)
 			is_new = strcmp(names[k], names[n]) != 0;

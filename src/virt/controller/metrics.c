@@ -13,6 +13,7 @@
 #include "ctl/prom.h"
 #include "virt/controller/kit.h"
 #include "virt/controller/migration/table.h"
+#include "virt/controller/vmi/launcher_pod.h"
 #include "virt/controller/vmi/resources.h"
 
 typedef VirtualMachineInstanceMigration Vmim; /* its full name does not fit into a line of code */
@@ -161,7 +162,7 @@ static bool is_migratable(const VirtualMachineInstance *vmi)
 }
 
 /* The pod on the node that the VMI names: of a move's two pods the one that has the guest. */
-static const char *pod_of(const struct view *v, const VirtualMachineInstance *vmi)
+static const Pod *pod_of(const struct view *v, const VirtualMachineInstance *vmi)
 {
 	struct kiter it;
 
@@ -169,7 +170,7 @@ static const char *pod_of(const struct view *v, const VirtualMachineInstance *vm
 	for (const Pod *p; (p = view_next(&it));)
 		if (!kit_pod_is_final(p) && str_eq(p->spec.nodeName, vmi->status.nodeName) &&
 		    api_map_has(&vmi->status.activePods, p->metadata.uid))
-			return p->metadata.name;
+			return p;
 	return NULL;
 }
 
@@ -178,6 +179,7 @@ static void add_vmi_info(const struct view *v, const VirtualMachineInstance *vmi
 	static const VirtualMachineInstanceGuestOSInfo silent;
 	/* The guest's own words; the agent's channel has cut them. */
 	const VirtualMachineInstanceGuestOSInfo *os = vmi->status.guestOSInfo ?: &silent;
+	const Pod *pod = pod_of(v, vmi);
 	char phase[WORD_MAX];
 	const struct prom_label labels[] = {
 		{"node", vmi->status.nodeName},
@@ -190,7 +192,8 @@ static void add_vmi_info(const struct view *v, const VirtualMachineInstance *vmi
 		{"guest_os_name", os->name},
 		{"guest_os_version_id", os->versionId},
 		{"evictable", is_migratable(vmi) ? "true" : "false"},
-		{"vmi_pod", pod_of(v, vmi)}};
+		{"outdated", pod && launcher_pod_is_outdated(pod) ? "true" : "false"},
+		{"vmi_pod", pod ? pod->metadata.name : NULL}};
 
 	add(out, "kubevirt_vmi_info", labels, ARRAY_SIZE(labels), 1);
 }
@@ -204,6 +207,26 @@ static void print_vmi_info(const struct view *v, struct sbuf *out)
 	view_list(v, &api_kind_VirtualMachineInstance, NULL, &it);
 	for (const VirtualMachineInstance *vmi; (vmi = view_next(&it));)
 		add_vmi_info(v, vmi, out);
+}
+
+/* As KubeVirt counts: of those that run and stay. */
+static void print_outdated(const struct view *v, struct sbuf *out)
+{
+	struct kiter it;
+	size_t n = 0;
+
+	view_list(v, &api_kind_VirtualMachineInstance, NULL, &it);
+	for (const VirtualMachineInstance *vmi; (vmi = view_next(&it));) {
+		const Pod *pod =
+			str_eq(vmi->status.phase, "Running") && !vmi->metadata.deletionTimestamp
+				? pod_of(v, vmi)
+				: NULL;
+
+		n += pod && launcher_pod_is_outdated(pod);
+	}
+	prom_head(out, "kubevirt_vmi_number_of_outdated", "gauge",
+		  "Running instances whose pod was made for another version's launcher.");
+	add(out, "kubevirt_vmi_number_of_outdated", NULL, 0, (double)n);
 }
 
 static void print_vmi_rest(const struct view *v, struct sbuf *out)
@@ -374,6 +397,7 @@ void virt_metrics_print(const struct view *v, bool is_ready, struct sbuf *out)
 	print_vm_transitions(v, out);
 	virt_vm_metrics_print(v, out);
 	print_vmi_info(v, out);
+	print_outdated(v, out);
 	print_vmi_rest(v, out);
 	print_phases(v, out);
 	print_ends(v, MIG_SUCCEEDED, "kubevirt_vmi_migration_succeeded",

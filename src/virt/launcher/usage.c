@@ -3,11 +3,14 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/try.h"
 #include "virt/launcher/launcher_int.h"
 #include "virt/launcher/move_int.h"
 
 /* What QEMU counts of each disk: one `query-blockstats` for each call of `usage`, and no other command.  Not while the
  * guest moves: nothing stands in the way of what a move asks. */
+
+enum { THREADS_MAX = 512 }; /* more vCPUs than a VM can have */
 
 struct usage {
 	struct launcher *l;
@@ -25,25 +28,31 @@ struct usage *usage_free(struct usage *u)
 	return mem_free(u);
 }
 
-/* The disk of a device, named by its path ("/machine/peripheral/disk3/virtio-backend") or its id; NULL: of none that
- * the specification has. */
-static const char *disk_of(const struct launch_spec *s, const char *device)
+/* Is it the i-th disk's?  A device is named by its path ("/machine/peripheral/disk3/virtio-backend") or its id. */
+static bool is_of_disk(const char *device, size_t i)
 {
-	for (size_t i = 0; device && i < s->n_disks; i++) {
-		char id[24];
-		int n = snprintf(id, sizeof(id), "disk%zu", i);
+	char id[24];
+	int n = snprintf(id, sizeof(id), "disk%zu", i);
 
-		for (const char *p = device; *p;) {
-			size_t len = strcspn(p, "/");
+	for (const char *p = device ?: ""; *p;) {
+		size_t len = strcspn(p, "/");
 
-			if (len == (size_t)n && memcmp(p, id, len) == 0)
-				return s->disks[i].name;
-			p += len + (p[len] == '/');
-		}
+		if (len == (size_t)n && memcmp(p, id, len) == 0)
+			return true;
+		p += len + (p[len] == '/');
 	}
+	return false;
+}
+
+static const struct json *stats_of(const struct json *told, size_t disk)
+{
+	for (size_t i = 0; i < js_len(told); i++)
+		if (is_of_disk(js_get_str(js_item(told, i), "qdev"), disk))
+			return js_get(js_item(told, i), "stats");
 	return NULL;
 }
 
+/* QEMU's word: whole numbers only, and what it does not tell is left out. */
 static struct json *disk_json(const char *name, const struct json *stats)
 {
 	static const char *const counters[][2] = {
@@ -55,12 +64,24 @@ static struct json *disk_json(const char *name, const struct json *stats)
 	struct json *j = js_pack("{s:s}", "name", name);
 
 	for (size_t i = 0; j && i < ARRAY_SIZE(counters); i++) {
-		const struct json *v = js_get(stats, counters[i][1]);
+		int64_t v = js_get_int(stats, counters[i][1], -1);
 
-		if (v && js_set(j, counters[i][0], js_ref(v)))
+		if (v >= 0 && js_set(j, counters[i][0], js_new_int(v)))
 			j = js_unref(j);
 	}
 	return j;
+}
+
+/* Each disk of the specification once, whatever else QEMU has. */
+static enum rc add_disks(const struct launch_spec *s, const struct json *told, struct json *out)
+{
+	for (size_t i = 0; i < s->n_disks; i++) {
+		const struct json *stats = stats_of(told, i);
+
+		if (stats)
+			TRY(js_append(out, disk_json(s->disks[i].name, stats)));
+	}
+	return RC_OK;
 }
 
 static void on_told(const struct qmp_reply *r, void *arg)
@@ -71,13 +92,8 @@ static void on_told(const struct qmp_reply *r, void *arg)
 	enum rc rc = disks ? r->rc : RC_NOMEM;
 
 	u->slot = qmp_slot_free(u->slot);
-	for (size_t i = 0; !rc && i < js_len(r->value); i++) {
-		const struct json *b = js_item(r->value, i);
-		const char *name = disk_of(l->spec, js_get_str(b, "qdev"));
-
-		if (name)
-			rc = js_append(disks, disk_json(name, js_get(b, "stats")));
-	}
+	if (!rc)
+		rc = add_disks(l->spec, r->value, disks);
 	if (rc)
 		ipc_call_fail(STEAL(u->call), rc, "%s", r->rc ? r->desc : "out of memory");
 	else
@@ -126,8 +142,9 @@ void usage_ask(struct launcher *l, struct ipc_call *call)
 void usage_take_vcpus(struct launcher *l, const struct json *cpus)
 {
 	struct json *threads = js_new_array();
+	size_t n = MIN(js_len(cpus), (size_t)THREADS_MAX);
 
-	for (size_t i = 0; threads && i < js_len(cpus); i++) {
+	for (size_t i = 0; threads && i < n; i++) {
 		const struct json *tid = js_get(js_item(cpus, i), "thread-id");
 
 		if (js_append(threads, js_new_int(js_int(tid, 0))))

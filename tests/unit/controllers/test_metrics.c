@@ -52,7 +52,7 @@ static void a_running_vm_shows_its_phase_and_pod(void **state)
 	(void)state;
 	assert_true(shows("# TYPE kubevirt_vmi_info gauge\n"));
 	assert_true(shows("kubevirt_vmi_info{" VMI ",phase=\"running\","));
-	assert_true(shows(",evictable=\"true\",vmi_pod=\"virt-launcher-tiny-"));
+	assert_true(shows(",evictable=\"true\",outdated=\"false\",vmi_pod=\"virt-launcher-tiny-"));
 	assert_true(shows("status=\"running\",status_group=\"running\"} 1\n"));
 	assert_true(shows(
 		"kubevirt_vmi_launcher_memory_overhead_bytes{namespace=\"t\",name=\"tiny\"} "));
@@ -286,6 +286,16 @@ static void nobodys_labels_make_the_answer_as_large_as_they_like(void **state)
 	for (const char *p = text; (p = strstr(p, "label_key_")); p++)
 		n++;
 	assert_int_equal(n, 64);
+	/* Nor long ones: what does not fit any more is left out, what comes after it may fit. */
+	sbuf_reset(&b);
+	sbuf_adds(&b, "{'metadata':{'name':'m','namespace':'t','labels':{");
+	for (int i = 0; i < 40; i++)
+		sbuf_addf(&b, "'%0200d/long-%d':'v',", 0, i);
+	sbuf_adds(&b, "'short':'v'}},'spec':{'runStrategy':'Halted'}}");
+	world_add(&w, KVM, sbuf_str(&b));
+	assert_true(shows("label_short=\"v\"} 1\n"));
+	assert_non_null(strstr(text, "long_17=\"v\""));
+	assert_null(strstr(text, "long_20=\"v\""));
 }
 
 static void a_disk_has_the_size_of_its_claim(void **state)
@@ -330,6 +340,21 @@ static void interfaces_and_addresses_are_told(void **state)
 	assert_null(strstr(strstr(text, twice) + strlen(twice), "SystemInterface"));
 }
 
+static void an_instance_of_another_versions_launcher_is_counted(void **state)
+{
+	(void)state;
+	assert_true(shows("# TYPE kubevirt_vmi_number_of_outdated gauge\n"
+			  "kubevirt_vmi_number_of_outdated 0\n"));
+	world_patch(
+		&w, KPOD, NS, cast_source(&w)->metadata.name,
+		"{'spec':{'containers':[{'name':'compute','image':'ferry.dev/launcher:0.0.9'}]}}");
+	assert_true(shows("kubevirt_vmi_number_of_outdated 1\n"));
+	assert_true(shows(",outdated=\"true\",vmi_pod=\"virt-launcher-tiny-"));
+	/* One that ends counts no more. */
+	world_patch(&w, KVMI, NS, "tiny", "{'status':{'phase':'Succeeded'}}");
+	assert_true(shows("kubevirt_vmi_number_of_outdated 0\n"));
+}
+
 static void the_guests_system_is_told_when_its_agent_says_it(void **state)
 {
 	(void)state;
@@ -361,6 +386,7 @@ int main(void)
 		WITH(nobodys_labels_make_the_answer_as_large_as_they_like),
 		WITH(a_disk_has_the_size_of_its_claim),
 		WITH(interfaces_and_addresses_are_told),
+		WITH(an_instance_of_another_versions_launcher_is_counted),
 		WITH(the_guests_system_is_told_when_its_agent_says_it),
 	};
 

@@ -2457,18 +2457,22 @@ static void the_disks_of_the_specification_are_counted(void **state)
 	struct rig r;
 	struct answer a;
 
-	more_spec = ", \"disks\": [{\"name\": \"root\", \"images\": [{\"fd\": \"a\"}]}]";
+	more_spec = ", \"disks\": [{\"name\": \"root\", \"images\": [{\"fd\": \"a\"}]}, "
+		    "{\"name\": \"data\", \"images\": [{\"fd\": \"b\"}]}]";
 	rig_up(&r, "running");
 	more_spec = "";
-	/* Of the three devices one is no disk of the specification. */
-	r.block_stats = "[{\"qdev\": \"/machine/peripheral/disk0/virtio-backend\", " STATS
-			"}, {\"device\": \"nbd\", " STATS "}, {\"qdev\": \"disk77\", " STATS "}]";
+	/* Others are no disks of the specification; one that is told twice counts once. */
+	r.block_stats = "[{\"device\": \"nbd\", " STATS "}, {\"qdev\": \"disk77\", " STATS
+			"}, {\"qdev\": \"/machine/peripheral/disk0/virtio-backend\", " STATS
+			"}, {\"qdev\": \"disk0\", \"stats\": {}}, {\"qdev\": "
+			"\"disk1\", \"stats\": {\"rd_bytes\": \"many\", \"wr_bytes\": 3}}]";
 	ask(&r, &a, "usage", NULL);
 	turn_until(&r, &a.done);
 	assert_int_equal(a.rc, RC_OK);
 	CLEANUP(mem_freep) char *text = js_to_text(js_get(a.result, "disks"));
 
-	assert_string_equal(text, "[{\"name\":\"root\"," TOLD "]");
+	assert_string_equal(text,
+			    "[{\"name\":\"root\"," TOLD ",{\"name\":\"data\",\"writeBytes\":3}]");
 	js_unref(a.result);
 	ask(&r, &a, "query", NULL);
 	turn_until(&r, &a.done);

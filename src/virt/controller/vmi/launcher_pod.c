@@ -173,6 +173,14 @@ static enum rc require_in_term(NodeSelectorTerm *t, const char *key, const char 
 	return value ? api_append_str(&r->values, &r->n_values, value) : RC_OK;
 }
 
+bool launcher_pod_is_outdated(const Pod *pod)
+{
+	for (size_t i = 0; i < pod->spec.n_containers; i++)
+		if (str_eq(pod->spec.containers[i].name, CONTAINER_COMPUTE))
+			return !str_eq(pod->spec.containers[i].image, LAUNCHER_IMAGE);
+	return false;
+}
+
 enum rc launcher_pod_require(Pod *pod, const char *key, const char *op, const char *value)
 {
 	Affinity *a = api_ensure(&api_type_Affinity, &pod->spec.affinity);

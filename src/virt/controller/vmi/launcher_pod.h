@@ -30,6 +30,9 @@ struct launcher_pod_in {
 char *launcher_pod_name(const char *vmi_name, const char *seed);
 MUST_CHECK enum rc launcher_pod_build(const struct launcher_pod_in *in, Pod **out, struct err *err);
 
+/* Was the pod made for another version's launcher?  KubeVirt compares the image of the container compute, too. */
+bool launcher_pod_is_outdated(const Pod *pod);
+
 /* One more requirement in every term of the pod's required node affinity. */
 MUST_CHECK enum rc launcher_pod_require(Pod *pod, const char *key, const char *op,
 					const char *value);
