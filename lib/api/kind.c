@@ -29,6 +29,14 @@ const struct api_kind *api_kind_by_plural(const char *group, const char *version
 	return NULL;
 }
 
+bool api_subresource_is_in(const struct api_subresource *s, const char *version)
+{
+	for (const char *const *v = s->versions; *v; v++)
+		if (strcmp(*v, version) == 0)
+			return true;
+	return false;
+}
+
 const struct api_kind *api_kind_of(const char *api_version, const char *kind)
 {
 	for (size_t i = 0; api_served[i]; i++)

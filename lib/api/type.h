@@ -140,6 +140,27 @@ struct api_kind {
 	bool is_create_only;	  /* the body of a request: nothing of it is stored */
 };
 
+enum api_scope { API_SCOPE_OBJECT, API_SCOPE_NAMESPACE, API_SCOPE_CLUSTER };
+
+/* A call on an object, in a namespace or on the cluster that is neither an object nor its status or scale, as the
+ * schema tells it: what routes it, discovery and OpenAPI all have it from there. */
+struct api_subresource {
+	const char *group;	     /* of the address; "" for core */
+	const char *const *versions; /* of the address; NULL-terminated */
+	enum api_scope scope;
+	const char *resource; /* "virtualmachines"; "" unless API_SCOPE_OBJECT */
+	const char *path;     /* "start", "evacuate/cancel", "expand-vm-spec" */
+	const char *method;   /* "PUT", "GET", "POST" */
+	/* The kind that it takes and gives, as Kubernetes' own do; "": discovery tells none. */
+	const char *kind, *kind_group, *kind_version;
+	bool takes_rest; /* more may follow: "portforward/22/tcp" */
+	bool is_hidden;	 /* discovery leaves it out, as KubeVirt's does */
+	bool is_public;	 /* needs no right */
+};
+
+/* All of the schema, in its order; each is api_sub_<method>_<resource>_<path> besides.  NULL-terminated. */
+extern const struct api_subresource *const api_subresources[];
+
 /* All kinds, sorted by group (core first), version, kind; NULL-terminated. */
 extern const struct api_kind *const api_kinds[];
 /* The same, and each again for every further version that it is served under (alias_of), in the order
@@ -150,6 +171,8 @@ extern const struct api_kind *const api_served[];
 const struct api_kind *api_kind_find(const char *group, const char *version, const char *kind);
 const struct api_kind *api_kind_by_plural(const char *group, const char *version,
 					  const char *plural);
+/* Whether it is at addresses of this version, too. */
+bool api_subresource_is_in(const struct api_subresource *s, const char *version);
 /* api_version: "v1" or "group/version". */
 const struct api_kind *api_kind_of(const char *api_version, const char *kind);
 const struct api_kind *api_kind_of_json(const struct json *obj);

@@ -15,6 +15,7 @@
 #include "base/err.h"
 
 struct api_kind;
+struct api_subresource;
 struct field_errs;
 struct hook_call;
 struct hook_env; /* the server, as hooks see it */
@@ -97,18 +98,9 @@ struct admission_hook {
 
 /* ---- subresources ---------------------------------------------------------------------------- */
 
-enum subres_scope { SUBRES_OBJECT, SUBRES_NAMESPACE, SUBRES_CLUSTER };
-
+/* Where it is, and how discovery tells of it, stands in the schema (api_sub_*). */
 struct subres_hook {
-	const char *group; /* NULL: "subresources.kubevirt.io" (all its versions) */
-	enum subres_scope scope;
-	const char *resource; /* "virtualmachines"; NULL unless SUBRES_OBJECT */
-	const char *path;     /* "start", "evacuate/cancel", "expand-vm-spec" */
-	bool is_prefix;	      /* also "portforward/22/tcp": see hook_call_rest() */
-	bool is_public;	      /* needs no authorization (version, healthz, guestfs) */
-	bool is_hidden;	      /* left out of the APIResourceList */
-	const char *method;   /* "PUT", "GET", "POST" */
-	const char *kind;     /* Kind in the APIResourceList; NULL: "" */
+	const struct api_subresource *at;
 	void (*handle)(struct hook_call *call);
 };
 
@@ -123,7 +115,7 @@ const char *hook_call_rest(const struct hook_call *call);    /* "22/tcp"; "" whe
 const char *hook_call_version(const struct hook_call *call); /* "v1", "v1alpha3" */
 const char *hook_call_param(const struct hook_call *call, const char *name); /* NULL: absent */
 const char *hook_call_body(const struct hook_call *call, size_t *n); /* raw; "" when empty */
-/* The parsed body of a subresource of a stored kind (hooks whose group is set): JSON or Kubernetes'
+/* The parsed body of a subresource of a stored kind: JSON or Kubernetes'
  * protobuf.  NULL: it was empty. */
 const struct json *hook_call_json(const struct hook_call *call);
 const char *hook_call_content_type(const struct hook_call *call); /* NULL: none */

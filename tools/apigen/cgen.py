@@ -76,6 +76,8 @@ def emit_header(model):
         out.append(emit_wrappers(t.name))
     for k in model.kinds + model.views:
         out.append(f"extern const struct api_kind api_kind_{k.name};\n")
+    for s in model.subresources:
+        out.append(f"extern const struct api_subresource {s.c_name};\n")
     out.append("\n#endif\n")
     return "".join(out)
 
@@ -256,6 +258,21 @@ class Tables:
 """)
         return "".join(out)
 
+    def sub(self, s):
+        t = self.model.types[s.kind] if s.kind else None
+        scope = {"object": "OBJECT", "namespace": "NAMESPACE", "cluster": "CLUSTER"}[s.scope]
+        name, group, version = (t.name, t.group, t.version) if t else ("", "", "")
+        return f"""const struct api_subresource {s.c_name} = {{
+	.group = {c_str(s.group)}, .versions = {self.str_list([s.version] + s.served)},
+	.scope = API_SCOPE_{scope}, .resource = {c_str(s.resource)}, .path = {c_str(s.path)},
+	.method = {c_str(s.method)},
+	.kind = {c_str(name)}, .kind_group = {c_str(group)}, .kind_version = {c_str(version)},
+	.takes_rest = {c_bool(bool(s.rest))}, .is_hidden = {c_bool(s.hidden)},
+	.is_public = {c_bool(s.public)},
+}};
+
+"""
+
     def suffix(self, k):
         """"" for a kind under its own version, else what its alias is told by."""
         return "" if k is self.model.types[k.name].kind else "_" + k.version
@@ -270,6 +287,10 @@ class Tables:
         body += [self.kind(k) for k in served if self.suffix(k)]
         body.append("const struct api_kind *const api_served[] = {\n")
         body += [f"\t&api_kind_{k.name}{self.suffix(k)},\n" for k in served]
+        body.append("\tNULL,\n};\n\n")
+        body += [self.sub(s) for s in self.model.subresources]
+        body.append("const struct api_subresource *const api_subresources[] = {\n")
+        body += [f"\t&{s.c_name},\n" for s in self.model.subresources]
         body.append("\tNULL,\n};\n")
         return "".join([BANNER, '#include "api/gen/api_types.h"\n\n', *self.head, "\n", *body])
 

@@ -83,13 +83,15 @@ def parameter(node):
 def responses(node):
     out = b""
     for code, r in node.items():
-        answer = chunk(1, r["description"]) + chunk(2, chunk(1, schema(r["schema"])))
+        answer = chunk(1, r["description"])
+        if "schema" in r:
+            answer += chunk(2, chunk(1, schema(r["schema"])))
         out += named(1, code, chunk(1, answer))
     return out
 
 
 def operation(node):
-    out = chunk(3, node["description"]) + chunk(5, node["operationId"])
+    out = texts(1, node["tags"]) + chunk(3, node["description"]) + chunk(5, node["operationId"])
     out += texts(6, node.get("produces", [])) + texts(7, node.get("consumes", []))
     out += b"".join(chunk(8, parameter(p)) for p in node.get("parameters", []))
     out += chunk(9, responses(node["responses"]))

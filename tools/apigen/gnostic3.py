@@ -47,13 +47,15 @@ def media(node):
 def responses(node):
     out = b""
     for code, r in node.items():
-        answer = chunk(1, r["description"]) + chunk(3, media(r["content"]))
+        answer = chunk(1, r["description"])
+        if "content" in r:
+            answer += chunk(3, media(r["content"]))
         out += named(2, code, chunk(1, answer))
     return out
 
 
 def operation(node):
-    out = chunk(3, node["description"]) + chunk(5, node["operationId"])
+    out = texts(1, node["tags"]) + chunk(3, node["description"]) + chunk(5, node["operationId"])
     out += b"".join(chunk(6, parameter(p)) for p in node.get("parameters", []))
     if "requestBody" in node:
         body = node["requestBody"]

@@ -5,7 +5,7 @@ import json
 
 import gnostic
 import gnostic3
-from schema import SCALARS
+from schema import SCALARS, SUB_ANSWERS, SUB_PARAMS
 
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
@@ -40,6 +40,9 @@ LIST_QUERY = ["allowWatchBookmarks", "continue", "fieldSelector", "labelSelector
               "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "timeoutSeconds",
               "watch"]
 WRITE_QUERY = ["dryRun", "fieldManager", "fieldValidation"]
+VERBS = {"get": "read", "put": "replace", "post": "create", "deletecollection": "delete"}
+ACTIONS = {"GET": "get", "PUT": "put", "POST": "post"}
+CODES = {"101": "Switching Protocols", "200": "OK", "201": "Created", "202": "Accepted", "401": "Unauthorized"}
 DELETE_QUERY = ["dryRun", "gracePeriodSeconds", "propagationPolicy"]
 
 
@@ -151,6 +154,9 @@ class Schemas:
             out["required"] = required
         if t.kind:
             out["x-kubernetes-group-version-kind"] = gvks(t.kind)
+        elif t.name in {s.kind for s in self.model.subresources}:
+            out["x-kubernetes-group-version-kind"] = [
+                {"group": t.group, "kind": t.name, "version": t.version}]
 
     def add_list(self, k):
         self.add_meta()
@@ -221,61 +227,85 @@ class Paths:
         return out
 
     def query(self, names):
-        return [self.param(n, "query", *QUERY[n]) for n in sorted(names)]
+        return [self.param(n, "query", *(QUERY.get(n) or SUB_PARAMS[n])) for n in sorted(names)]
 
-    def op(self, k, action, answer, names, body=None, code="200", consumes=None, of=None):
-        out = {"description": f"{action} {k.kind}", "operationId": self.op_id(k, action),
+    def request(self, out, params, body, consumes, needs_body):
+        """What an operation takes: a type by its name, or nothing."""
+        if self.s.v3:
+            if body:
+                out["requestBody"] = {"required": needs_body, "content": {
+                    m: {"schema": self.s.ref(body)} for m in consumes or BODIES}}
+            return
+        out["consumes"] = consumes or (BODIES if body else ["*/*"])
+        if body:
+            params.append({"name": "body", "in": "body", "required": needs_body,
+                           "schema": self.s.ref(body)})
+
+    def responses(self, out, answers):
+        """answers: (code, media type, schema); a schema of None is an answer without a body."""
+        out["responses"] = {}
+        for code, media, schema in answers:
+            r = out["responses"][code] = {"description": CODES[code]}
+            if schema and self.s.v3:
+                r["content"] = {media: {"schema": schema}}
+            elif schema:
+                r["schema"] = schema
+
+    def op(self, k, action, answer, names, body=None, code="200", consumes=None, of=None, sub="",
+           in_all=False):
+        out = {"description": f"{action} {k.kind}", "tags": [self.tag(k)],
+               "operationId": self.op_id(k, action, sub, in_all),
                "x-kubernetes-action": action, "x-kubernetes-group-version-kind": of or gvk(k)}
         params = self.query(names)
-        schema = self.s.ref(answer)
-        if self.s.v3:
-            out["responses"] = {code: {"description": "OK", "content": {
-                m: {"schema": schema} for m in ANSWERS}}}
-            if body:
-                out["requestBody"] = {"required": action != "delete", "content": {
-                    m: {"schema": self.s.ref(body)} for m in consumes or BODIES}}
-        else:
+        if not self.s.v3:
             out["produces"] = ANSWERS
-            out["consumes"] = consumes or (BODIES if body else ["*/*"])
-            out["responses"] = {code: {"description": "OK", "schema": schema}}
-            if body:
-                params.append({"name": "body", "in": "body", "required": action != "delete",
-                               "schema": self.s.ref(body)})
+        self.request(out, params, body, consumes, action != "delete")
+        self.responses(out, [(code, ANSWERS[0], self.s.ref(answer))])
         if params:
             out["parameters"] = params
         return out
 
-    def op_id(self, k, action):
-        words = k.group.split(".")[0] if k.group else "core"
-        self.n = getattr(self, "n", 0) + 1
-        return f"{action}{words.capitalize()}{k.version.capitalize()}{k.kind}{self.n}"
+    @staticmethod
+    def words(k):
+        """The group as Kubernetes writes it in tags and operation ids: core, rbacAuthorization, kubevirtIo."""
+        first, *rest = (k.group.removesuffix(".k8s.io") or "core").split(".")
+        return first + "".join(w.capitalize() for w in rest)
 
-    def patch_op(self, k, name, of=None):
+    def tag(self, k):
+        return f"{self.words(k)}_{k.version}"
+
+    def op_id(self, k, action, sub="", in_all=False):
+        """Kubernetes' names: listCoreV1PodForAllNamespaces, deleteCoreV1CollectionNamespacedPod."""
+        words = self.words(k)
+        return "".join([VERBS.get(action, action), words[0].upper(), words[1:], k.version.capitalize(),
+                        "Collection" if action == "deletecollection" else "",
+                        "Namespaced" if k.namespaced and not in_all else "", k.kind, sub,
+                        "ForAllNamespaces" if in_all else ""])
+
+    def patch_op(self, k, name, of=None, sub=""):
         kinds = PATCHES + ([STRATEGIC] if k.strategic else [])
         return self.op(k, "patch", name, WRITE_QUERY + ["force"], META + ".Patch", consumes=kinds,
-                       of=of)
+                       of=of, sub=sub)
 
-    def add_sub(self, k, path, name, of=None):
+    def add_sub(self, k, item, sub, name, of=None):
         """A subresource that is read and written like an object."""
-        self.out[path] = {
-            "get": self.op(k, "get", name, [], of=of),
-            "put": self.op(k, "put", name, WRITE_QUERY, name, of=of),
-            "patch": self.patch_op(k, name, of),
+        title = sub.capitalize()
+        self.out[f"{item}/{sub}"] = {
+            "get": self.op(k, "get", name, [], of=of, sub=title),
+            "put": self.op(k, "put", name, WRITE_QUERY, name, of=of, sub=title),
+            "patch": self.patch_op(k, name, of, title),
             "parameters": self.place(k.namespaced, True)}
 
     def add(self, k):
         name = k.type.openapi
         base = f"/apis/{k.group}/{k.version}" if k.group else f"/api/{k.version}"
         delete = META + ".DeleteOptions"
-        if k.name == "Binding":
-            self.out[f"{base}/namespaces/{{namespace}}/pods/{{name}}/binding"] = {
-                "post": self.op(k, "post", name, WRITE_QUERY, name, "201"),
-                "parameters": self.place(True, True)}
+        if k.name == "Binding":  # the body of a subresource
             return
         if k.namespaced:
             if not k.create_only:
                 self.out[f"{base}/{k.plural}"] = {
-                    "get": self.op(k, "list", name + "List", LIST_QUERY),
+                    "get": self.op(k, "list", name + "List", LIST_QUERY, in_all=True),
                     "parameters": self.place(False, False)}
             base += "/namespaces/{namespace}"
         if k.create_only:
@@ -297,22 +327,78 @@ class Paths:
             "delete": self.op(k, "delete", META + ".Status", DELETE_QUERY, delete),
             "parameters": self.place(k.namespaced, True)}
         if k.status_sub:
-            self.add_sub(k, f"{item}/status", name)
+            self.add_sub(k, item, "status", name)
         if k.scale_sub:
             self.s.add(self.s.model.types["Scale"])
-            self.add_sub(k, f"{item}/scale", self.s.model.types["Scale"].openapi,
+            self.add_sub(k, item, "scale", self.s.model.types["Scale"].openapi,
                          {"group": "autoscaling", "kind": "Scale", "version": "v1"})
 
-    def place(self, namespaced, named):
+    def add_call(self, s):
+        """A subresource of the schema, with each form of its path."""
+        base = f"/apis/{s.group}/{s.version}" if s.group else f"/api/{s.version}"
+        if s.namespaced and s.scope != "cluster":
+            base += "/namespaces/{namespace}"
+        if s.scope == "object":
+            base += f"/{s.resource}/{{name}}"
+        base += "/" + s.path
+        # The first part behind the path is needed, the others may be absent.
+        for n in range(1 if s.rest else 0, len(s.rest) + 1):
+            names = s.rest[:n]
+            place = self.place(s.namespaced and s.scope != "cluster", s.scope == "object", bool(s.kind))
+            place += [self.param(w, "path", *SUB_PARAMS[w], True) for w in names]
+            item = self.out.setdefault(base + "".join(f"/{{{w}}}" for w in names), {})
+            item[ACTIONS[s.method]] = self.call(s, "WithProtocol" if n > 1 else "")
+            item.pop("parameters", None)  # stand behind the operations
+            if place:
+                item["parameters"] = place
+
+    def type_name(self, name):
+        t = self.s.model.types[name]
+        self.s.add(t)
+        return t.openapi
+
+    def call(self, s, suffix):
+        if s.kind:
+            return self.kind_call(s)
+        out = {"description": s.doc, "tags": [self.tag(s)], "operationId": s.version + s.id + suffix}
+        params = self.query(s.query)
+        code, media, schema = s.code, ANSWERS[0], None
+        if s.answer == "websocket":
+            code = "101"
+        elif s.answer in SUB_ANSWERS:
+            media, fmt = SUB_ANSWERS[s.answer]
+            schema = {"type": "object"} if s.answer == "json" else {"type": "string"}
+            schema = {**schema, "format": fmt} if fmt else schema
+        elif s.answer:
+            schema = self.s.ref(self.type_name(s.answer))
+        if not self.s.v3:
+            out["produces"] = [media] if schema else ["*/*"]
+        self.request(out, params, self.type_name(s.body) if s.body else None, ["application/json"]
+                     if s.body else None, s.needs_body)
+        denied = [] if s.public else [("401", media, None)]
+        self.responses(out, [(code, media, schema)] + denied)
+        if params:
+            out["parameters"] = params
+        return out
+
+    def kind_call(self, s):
+        """As Kubernetes describes a subresource whose body is a kind of its own."""
+        k = next(k for k in self.s.model.kinds if (k.group, k.plural) == (s.group, s.resource))
+        t = self.s.model.types[s.kind]
+        return self.op(k.under(s.version), ACTIONS[s.method], self.type_name(s.kind), WRITE_QUERY, t.openapi, s.code,
+                       of={"group": t.group, "kind": t.name, "version": t.version},
+                       sub=s.path.capitalize())
+
+    def place(self, namespaced, named, pretty=True):
         out = []
         if named:
             out.append(self.param("name", "path", "string", "Name of the object.", True))
         if namespaced:
             out.append(self.param("namespace", "path", "string", "Namespace.", True))
-        return out + self.query(["pretty"])
+        return out + self.query(["pretty"]) if pretty else out
 
 
-def document(model, kinds, v3):
+def document(model, kinds, subresources, v3):
     schemas = Schemas(model, v3)
     paths = Paths(schemas)
     schemas.add(model.types["DeleteOptions"])
@@ -320,11 +406,26 @@ def document(model, kinds, v3):
         schemas.add(k.type)
         schemas.add_list(k)
         paths.add(k)
+    for s in subresources:
+        paths.add_call(s)
     body = dict(sorted(schemas.out.items()))
     routes = dict(sorted(paths.out.items()))
+    check_ids(routes)
     if v3:
         return {"openapi": "3.0.0", "info": INFO, "paths": routes, "components": {"schemas": body}}
     return {"swagger": "2.0", "info": INFO, "paths": routes, "definitions": body}
+
+
+def check_ids(routes):
+    """Generators of clients make a function of each."""
+    seen = set()
+    for path, item in routes.items():
+        for verb, op in item.items():
+            if verb == "parameters":
+                continue
+            if op["operationId"] in seen:
+                raise AssertionError(f"{verb} {path}: the operation id {op['operationId']} is taken")
+            seen.add(op["operationId"])
 
 
 def text(doc):
@@ -332,6 +433,7 @@ def text(doc):
 
 
 def groups(kinds):
+    """Kinds, or subresources, by the path of their group and version."""
     out = {}
     for k in kinds:
         path = f"apis/{k.group}/{k.version}" if k.group else f"api/{k.version}"
@@ -341,14 +443,16 @@ def groups(kinds):
 
 def emit(model):
     """(file name, content) of every document, then the C files that embed them."""
-    v2 = document(model, model.kinds + model.views, False)
+    subs = model.served_subresources()
+    v2 = document(model, model.served(), subs, False)
     yield "openapi_v2.json", text(v2)
     yield "openapi_v2.pb", gnostic.encode(v2)
     blobs = [("api_openapi_v2_json", "openapi_v2.json"), ("api_openapi_v2_pb", "openapi_v2.pb")]
     rows = []
-    for path, kinds in sorted(groups(model.served()).items()):
+    kinds_of, subs_of = groups(model.served()), groups(subs)
+    for path in sorted(kinds_of.keys() | subs_of.keys()):
         name = "openapi_v3_" + "".join(c if c.isalnum() else "_" for c in path) + ".json"
-        doc = document(model, kinds, True)
+        doc = document(model, kinds_of.get(path, []), subs_of.get(path, []), True)
         body = text(doc)
         yield name, body
         yield name[:-5] + ".pb", gnostic3.encode(doc)

@@ -59,6 +59,21 @@ C_RESERVED = {
 VERSION_RE = re.compile(r"^v([0-9]+)(?:(alpha|beta)([0-9]+))?$")
 NAME_RE = re.compile(r"^[A-Z][A-Za-z0-9]*$")
 FIELD_RE = re.compile(r"^[A-Za-z_$][A-Za-z0-9_.$-]*$")
+METHODS = {"GET", "PUT", "POST"}
+SUB_RE = re.compile(r"^([A-Z]+)\s+([a-z][a-z0-9/-]*)(?:\s+(.*))?$")
+SUB_FLAGS = {"hidden", "public", "namespace", "cluster"}
+SUB_OPTIONS = {"body", "answer", "kind", "code", "id", "query", "rest"}
+# What a subresource answers that is no type: its media type, and what OpenAPI calls it.
+SUB_ANSWERS = {"websocket": None, "text": ("text/plain", None), "png": ("image/png", "binary"),
+               "json": ("application/json", None)}
+# Parameters of subresources.
+SUB_PARAMS = {
+    "moveCursor": ("boolean", "Wake the screen by moving the pointer first."),
+    "preserveSession": ("boolean", "Refuse, rather than end another's session."),
+    "tls": ("boolean", "Whether the guest is spoken to by TLS; true when absent."),
+    "port": ("integer", "Port in the guest."),
+    "protocol": ("string", "tcp or udp; tcp when absent."),
+}
 TOKEN_RE = re.compile(r"""\s*([A-Za-z]+)(?:=("(?:[^"\\]|\\.)*"|\([^)]*\)|[^\s()"]+))?""")
 
 
@@ -193,6 +208,39 @@ class Kind:
         return self if version == self.version else replace(self, version=version)
 
 
+@dataclass
+class Subresource:
+    """A call on an object, in a namespace or on the cluster that is neither the object nor its status or scale."""
+    where: str
+    group: str
+    version: str
+    served: list        # further versions
+    method: str
+    resource: str       # "" unless of an object
+    path: str
+    doc: str
+    scope: str = "object"
+    namespaced: bool = True
+    body: str = None
+    needs_body: bool = True
+    answer: str = None  # a type, or one of SUB_ANSWERS
+    kind: str = None    # body and answer are this kind, as Kubernetes' own are
+    code: str = "200"
+    id: str = None      # operation id behind the version
+    query: list = dc_field(default_factory=list)
+    rest: list = dc_field(default_factory=list)   # parts of the path behind it; all but the first may be absent
+    hidden: bool = False    # not told by discovery
+    public: bool = False    # needs no right
+
+    @property
+    def c_name(self):
+        words = [self.method.lower()] + ([self.resource] if self.resource else []) + [self.path]
+        return "api_sub_" + re.sub(r"[^a-z0-9]", "_", "_".join(words))
+
+    def under(self, version):
+        return replace(self, version=version)
+
+
 def version_order(version):
     """Kubernetes' order: v2, v1, v1beta1, v1alpha2."""
     m = VERSION_RE.match(version)
@@ -206,12 +254,17 @@ class Model:
         self.enums = {}
         self.kinds = []
         self.views = []     # kinds that show another's objects
+        self.subresources = []
 
     def served(self):
         """Every kind under every version it is served under, as discovery tells them: by group, the
         newest version first, then by name."""
         out = [k.under(v) for k in self.kinds for v in [k.version] + k.served] + self.views
         return sorted(out, key=lambda k: (k.group, version_order(k.version), k.name))
+
+    def served_subresources(self):
+        """Each under each of its versions."""
+        return [s.under(v) for s in self.subresources for v in [s.version] + s.served]
 
     def sorted_types(self):
         """Types that have a C struct, each after those it holds by value."""
@@ -312,7 +365,8 @@ class Reader:
             return
         top = self.take(node, label, "file", {"group": str, "version": str, "openapi": str,
                                               "support": str, "enums": None, "types": None,
-                                              "kinds": None})
+                                              "kinds": None, "served": list,
+                                              "subresources": None})
         for key in ("group", "version", "openapi"):
             if key not in top:
                 self.fault(f"{label}:1", f"file: needs '{key}'")
@@ -328,6 +382,65 @@ class Reader:
         if "kinds" in top:
             for name, v, where in self.pairs(top["kinds"], label):
                 self.read_kind(name, v, where, label, group, version, prefix)
+        if "subresources" in top:
+            if not isinstance(top["subresources"], yaml.SequenceNode):
+                self.fault(self.at(top["subresources"], label), "file: 'subresources' must be a list")
+                return
+            for v in top["subresources"].value:
+                self.read_sub(v, self.at(v, label), group, version, top.get("served", []))
+
+    def read_sub(self, node, where, group, version, served):
+        text, bar, doc = (node.value if isinstance(node, yaml.ScalarNode) else "").partition("|")
+        what = f"subresource '{text.strip()}'"
+        m = SUB_RE.match(text.strip())
+        if not m or m.group(1) not in METHODS:
+            self.fault(where, f"{what}: must be: METHOD path options | doc")
+            return
+        if not bar or not doc.strip():
+            self.fault(where, f"{what}: needs a doc comment after '|'")
+        s = Subresource(where, group, version, served, m.group(1), "", m.group(2), " ".join(doc.split()))
+        what = f"subresource '{s.method} {s.path}'"
+        for key, value in self.tokens(m.group(3) or "", where, what):
+            if key in SUB_FLAGS and value is None:
+                self.set_sub_flag(s, key)
+            elif key in SUB_OPTIONS and value is not None:
+                words = [w.strip() for w in value.strip("()").split(",")]
+                setattr(s, key, words if key in ("query", "rest") else value)
+            else:
+                self.fault(where, f"{what}: cannot read option '{key}'")
+        if s.scope == "object":
+            s.resource, _, s.path = s.path.partition("/")
+            if not s.path:
+                self.fault(where, f"{what}: must be resource/path, or say namespace or cluster")
+        if s.body and s.body.endswith("?"):
+            s.body, s.needs_body = s.body[:-1], False
+        if s.kind:
+            s.body, s.answer = (None if s.method == "GET" else s.kind), s.kind
+        for word in s.query + s.rest:
+            if word not in SUB_PARAMS:
+                self.fault(where, f"{what}: unknown parameter '{word}'")
+        self.model.subresources.append(s)
+
+    @staticmethod
+    def set_sub_flag(s, key):
+        if key in ("namespace", "cluster"):
+            s.scope = key
+        else:
+            setattr(s, key, True)
+
+    def tokens(self, text, where, what):
+        """(key, value or None) of each option."""
+        pos, text = 0, text.strip()
+        while pos < len(text):
+            m = TOKEN_RE.match(text, pos)
+            if not m:
+                self.fault(where, f"{what}: cannot read '{text[pos:].strip()}'")
+                return
+            pos = m.end()
+            value = m.group(2)
+            if value is not None and value.startswith('"'):
+                value = value[1:-1].replace('\\"', '"')
+            yield m.group(1), value
 
     def level(self, text, where, what):
         """The support level that fields have when they name none."""
@@ -403,16 +516,7 @@ class Reader:
         return f
 
     def read_options(self, f, text, what):
-        pos, text = 0, text.strip()
-        while pos < len(text):
-            m = TOKEN_RE.match(text, pos)
-            if not m:
-                self.fault(f.where, f"{what}: cannot read '{text[pos:].strip()}'")
-                return
-            pos = m.end()
-            key, value = m.group(1), m.group(2)
-            if value is not None and value.startswith('"'):
-                value = value[1:-1].replace('\\"', '"')
+        for key, value in self.tokens(text, f.where, what):
             if key in FLAGS and value is None:
                 self.set_flag(f, key)
             elif key in OPTIONS and value is not None:
@@ -572,10 +676,29 @@ class Reader:
                 if keys.setdefault(key, k.name) != k.name:
                     self.fault(k.where,
                                f"kind '{k.name}': plural '{k.plural}' is taken by {keys[key]}")
+        self.check_subs()
         if self.faults:
             raise SchemaErrors(list(dict.fromkeys(self.faults)))
         m.kinds.sort(key=lambda k: (k.group, k.version, k.name))
         return m
+
+    def check_subs(self):
+        plurals = {(k.group, k.plural): k for k in self.model.kinds}
+        seen = {}
+        for s in self.model.subresources:
+            what = f"subresource '{s.method} {s.resource or s.scope}/{s.path}'"
+            if seen.setdefault((s.group, s.c_name), s) is not s:
+                self.fault(s.where, f"{what}: appears twice")
+            for name in (s.body, s.answer):
+                if name and name not in self.model.types and (name is s.body or name not in SUB_ANSWERS):
+                    self.fault(s.where, f"{what}: unknown type '{name}'")
+            if bool(s.id) == bool(s.kind):
+                self.fault(s.where, f"{what}: needs either 'id' or 'kind'")
+            k = plurals.get((s.group, s.resource))
+            if s.kind and not k:
+                self.fault(s.where, f"{what}: only resources of this group have subresources of a kind")
+            if k:
+                s.namespaced = k.namespaced
 
     def expand(self, t, stack):
         """Append the fields of included mixins."""

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/gen/api_types.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -386,26 +387,32 @@ static void fail_no_resource(struct apisrv_call *c)
 static bool dispatch_own_sub(struct apisrv_call *c)
 {
 	static const struct {
-		const char *table, *sub;
-		bool is_create_only;
+		const struct api_subresource *at;
 		void (*serve)(struct apisrv_call *c);
 	} own[] = {
-		{"nodes", "certificate", false, serve_node_certificate},
-		{"pods", "binding", true, serve_binding},
-		{"pods", "eviction", true, serve_eviction},
-		{"serviceaccounts", "token", true, serve_token},
+		{&api_sub_get_nodes_certificate, serve_node_certificate},
+		{&api_sub_post_nodes_certificate, serve_node_certificate},
+		{&api_sub_post_pods_binding, serve_binding},
+		{&api_sub_post_pods_eviction, serve_eviction},
+		{&api_sub_post_serviceaccounts_token, serve_token},
 	};
+	bool is_known = false;
 
 	for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
-		if (strcmp(own[i].table, c->res->table) != 0 || strcmp(own[i].sub, c->sub) != 0)
+		const struct api_subresource *at = own[i].at;
+
+		if (strcmp(at->group, c->group) != 0 || strcmp(at->resource, c->plural) != 0 ||
+		    strcmp(at->path, c->sub) != 0)
 			continue;
-		if (own[i].is_create_only && c->verb != VERB_CREATE)
-			fail_method(c);
-		else
-			own[i].serve(c);
+		is_known = true;
+		if (strcmp(at->method, c->method) != 0)
+			continue;
+		own[i].serve(c);
 		return true;
 	}
-	return false;
+	if (is_known)
+		fail_method(c);
+	return is_known;
 }
 
 static void dispatch_sub(struct apisrv_call *c)

@@ -394,7 +394,7 @@ static bool authorize_as(struct apisrv_call *c, const char *verb)
 		.verb = verb,
 		.group = c->group,
 		.plural = c->plural,
-		.sub = c->subres && *c->sub ? c->subres->path : c->sub, /* without the port */
+		.sub = c->subres && *c->sub ? c->subres->at->path : c->sub, /* without the port */
 		.ns = is_namespace ? c->name : c->ns, /* a namespace lies in itself */
 		.name = *c->name ? c->name : listed_name(c, &fields)};
 
@@ -411,7 +411,7 @@ static bool authorize_as(struct apisrv_call *c, const char *verb)
 
 bool authorize(struct apisrv_call *c)
 {
-	if (!authz_may_do_all(&c->user) && !(c->subres && c->subres->is_public))
+	if (!authz_may_do_all(&c->user) && !(c->subres && c->subres->at->is_public))
 		return authorize_as(c, verb_name(c->verb));
 	audit_judged(c, true, NULL);
 	return true;

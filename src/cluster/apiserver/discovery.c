@@ -60,12 +60,13 @@ bool discovery_is_virtual(const char *group, const char *version, const char *na
 	return false;
 }
 
-static bool serves_subresources(const struct apisrv *s)
+/* All of that group have the same versions.  NULL: no hook is there. */
+static const struct api_subresource *first_subresource(const struct apisrv *s)
 {
 	for (size_t i = 0; i < s->hooks.n_subres; i++)
-		if (!s->hooks.subres[i].group)
-			return true;
-	return false;
+		if (strcmp(s->hooks.subres[i].at->group, SUBRES_GROUP) == 0)
+			return s->hooks.subres[i].at;
+	return NULL;
 }
 
 void discovery_each_version(const struct apisrv *s, discovery_version_fn fn, void *arg)
@@ -83,8 +84,11 @@ void discovery_each_version(const struct apisrv *s, discovery_version_fn fn, voi
 		if (!again && !fn(arg, virtuals[i].group, virtuals[i].version))
 			return;
 	}
-	if (serves_subresources(s) && fn(arg, SUBRES_GROUP, "v1"))
-		fn(arg, SUBRES_GROUP, "v1alpha3");
+	const struct api_subresource *sub = first_subresource(s);
+
+	for (size_t i = 0; sub && sub->versions[i]; i++)
+		if (!fn(arg, SUBRES_GROUP, sub->versions[i]))
+			return;
 }
 
 static struct json *verbs_of(const struct api_kind *k)
@@ -112,6 +116,7 @@ static enum rc add_if_any(struct json *obj, const char *key, const char *const *
 	return names && *names ? js_set(obj, key, str_list(names)) : RC_OK;
 }
 
+/* group, version: of kind, where they are not those of the list. */
 static enum rc list_sub(struct json *list, const struct api_kind *k, const char *sub,
 			const char *kind, const char *group, const char *version,
 			const char *verbs_text)
@@ -119,6 +124,7 @@ static enum rc list_sub(struct json *list, const struct api_kind *k, const char 
 	char name[160];
 	struct json *verbs = js_new_array();
 	struct str rest = str_of(verbs_text);
+	bool is_same = strcmp(group, k->group) == 0 && strcmp(version, k->version) == 0;
 
 	snprintf(name, sizeof(name), "%s/%s", k->plural, sub);
 	while (verbs && rest.p) {
@@ -129,7 +135,31 @@ static enum rc list_sub(struct json *list, const struct api_kind *k, const char 
 	}
 	return js_append(list, js_pack("{s:s, s:s, s:b, s:s*, s:s*, s:s, s:o}", "name", name,
 				       "singularName", "", "namespaced", k->is_namespaced, "group",
-				       group, "version", version, "kind", kind, "verbs", verbs));
+				       is_same ? NULL : group, "version", is_same ? NULL : version,
+				       "kind", kind, "verbs", verbs));
+}
+
+static const char *verb_of_method(const char *method)
+{
+	return strcmp(method, "GET") == 0   ? "get"
+	       : strcmp(method, "PUT") == 0 ? "update"
+					    : "create";
+}
+
+/* Those of the schema that are a kind's own. */
+static enum rc list_own_subs(struct json *list, const struct api_kind *k)
+{
+	for (size_t i = 0; api_subresources[i]; i++) {
+		const struct api_subresource *at = api_subresources[i];
+
+		if (at->is_hidden || strcmp(at->group, k->group) != 0 ||
+		    strcmp(at->resource, k->plural) != 0)
+			continue;
+		if (list_sub(list, k, at->path, at->kind, at->kind_group, at->kind_version,
+			     verb_of_method(at->method)))
+			return RC_NOMEM;
+	}
+	return RC_OK;
 }
 
 static enum rc list_kind(struct json *list, const struct api_kind *k)
@@ -147,43 +177,26 @@ static enum rc list_kind(struct json *list, const struct api_kind *k)
 	}
 	rc = js_append(list, r);
 	if (!rc && k->subresources & API_SUB_STATUS)
-		rc = list_sub(list, k, "status", k->kind, NULL, NULL, "get,patch,update");
+		rc = list_sub(list, k, "status", k->kind, k->group, k->version, "get,patch,update");
 	if (!rc && k->subresources & API_SUB_SCALE)
 		rc = list_sub(list, k, "scale", "Scale", "autoscaling", "v1", "get,patch,update");
-	if (!rc && !*k->group && strcmp(k->plural, "pods") == 0) {
-		rc = list_sub(list, k, "binding", "Binding", NULL, NULL, "create");
-		if (!rc)
-			rc = list_sub(list, k, "eviction", "Eviction", "policy", "v1", "create");
-	}
-	if (!rc && !*k->group && strcmp(k->plural, "serviceaccounts") == 0)
-		rc = list_sub(list, k, "token", "TokenRequest", "authentication.k8s.io", "v1",
-			      "create");
-	return rc;
-}
-
-static const char *hook_verb(const char *method)
-{
-	return strcmp(method, "GET") == 0   ? "get"
-	       : strcmp(method, "PUT") == 0 ? "update"
-					    : "create";
+	return rc ? rc : list_own_subs(list, k);
 }
 
 static enum rc list_hooks(const struct apisrv *s, struct json *list)
 {
 	for (size_t i = 0; i < s->hooks.n_subres; i++) {
-		const struct subres_hook *h = &s->hooks.subres[i];
+		const struct api_subresource *at = s->hooks.subres[i].at;
 		char name[160];
 
-		if (h->group || h->is_hidden)
+		if (strcmp(at->group, SUBRES_GROUP) != 0 || at->is_hidden)
 			continue;
-		if (h->scope == SUBRES_OBJECT)
-			snprintf(name, sizeof(name), "%s/%s", h->resource, h->path);
-		else
-			snprintf(name, sizeof(name), "%s", h->path);
+		snprintf(name, sizeof(name), "%s%s%s", at->resource, *at->resource ? "/" : "",
+			 at->path);
 		if (js_append(list,
 			      js_pack("{s:s, s:s, s:b, s:s, s:[s]}", "name", name, "singularName",
-				      "", "namespaced", h->scope != SUBRES_CLUSTER, "kind",
-				      h->kind ? h->kind : "", "verbs", hook_verb(h->method))))
+				      "", "namespaced", at->scope != API_SCOPE_CLUSTER, "kind",
+				      at->kind, "verbs", verb_of_method(at->method))))
 			return RC_NOMEM;
 	}
 	return RC_OK;
@@ -210,7 +223,8 @@ struct json *discovery_resource_list(const struct apisrv *s, const char *group, 
 {
 	CLEANUP(js_unrefp) struct json *list = js_new_array();
 	char gv[160];
-	bool found = strcmp(group, SUBRES_GROUP) == 0 && serves_subresources(s);
+	const struct api_subresource *sub = first_subresource(s);
+	bool found = strcmp(group, SUBRES_GROUP) == 0 && sub && api_subresource_is_in(sub, version);
 
 	if (!list || (found && list_hooks(s, list)) || list_virtuals(list, group, version, &found))
 		return NULL;

@@ -446,32 +446,30 @@ void hook_call_reply_status(struct hook_call *call, int status, const struct jso
 /* ---- dispatch ----------------------------------------------------------------------------------------- */
 
 /* The tail of sub behind path, or NULL: no match. */
-static const char *match_path(const struct subres_hook *h, const char *sub)
+static const char *match_path(const struct api_subresource *at, const char *sub)
 {
-	size_t n = strlen(h->path);
+	size_t n = strlen(at->path);
 
-	if (strcmp(sub, h->path) == 0)
+	if (strcmp(sub, at->path) == 0)
 		return "";
-	if (h->is_prefix && str_has_prefix(sub, h->path) && sub[n] == '/')
+	if (at->takes_rest && str_has_prefix(sub, at->path) && sub[n] == '/')
 		return sub + n + 1;
 	return NULL;
 }
 
-static const char *match(const struct subres_hook *h, const struct apisrv_call *c)
+static const char *match(const struct api_subresource *at, const struct apisrv_call *c)
 {
-	const char *group = h->group ? h->group : SUBRES_GROUP;
-
-	if (strcmp(group, c->group) != 0)
+	if (strcmp(at->group, c->group) != 0 || !api_subresource_is_in(at, c->version))
 		return NULL;
-	switch (h->scope) {
-	case SUBRES_OBJECT:
-		return strcmp(h->resource, c->plural) == 0 && *c->name && *c->sub
-			       ? match_path(h, c->sub)
+	switch (at->scope) {
+	case API_SCOPE_OBJECT:
+		return strcmp(at->resource, c->plural) == 0 && *c->name && *c->sub
+			       ? match_path(at, c->sub)
 			       : NULL;
-	case SUBRES_NAMESPACE:
-		return *c->ns && !*c->name ? match_path(h, c->plural) : NULL;
-	case SUBRES_CLUSTER:
-		return !*c->ns && !*c->name ? match_path(h, c->plural) : NULL;
+	case API_SCOPE_NAMESPACE:
+		return *c->ns && !*c->name ? match_path(at, c->plural) : NULL;
+	case API_SCOPE_CLUSTER:
+		return !*c->ns && !*c->name ? match_path(at, c->plural) : NULL;
 	default:
 		return NULL;
 	}
@@ -481,15 +479,13 @@ const struct subres_hook *subres_find(struct apisrv_call *c, bool *other_method)
 {
 	const struct apisrv_hooks *hooks = &c->srv->hooks;
 
-	if (strcmp(c->group, SUBRES_GROUP) == 0 && strcmp(c->version, "v1") != 0 &&
-	    strcmp(c->version, "v1alpha3") != 0)
-		return NULL;
 	for (size_t i = 0; i < hooks->n_subres; i++) {
-		const char *rest = match(&hooks->subres[i], c);
+		const struct api_subresource *at = hooks->subres[i].at;
+		const char *rest = match(at, c);
 
 		if (!rest)
 			continue;
-		if (strcmp(hooks->subres[i].method, c->method) != 0) {
+		if (strcmp(at->method, c->method) != 0) {
 			*other_method = true;
 			continue;
 		}
@@ -501,7 +497,7 @@ const struct subres_hook *subres_find(struct apisrv_call *c, bool *other_method)
 
 void serve_subres(struct apisrv_call *c)
 {
-	if (c->subres->group && !parse_body(c))
+	if (c->res && !parse_body(c))
 		return;
 	c->subres->handle((struct hook_call *)c);
 }

@@ -135,10 +135,10 @@ static struct what what_of(const struct apisrv_call *c)
 			  discovery_is_virtual(c->group, c->version, c->plural);
 
 	if (c->subres) {
-		w.group = c->subres->group ? c->subres->group : SUBRES_GROUP;
+		w.group = c->subres->at->group;
 		w.version = c->version; /* subres_find() knows them */
-		w.resource = c->subres->resource ? c->subres->resource : "";
-		w.sub = c->subres->path;
+		w.resource = c->subres->at->resource;
+		w.sub = c->subres->at->path;
 	} else if (c->res) {
 		const struct api_kind *k = c->alias ? c->alias : c->res->kind;
 

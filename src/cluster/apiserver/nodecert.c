@@ -137,9 +137,6 @@ void serve_node_certificate(struct apisrv_call *c)
 		call_answer_json(c, 200,
 				 js_pack("{s:s, s:s, s:s}", "kind", "NodeCertificate", "apiVersion",
 					 "ferry.dev/v1", "ca", c->srv->ca));
-	else if (c->verb == VERB_CREATE)
-		renew(c);
 	else
-		call_fail(c, 405, "MethodNotAllowed", js_new_object(),
-			  "the server does not allow this method on the requested resource");
+		renew(c);
 }

@@ -1,100 +1,63 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "api/gen/api_types.h"
 #include "base/mem.h"
 #include "http/client.h"
 #include "http/uri.h"
 #include "virt/subresources/subres_int.h"
 
-#define VM(path_, method_, handle_)                                                   \
-	{                                                                             \
-		.scope = SUBRES_OBJECT, .resource = "virtualmachines", .path = path_, \
-		.method = method_, .handle = handle_                                  \
-	}
-#define VMI(path_, method_, handle_)                                                          \
-	{                                                                                     \
-		.scope = SUBRES_OBJECT, .resource = "virtualmachineinstances", .path = path_, \
-		.method = method_, .handle = handle_                                          \
-	}
-#define VMI_PREFIX(path_, handle_)                                                            \
-	{                                                                                     \
-		.scope = SUBRES_OBJECT, .resource = "virtualmachineinstances", .path = path_, \
-		.is_prefix = true, .method = "GET", .handle = handle_                         \
-	}
-#define HIDDEN(resource_, path_, method_, handle_)                                               \
-	{                                                                                        \
-		.scope = SUBRES_OBJECT, .resource = resource_, .path = path_, .is_hidden = true, \
-		.method = method_, .handle = handle_                                             \
-	}
-#define CLUSTER(path_, handle_)                                                               \
-	{                                                                                     \
-		.scope = SUBRES_CLUSTER, .path = path_, .is_public = true, .is_hidden = true, \
-		.method = "GET", .handle = handle_                                            \
-	}
-
+/* What each is - path, method, bodies - stands in api/schema/subresources.yaml. */
 const struct subres_hook virt_subres[] = {
-	{.group = "",
-	 .resource = "pods",
-	 .path = "eviction",
-	 .method = "POST",
-	 .handle = pod_evict},
+	{&api_sub_post_pods_eviction, pod_evict},
 
-	VM("start", "PUT", vm_start),
-	VM("stop", "PUT", vm_stop),
-	VM("restart", "PUT", vm_restart),
-	VM("migrate", "PUT", vm_migrate),
-	VM("expand-spec", "GET", vm_expand_spec),
-	VM("evacuate/cancel", "PUT", vm_evacuate_cancel),
-	VM("objectgraph", "GET", vm_not_yet),
-	HIDDEN("virtualmachines", "addvolume", "PUT", vm_add_volume),
-	HIDDEN("virtualmachines", "removevolume", "PUT", vm_remove_volume),
-	HIDDEN("virtualmachines", "memorydump", "PUT", vm_memory_dump),
-	HIDDEN("virtualmachines", "removememorydump", "PUT", vm_not_yet),
-	{.scope = SUBRES_OBJECT,
-	 .resource = "virtualmachines",
-	 .path = "portforward",
-	 .is_prefix = true,
-	 .is_hidden = true,
-	 .method = "GET",
-	 .handle = vm_port_forward},
+	{&api_sub_put_virtualmachines_start, vm_start},
+	{&api_sub_put_virtualmachines_stop, vm_stop},
+	{&api_sub_put_virtualmachines_restart, vm_restart},
+	{&api_sub_put_virtualmachines_migrate, vm_migrate},
+	{&api_sub_get_virtualmachines_expand_spec, vm_expand_spec},
+	{&api_sub_put_virtualmachines_evacuate_cancel, vm_evacuate_cancel},
+	{&api_sub_get_virtualmachines_objectgraph, vm_not_yet},
+	{&api_sub_put_virtualmachines_addvolume, vm_add_volume},
+	{&api_sub_put_virtualmachines_removevolume, vm_remove_volume},
+	{&api_sub_put_virtualmachines_memorydump, vm_memory_dump},
+	{&api_sub_put_virtualmachines_removememorydump, vm_not_yet},
+	{&api_sub_get_virtualmachines_portforward, vm_port_forward},
 
-	VMI("console", "GET", vmi_console),
-	VMI("pause", "PUT", vmi_pause),
-	VMI("unpause", "PUT", vmi_unpause),
-	VMI_PREFIX("portforward", vmi_port_forward),
-	VMI("vnc", "GET", vmi_vnc),
-	VMI("vnc/screenshot", "GET", vmi_screenshot),
-	VMI("guestosinfo", "GET", vmi_guest_os_info),
-	VMI("userlist", "GET", vmi_user_list),
-	VMI("filesystemlist", "GET", vmi_filesystem_list),
-	VMI("freeze", "PUT", vmi_freeze),
-	VMI("unfreeze", "PUT", vmi_unfreeze),
-	VMI("reset", "PUT", vmi_reset),
-	VMI("softreboot", "PUT", vmi_soft_reboot),
-	VMI("addvolume", "PUT", vmi_add_volume),
-	VMI("removevolume", "PUT", vmi_remove_volume),
-	VMI("evacuate/cancel", "PUT", vmi_evacuate_cancel),
-	VMI("backup", "PUT", vmi_handler_not_yet),
-	VMI("redefine-checkpoint", "PUT", vmi_handler_not_yet),
-	VMI("sev/fetchcertchain", "GET", vmi_handler_not_yet),
-	VMI("sev/querylaunchmeasurement", "GET", vmi_handler_not_yet),
-	VMI("sev/setupsession", "PUT", vmi_handler_not_yet),
-	VMI("sev/injectlaunchsecret", "PUT", vmi_handler_not_yet),
-	VMI("objectgraph", "GET", vmi_not_yet),
-	HIDDEN("virtualmachineinstances", "usbredir", "GET", vmi_no_usb),
-	HIDDEN("virtualmachineinstances", "vsock", "GET", vmi_no_vsock),
+	{&api_sub_get_virtualmachineinstances_console, vmi_console},
+	{&api_sub_put_virtualmachineinstances_pause, vmi_pause},
+	{&api_sub_put_virtualmachineinstances_unpause, vmi_unpause},
+	{&api_sub_get_virtualmachineinstances_portforward, vmi_port_forward},
+	{&api_sub_get_virtualmachineinstances_vnc, vmi_vnc},
+	{&api_sub_get_virtualmachineinstances_vnc_screenshot, vmi_screenshot},
+	{&api_sub_get_virtualmachineinstances_guestosinfo, vmi_guest_os_info},
+	{&api_sub_get_virtualmachineinstances_userlist, vmi_user_list},
+	{&api_sub_get_virtualmachineinstances_filesystemlist, vmi_filesystem_list},
+	{&api_sub_put_virtualmachineinstances_freeze, vmi_freeze},
+	{&api_sub_put_virtualmachineinstances_unfreeze, vmi_unfreeze},
+	{&api_sub_put_virtualmachineinstances_reset, vmi_reset},
+	{&api_sub_put_virtualmachineinstances_softreboot, vmi_soft_reboot},
+	{&api_sub_put_virtualmachineinstances_addvolume, vmi_add_volume},
+	{&api_sub_put_virtualmachineinstances_removevolume, vmi_remove_volume},
+	{&api_sub_put_virtualmachineinstances_evacuate_cancel, vmi_evacuate_cancel},
+	{&api_sub_put_virtualmachineinstances_backup, vmi_handler_not_yet},
+	{&api_sub_put_virtualmachineinstances_redefine_checkpoint, vmi_handler_not_yet},
+	{&api_sub_get_virtualmachineinstances_sev_fetchcertchain, vmi_handler_not_yet},
+	{&api_sub_get_virtualmachineinstances_sev_querylaunchmeasurement, vmi_handler_not_yet},
+	{&api_sub_put_virtualmachineinstances_sev_setupsession, vmi_handler_not_yet},
+	{&api_sub_put_virtualmachineinstances_sev_injectlaunchsecret, vmi_handler_not_yet},
+	{&api_sub_get_virtualmachineinstances_objectgraph, vmi_not_yet},
+	{&api_sub_get_virtualmachineinstances_usbredir, vmi_no_usb},
+	{&api_sub_get_virtualmachineinstances_vsock, vmi_no_vsock},
 
-	{.scope = SUBRES_NAMESPACE,
-	 .path = "expand-vm-spec",
-	 .method = "PUT",
-	 .handle = ns_expand_vm_spec},
+	{&api_sub_put_expand_vm_spec, ns_expand_vm_spec},
 
-	CLUSTER("version", get_version),
-	CLUSTER("healthz", get_healthz),
-	CLUSTER("guestfs", refuse_unsupported),
-	CLUSTER("start-cluster-profiler", refuse_unsupported),
-	CLUSTER("stop-cluster-profiler", refuse_unsupported),
-	CLUSTER("dump-cluster-profiler", refuse_unsupported),
+	{&api_sub_get_version, get_version},
+	{&api_sub_get_healthz, get_healthz},
+	{&api_sub_get_guestfs, refuse_unsupported},
+	{&api_sub_get_start_cluster_profiler, refuse_unsupported},
+	{&api_sub_get_stop_cluster_profiler, refuse_unsupported},
+	{&api_sub_get_dump_cluster_profiler, refuse_unsupported},
 };
 const size_t n_virt_subres = ARRAY_SIZE(virt_subres);
 

@@ -189,6 +189,25 @@ def only(data, number):
     return [v for n, v in fields_of(data) if n == number]
 
 
+def path2(data):
+    """openapi.v2.PathItem -> what operation2() takes of the JSON form."""
+    out = {}
+    for verb, n in (("get", 2), ("put", 3), ("post", 4), ("delete", 5), ("patch", 8)):
+        for op in only(data, n):
+            out[verb] = ([v.decode() for v in only(op, 1)], only(op, 3)[0].decode(), only(op, 5)[0].decode(),
+                         [v.decode() for v in only(op, 6)], [v.decode() for v in only(op, 7)],
+                         len(only(op, 8)),
+                         {only(r, 1)[0].decode(): len(only(only(only(r, 2)[0], 1)[0], 2))
+                          for r in only(only(op, 9)[0], 1)})
+    return out
+
+
+def operation2(op):
+    """Tags, description, operation id, media types, number of parameters, answers with their schemas' number."""
+    return (op["tags"], op["description"], op["operationId"], op["produces"], op["consumes"],
+            len(op.get("parameters", [])), {c: int("schema" in r) for c, r in op["responses"].items()})
+
+
 def protobuf_case():
     """The protobuf form, taken apart again, has the paths and definitions of the JSON form."""
     with tempfile.TemporaryDirectory() as tmp:
@@ -205,8 +224,11 @@ def protobuf_case():
         props = only(body, 25)
         properties[only(v, 1)[0].decode()] = [only(p, 1)[0].decode() for p in only(props[0], 1)] if props else []
     want = {name: list(d.get("properties", {})) for name, d in doc["definitions"].items()}
+    ops = {only(v, 1)[0].decode(): path2(only(v, 2)[0]) for v in only(only(pb, 8)[0], 2)}
+    want_ops = {name: {verb: operation2(op) for verb, op in v.items() if verb != "parameters"}
+                for name, v in doc["paths"].items()}
     report("protobuf_says_what_the_json_says", code == 0 and paths == list(doc["paths"])
-           and names == list(doc["definitions"]) and properties == want, text)
+           and names == list(doc["definitions"]) and properties == want and ops == want_ops, text)
 
 
 def schema3(data):
@@ -244,14 +266,19 @@ def params3(values):
     return out
 
 
+def response3(data):
+    return {"description": only(data, 1)[0].decode(), "content": [media3(v) for v in only(data, 3)]}
+
+
 def path3(data):
     out = {"parameters": params3(only(data, 13))}
     for verb, n in (("get", 4), ("put", 5), ("post", 6), ("delete", 7), ("patch", 10)):
         for op in only(data, n):
-            out[verb] = {"description": only(op, 3)[0].decode(), "operationId": only(op, 5)[0].decode(),
+            out[verb] = {"tags": [v.decode() for v in only(op, 1)],
+                         "description": only(op, 3)[0].decode(), "operationId": only(op, 5)[0].decode(),
                          "parameters": params3(only(op, 6)),
                          "requestBody": [media3(only(only(v, 1)[0], 2)[0]) for v in only(op, 7)],
-                         "responses": {only(r, 1)[0].decode(): media3(only(only(only(r, 2)[0], 1)[0], 3)[0])
+                         "responses": {only(r, 1)[0].decode(): response3(only(only(r, 2)[0], 1)[0])
                                        for r in only(only(op, 8)[0], 2)}}
             out[verb].update({only(v, 1)[0].decode(): json.loads(only(only(v, 2)[0], 2)[0]) for v in only(op, 13)})
     return out
@@ -268,7 +295,9 @@ def path_of_json(node):
             body = op.get("requestBody")
             out[verb] = {**op, "parameters": params(op.get("parameters", [])),
                          "requestBody": [body["content"]] if body else [],
-                         "responses": {c: r["content"] for c, r in op["responses"].items()}}
+                         "responses": {c: {"description": r["description"],
+                                           "content": [r["content"]] if "content" in r else []}
+                                       for c, r in op["responses"].items()}}
     return out
 
 

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "api/api.h"
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/sbuf.h"
@@ -32,8 +33,14 @@ static void hang(struct hook_call *call)
 	(void)call;
 }
 
+static const char *const v1[] = {"v1", NULL};
+static const struct api_subresource hang_at = {.group = "subresources.kubevirt.io",
+					       .versions = v1,
+					       .resource = "virtualmachines",
+					       .path = "hang",
+					       .method = "GET"};
 static const struct subres_hook subres[] = {
-	{.resource = "virtualmachines", .path = "hang", .method = "GET", .handle = hang},
+	{&hang_at, hang},
 };
 static const struct apisrv_hooks hooks = {.n_subres = ARRAY_SIZE(subres), .subres = subres};
 

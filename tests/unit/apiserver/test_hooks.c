@@ -121,21 +121,27 @@ static const struct admission_hook admission[] = {
 	 .denied_by = "virtualmachine-validator.kubevirt.io",
 	 .mutate = mutate,
 	 .validate = validate}};
+static const char *const versions[] = {"v1", "v1alpha3", NULL};
+static const struct api_subresource hang_at = {.group = "subresources.kubevirt.io",
+					       .versions = versions,
+					       .resource = "virtualmachines",
+					       .path = "hang",
+					       .method = "GET",
+					       .kind = ""};
+static const struct api_subresource version_at = {.group = "subresources.kubevirt.io",
+						  .versions = versions,
+						  .scope = API_SCOPE_CLUSTER,
+						  .resource = "",
+						  .path = "version",
+						  .method = "GET",
+						  .kind = "",
+						  .is_public = true};
 static const struct subres_hook subres[] = {
-	{.resource = "virtualmachines", .path = "start", .method = "PUT", .handle = start},
-	{.resource = "virtualmachines", .path = "hang", .method = "GET", .handle = hang},
-	{.resource = "virtualmachines",
-	 .path = "portforward",
-	 .is_prefix = true,
-	 .is_hidden = true,
-	 .method = "GET",
-	 .handle = forward},
-	{.scope = SUBRES_CLUSTER,
-	 .path = "version",
-	 .method = "GET",
-	 .is_public = true,
-	 .handle = version},
-	{.group = "", .resource = "pods", .path = "eviction", .method = "POST", .handle = evict},
+	{&api_sub_put_virtualmachines_start, start},
+	{&hang_at, hang},
+	{&api_sub_get_virtualmachines_portforward, forward},
+	{&version_at, version},
+	{&api_sub_post_pods_eviction, evict},
 };
 static const struct apisrv_hooks hooks = {ARRAY_SIZE(admission), admission, ARRAY_SIZE(subres),
 					  subres, NULL};

@@ -590,15 +590,15 @@ static void a_node_has_no_right_on_subresources_of_virtual_machines(void **state
 	(void)state;
 	make_samples();
 	for (size_t i = 0; i < n_virt_subres; i++) {
-		const struct subres_hook *h = &virt_subres[i];
+		const struct api_subresource *h = virt_subres[i].at;
 		char target[256];
 
-		if (h->group || h->is_public)
+		if (!*h->group || h->is_public)
 			continue;
 		snprintf(target, sizeof(target),
 			 "/apis/subresources.kubevirt.io/v1/namespaces/default/%s%s%s%s",
-			 h->resource ? h->resource : "", h->resource ? "/own/" : "", h->path,
-			 h->is_prefix ? "/22/tcp" : "");
+			 h->resource, *h->resource ? "/own/" : "", h->path,
+			 h->takes_rest ? "/22/tcp" : "");
 		int status = ask(&fx_node1, h->method, target, NULL);
 
 		if (status != 401)

@@ -1,3 +1,4 @@
+#include "api/api.h"
 #include "../http/fixture.h"
 
 #include <stdio.h>
@@ -110,8 +111,8 @@ static void serve(struct http_req *r, void *arg)
 		.env = &w->env, .ns = "default", .name = "a", .query = w->query, .http = r};
 	http_req_on_cancel(r, on_front_cancel, w);
 	for (size_t i = 0; i < n_virt_subres; i++)
-		if (str_eq(virt_subres[i].path, http_req_path(r) + 1) &&
-		    str_eq(virt_subres[i].resource, "virtualmachineinstances"))
+		if (str_eq(virt_subres[i].at->path, http_req_path(r) + 1) &&
+		    str_eq(virt_subres[i].at->resource, "virtualmachineinstances"))
 			virt_subres[i].handle(&w->call);
 	if (w->call.is_answered && !w->call.is_upgraded)
 		http_respond(r, w->call.status, "text/plain", w->call.text, strlen(w->call.text),

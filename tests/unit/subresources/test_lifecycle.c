@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "api/api.h"
 #include "../admission/fake_hooks.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -391,10 +392,10 @@ static const char *rest_of(const char *path)
 }
 
 /* n: of the path without a query */
-static bool is_path(const struct subres_hook *h, const char *path, size_t n)
+static bool is_path(const struct api_subresource *h, const char *path, size_t n)
 {
-	return h->is_prefix ? str_has_prefix(path, h->path)
-			    : strlen(h->path) == n && strncmp(path, h->path, n) == 0;
+	return h->takes_rest ? str_has_prefix(path, h->path)
+			     : strlen(h->path) == n && strncmp(path, h->path, n) == 0;
 }
 
 static const struct subres_hook *hook_of(const char *path)
@@ -405,8 +406,8 @@ static const struct subres_hook *hook_of(const char *path)
 	size_t n = strcspn(path, "?");
 
 	for (size_t i = 0; i < n_virt_subres; i++)
-		if (virt_subres[i].scope == SUBRES_OBJECT && is_path(&virt_subres[i], path, n) &&
-		    str_eq(virt_subres[i].resource,
+		if (is_path(virt_subres[i].at, path, n) &&
+		    str_eq(virt_subres[i].at->resource,
 			   is_vm ? "virtualmachines" : "virtualmachineinstances"))
 			return &virt_subres[i];
 	fail_msg("no subresource %s", path);

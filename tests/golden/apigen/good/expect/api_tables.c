@@ -31,6 +31,7 @@ static const struct api_rule rule_22 = {.values = words_3};
 static const char *const words_4[] = {NULL};
 static const char *const words_5[] = {"th", NULL};
 static const char *const words_6[] = {"all", NULL};
+static const char *const words_7[] = {"v1", "v1beta1", NULL};
 
 static const struct api_field fields_ObjectMeta[] = {
 	{.name = "name", .rule = &rule_0, .offset = offsetof(ObjectMeta, name), .base = API_STRING},
@@ -352,5 +353,69 @@ const struct api_kind *const api_served[] = {
 	&api_kind_Cup,
 	&api_kind_Pot,
 	&api_kind_Pot_v1alpha1,
+	NULL,
+};
+
+const struct api_subresource api_sub_post_things_poke = {
+	.group = "x.dev", .versions = words_7,
+	.scope = API_SCOPE_OBJECT, .resource = "things", .path = "poke",
+	.method = "POST",
+	.kind = "Item", .kind_group = "x.dev", .kind_version = "v1",
+	.takes_rest = false, .is_hidden = false,
+	.is_public = false,
+};
+
+const struct api_subresource api_sub_get_things_port = {
+	.group = "x.dev", .versions = words_7,
+	.scope = API_SCOPE_OBJECT, .resource = "things", .path = "port",
+	.method = "GET",
+	.kind = "", .kind_group = "", .kind_version = "",
+	.takes_rest = true, .is_hidden = true,
+	.is_public = false,
+};
+
+const struct api_subresource api_sub_get_things_look_closely = {
+	.group = "x.dev", .versions = words_7,
+	.scope = API_SCOPE_OBJECT, .resource = "things", .path = "look/closely",
+	.method = "GET",
+	.kind = "", .kind_group = "", .kind_version = "",
+	.takes_rest = false, .is_hidden = false,
+	.is_public = false,
+};
+
+const struct api_subresource api_sub_put_things_push = {
+	.group = "x.dev", .versions = words_7,
+	.scope = API_SCOPE_OBJECT, .resource = "things", .path = "push",
+	.method = "PUT",
+	.kind = "", .kind_group = "", .kind_version = "",
+	.takes_rest = false, .is_hidden = false,
+	.is_public = false,
+};
+
+const struct api_subresource api_sub_put_expand = {
+	.group = "x.dev", .versions = words_7,
+	.scope = API_SCOPE_NAMESPACE, .resource = "", .path = "expand",
+	.method = "PUT",
+	.kind = "", .kind_group = "", .kind_version = "",
+	.takes_rest = false, .is_hidden = false,
+	.is_public = false,
+};
+
+const struct api_subresource api_sub_get_health = {
+	.group = "x.dev", .versions = words_7,
+	.scope = API_SCOPE_CLUSTER, .resource = "", .path = "health",
+	.method = "GET",
+	.kind = "", .kind_group = "", .kind_version = "",
+	.takes_rest = false, .is_hidden = false,
+	.is_public = true,
+};
+
+const struct api_subresource *const api_subresources[] = {
+	&api_sub_post_things_poke,
+	&api_sub_get_things_port,
+	&api_sub_get_things_look_closely,
+	&api_sub_put_things_push,
+	&api_sub_put_expand,
+	&api_sub_get_health,
 	NULL,
 };

@@ -606,5 +606,11 @@ extern const struct api_kind api_kind_Thing;
 extern const struct api_kind api_kind_Ask;
 extern const struct api_kind api_kind_Cup;
 extern const struct api_kind api_kind_Pot;
+extern const struct api_subresource api_sub_post_things_poke;
+extern const struct api_subresource api_sub_get_things_port;
+extern const struct api_subresource api_sub_get_things_look_closely;
+extern const struct api_subresource api_sub_put_things_push;
+extern const struct api_subresource api_sub_put_expand;
+extern const struct api_subresource api_sub_get_health;
 
 #endif

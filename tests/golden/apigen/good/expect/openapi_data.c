@@ -11,6 +11,8 @@ BLOB(api_openapi_v2_json, API_GEN_DIR "/openapi_v2.json");
 BLOB(api_openapi_v2_pb, API_GEN_DIR "/openapi_v2.pb");
 BLOB(blob_openapi_v3_apis_x_dev_v1, API_GEN_DIR "/openapi_v3_apis_x_dev_v1.json");
 BLOB(blob_openapi_v3_apis_x_dev_v1_pb, API_GEN_DIR "/openapi_v3_apis_x_dev_v1.pb");
+BLOB(blob_openapi_v3_apis_x_dev_v1beta1, API_GEN_DIR "/openapi_v3_apis_x_dev_v1beta1.json");
+BLOB(blob_openapi_v3_apis_x_dev_v1beta1_pb, API_GEN_DIR "/openapi_v3_apis_x_dev_v1beta1.pb");
 BLOB(blob_openapi_v3_apis_y_dev_v1, API_GEN_DIR "/openapi_v3_apis_y_dev_v1.json");
 BLOB(blob_openapi_v3_apis_y_dev_v1_pb, API_GEN_DIR "/openapi_v3_apis_y_dev_v1.pb");
 BLOB(blob_openapi_v3_apis_y_dev_v1alpha1, API_GEN_DIR "/openapi_v3_apis_y_dev_v1alpha1.json");
@@ -30,13 +32,14 @@ struct api_blob api_openapi_v2_pb(void)
 
 const struct api_openapi_v3 *api_openapi_v3(void)
 {
-	static struct api_openapi_v3 rows[5];
+	static struct api_openapi_v3 rows[6];
 
 	if (!rows[0].path) {
-		rows[0] = (struct api_openapi_v3){"apis/x.dev/v1", {blob_openapi_v3_apis_x_dev_v1_p, (size_t)(blob_openapi_v3_apis_x_dev_v1_e - blob_openapi_v3_apis_x_dev_v1_p)}, {blob_openapi_v3_apis_x_dev_v1_pb_p, (size_t)(blob_openapi_v3_apis_x_dev_v1_pb_e - blob_openapi_v3_apis_x_dev_v1_pb_p)}, 0x9e8029ff28590479};
-		rows[1] = (struct api_openapi_v3){"apis/y.dev/v1", {blob_openapi_v3_apis_y_dev_v1_p, (size_t)(blob_openapi_v3_apis_y_dev_v1_e - blob_openapi_v3_apis_y_dev_v1_p)}, {blob_openapi_v3_apis_y_dev_v1_pb_p, (size_t)(blob_openapi_v3_apis_y_dev_v1_pb_e - blob_openapi_v3_apis_y_dev_v1_pb_p)}, 0x54bf15acc1025a23};
-		rows[2] = (struct api_openapi_v3){"apis/y.dev/v1alpha1", {blob_openapi_v3_apis_y_dev_v1alpha1_p, (size_t)(blob_openapi_v3_apis_y_dev_v1alpha1_e - blob_openapi_v3_apis_y_dev_v1alpha1_p)}, {blob_openapi_v3_apis_y_dev_v1alpha1_pb_p, (size_t)(blob_openapi_v3_apis_y_dev_v1alpha1_pb_e - blob_openapi_v3_apis_y_dev_v1alpha1_pb_p)}, 0x2e4b7cad7e1279a6};
-		rows[3] = (struct api_openapi_v3){"apis/y.dev/v1beta1", {blob_openapi_v3_apis_y_dev_v1beta1_p, (size_t)(blob_openapi_v3_apis_y_dev_v1beta1_e - blob_openapi_v3_apis_y_dev_v1beta1_p)}, {blob_openapi_v3_apis_y_dev_v1beta1_pb_p, (size_t)(blob_openapi_v3_apis_y_dev_v1beta1_pb_e - blob_openapi_v3_apis_y_dev_v1beta1_pb_p)}, 0x03d90ea7bcf1a6d0};
+		rows[0] = (struct api_openapi_v3){"apis/x.dev/v1", {blob_openapi_v3_apis_x_dev_v1_p, (size_t)(blob_openapi_v3_apis_x_dev_v1_e - blob_openapi_v3_apis_x_dev_v1_p)}, {blob_openapi_v3_apis_x_dev_v1_pb_p, (size_t)(blob_openapi_v3_apis_x_dev_v1_pb_e - blob_openapi_v3_apis_x_dev_v1_pb_p)}, 0xd4eb0b820291b310};
+		rows[1] = (struct api_openapi_v3){"apis/x.dev/v1beta1", {blob_openapi_v3_apis_x_dev_v1beta1_p, (size_t)(blob_openapi_v3_apis_x_dev_v1beta1_e - blob_openapi_v3_apis_x_dev_v1beta1_p)}, {blob_openapi_v3_apis_x_dev_v1beta1_pb_p, (size_t)(blob_openapi_v3_apis_x_dev_v1beta1_pb_e - blob_openapi_v3_apis_x_dev_v1beta1_pb_p)}, 0xb67fc14db46b6cea};
+		rows[2] = (struct api_openapi_v3){"apis/y.dev/v1", {blob_openapi_v3_apis_y_dev_v1_p, (size_t)(blob_openapi_v3_apis_y_dev_v1_e - blob_openapi_v3_apis_y_dev_v1_p)}, {blob_openapi_v3_apis_y_dev_v1_pb_p, (size_t)(blob_openapi_v3_apis_y_dev_v1_pb_e - blob_openapi_v3_apis_y_dev_v1_pb_p)}, 0xe6960a04b17c5161};
+		rows[3] = (struct api_openapi_v3){"apis/y.dev/v1alpha1", {blob_openapi_v3_apis_y_dev_v1alpha1_p, (size_t)(blob_openapi_v3_apis_y_dev_v1alpha1_e - blob_openapi_v3_apis_y_dev_v1alpha1_p)}, {blob_openapi_v3_apis_y_dev_v1alpha1_pb_p, (size_t)(blob_openapi_v3_apis_y_dev_v1alpha1_pb_e - blob_openapi_v3_apis_y_dev_v1alpha1_pb_p)}, 0x1f3739b163f5e34b};
+		rows[4] = (struct api_openapi_v3){"apis/y.dev/v1beta1", {blob_openapi_v3_apis_y_dev_v1beta1_p, (size_t)(blob_openapi_v3_apis_y_dev_v1beta1_e - blob_openapi_v3_apis_y_dev_v1beta1_p)}, {blob_openapi_v3_apis_y_dev_v1beta1_pb_p, (size_t)(blob_openapi_v3_apis_y_dev_v1beta1_pb_e - blob_openapi_v3_apis_y_dev_v1beta1_pb_p)}, 0xde4251d0d25ad268};
 	}
 	return rows;
 }

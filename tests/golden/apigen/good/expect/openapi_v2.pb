@@ -1,8 +1,9 @@
 
 2.0
 
-Kubernetesv1.33.0BžøÖ
-/apis/x.dev/v1/gadgets»¥list Gadget*listXV1Gadget12application/json:*/*BJ
+Kubernetesv1.33.0B™Ëþ
+/apis/x.dev/v1/gadgetsã°
+xDev_v1list Gadget*listXDevV1Gadget2application/json:*/*BJ
 HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
 <:8queryToken of the previous answer."continue2stringBE
 CA?queryOnly objects with these fields."fieldSelector2stringBE
@@ -20,22 +21,24 @@ GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
 #
 !#/definitions/dev.x.v1.GadgetListj
 x-kubernetes-action"list"jU
-x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}"¥post Gadget*postXV1Gadget22application/json:application/json:application/yamlBF
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}"·
+xDev_v1post Gadget*createXDevV1Gadget2application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB3
 1
 /bodybody *
-#/definitions/dev.x.v1.GadgetJ2
-0
-201)
-'
-OK!
+#/definitions/dev.x.v1.GadgetJ7
+5
+201.
+,
+Created!
 
 #/definitions/dev.x.v1.Gadgetj
 x-kubernetes-action"post"jU
-x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}*¯
-deletecollection Gadget*deletecollectionXV1Gadget32application/json:application/json:application/yamlBJ
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}*º
+
+xDev_v1deletecollection Gadget*deleteXDevV1CollectionGadget2application/json:application/json:application/yamlBJ
 HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
 <:8queryToken of the previous answer."continue2stringBF
 DB@query'"All": check everything, store nothing."dryRun2stringBE
@@ -60,9 +63,10 @@ C
 9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj+
 x-kubernetes-action"deletecollection"jU
 x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}J7
-531query"true": indented output."pretty2stringÚ
-/apis/x.dev/v1/gadgets/{name}¸Ý
-get Gadget*getXV1Gadget42application/json:*/*J2
+531query"true": indented output."pretty2string‹
+/apis/x.dev/v1/gadgets/{name}éé
+xDev_v1
+get Gadget*readXDevV1Gadget2application/json:*/*J2
 0
 200)
 '
@@ -70,8 +74,9 @@ get Gadget*getXV1Gadget42application/json:*/*J2
 
 #/definitions/dev.x.v1.Gadgetj
 x-kubernetes-action"get"jU
-x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}¢
-put Gadget*putXV1Gadget52application/json:application/json:application/yamlBF
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}±
+xDev_v1
+put Gadget*replaceXDevV1Gadget2application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB3
@@ -85,7 +90,8 @@ DB@query!Name of whoever makes the change."fieldManager2stringB_
 
 #/definitions/dev.x.v1.Gadgetj
 x-kubernetes-action"put"jU
-x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}*Îdelete Gadget*deleteXV1Gadget72application/json:application/json:application/yamlBF
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}*Ù
+xDev_v1delete Gadget*deleteXDevV1Gadget2application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
 CA?queryWhat happens to dependants."propagationPolicy2stringBT
@@ -100,7 +106,8 @@ C
 9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
 x-kubernetes-action
 "delete"jU
-x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}Bópatch Gadget*patchXV1Gadget62application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+json:&application/strategic-merge-patch+jsonBF
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}Bþ
+xDev_v1patch Gadget*patchXDevV1Gadget2application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+json:&application/strategic-merge-patch+jsonBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
@@ -117,9 +124,36 @@ Jbodybody *:
 x-kubernetes-action	"patch"jU
 x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}J1
 /-"+pathName of the object."name*stringJ7
-531query"true": indented output."pretty2string‘
-,/apis/x.dev/v1/namespaces/{namespace}/thingsà¡
-list Thing*listXV1Thing92application/json:*/*BJ
+531query"true": indented output."pretty2string…
+/apis/x.dev/v1/healthlj
+xDev_v1Of the cluster, for everybody.*v1Health2application/json:*/*J
+
+200
+
+OK
+²
+object‘
+,/apis/x.dev/v1/namespaces/{namespace}/expandà®
+xDev_v1Of a namespace.*v1Expand2
+text/plain:application/jsonB1
+/
+-bodybody *
+#/definitions/dev.x.v1.ItemJ7
+
+200
+
+OK
+²
+string
+
+401
+
+UnauthorizedJ-
++)"'path
+Namespace."	namespace*stringÕ
+,/apis/x.dev/v1/namespaces/{namespace}/things¤¶
+xDev_v1
+list Thing*listXDevV1NamespacedThing2application/json:*/*BJ
 HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
 <:8queryToken of the previous answer."continue2stringBE
 CA?queryOnly objects with these fields."fieldSelector2stringBE
@@ -137,23 +171,25 @@ GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
 "
  #/definitions/dev.x.v1.ThingListj
 x-kubernetes-action"list"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}"¡
-post Thing*postXV1Thing102application/json:application/json:application/yamlBF
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}"¼
+xDev_v1
+post Thing*createXDevV1NamespacedThing2application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB2
 0
 .bodybody *
-#/definitions/dev.x.v1.ThingJ1
-/
-201(
-&
-OK 
+#/definitions/dev.x.v1.ThingJ6
+4
+201-
++
+Created 
 
 #/definitions/dev.x.v1.Thingj
 x-kubernetes-action"post"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}*­
-deletecollection Thing*deletecollectionXV1Thing112application/json:application/json:application/yamlBJ
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}*Á
+
+xDev_v1deletecollection Thing*%deleteXDevV1CollectionNamespacedThing2application/json:application/json:application/yamlBJ
 HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
 <:8queryToken of the previous answer."continue2stringBF
 DB@query'"All": check everything, store nothing."dryRun2stringBE
@@ -180,8 +216,9 @@ C
 x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}J-
 +)"'path
 Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2stringë
-3/apis/x.dev/v1/namespaces/{namespace}/things/{name}³Ú	get Thing*getXV1Thing122application/json:*/*J1
+531query"true": indented output."pretty2stringÀ
+3/apis/x.dev/v1/namespaces/{namespace}/things/{name}ˆï
+xDev_v1	get Thing*readXDevV1NamespacedThing2application/json:*/*J1
 /
 200(
 &
@@ -189,7 +226,8 @@ Namespace."	namespace*stringJ7
 
 #/definitions/dev.x.v1.Thingj
 x-kubernetes-action"get"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}ž	put Thing*putXV1Thing132application/json:application/json:application/yamlBF
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}¶
+xDev_v1	put Thing*replaceXDevV1NamespacedThing2application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB2
@@ -203,7 +241,8 @@ DB@query!Name of whoever makes the change."fieldManager2stringB_
 
 #/definitions/dev.x.v1.Thingj
 x-kubernetes-action"put"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}*Ìdelete Thing*deleteXV1Thing152application/json:application/json:application/yamlBF
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}*à
+xDev_v1delete Thing*deleteXDevV1NamespacedThing2application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
 CA?queryWhat happens to dependants."propagationPolicy2stringBT
@@ -218,7 +257,8 @@ C
 9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
 x-kubernetes-action
 "delete"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}BÈpatch Thing*patchXV1Thing142application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}BÜ
+xDev_v1patch Thing*patchXDevV1NamespacedThing2application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
@@ -237,8 +277,95 @@ Jbodybody *:
 /-"+pathName of the object."name*stringJ-
 +)"'path
 Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2string£
-:/apis/x.dev/v1/namespaces/{namespace}/things/{name}/statusäÚ	get Thing*getXV1Thing162application/json:*/*J1
+531query"true": indented output."pretty2stringê
+@/apis/x.dev/v1/namespaces/{namespace}/things/{name}/look/closely¥À
+xDev_v1
+A picture.*v1Look2	image/png:*/*BP
+NLJquery,Wake the screen by moving the pointer first."
+moveCursor2booleanJ?
+$
+200
+
+OK
+binary²
+string
+
+401
+
+UnauthorizedJ1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*string˜
+8/apis/x.dev/v1/namespaces/{namespace}/things/{name}/pokeÛ"½
+xDev_v1
+post Thing*createXDevV1NamespacedThingPoke2application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB1
+/
+-bodybody *
+#/definitions/dev.x.v1.ItemJ5
+3
+201,
+*
+Created
+
+#/definitions/dev.x.v1.Itemj
+x-kubernetes-action"post"jS
+x-kubernetes-group-version-kind0.{"group":"x.dev","kind":"Item","version":"v1"}J1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2stringã
+?/apis/x.dev/v1/namespaces/{namespace}/things/{name}/port/{port}Ÿ‡
+xDev_v1)Hidden, with parts of the path behind it.*v1thing-Port2*/*:*/*J9
+
+101
+
+Switching Protocols
+
+401
+
+UnauthorizedJ1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ1
+/-"+pathPort in the guest."port*integerº
+J/apis/x.dev/v1/namespaces/{namespace}/things/{name}/port/{port}/{protocol}ë“
+xDev_v1)Hidden, with parts of the path behind it.*v1thing-PortWithProtocol2*/*:*/*J9
+
+101
+
+Switching Protocols
+
+401
+
+UnauthorizedJ1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ1
+/-"+pathPort in the guest."port*integerJ>
+<:"8pathtcp or udp; tcp when absent."protocol*stringõ
+8/apis/x.dev/v1/namespaces/{namespace}/things/{name}/push¸Ó
+xDev_v1A body that may be absent.*v1Push2application/json:application/jsonB/
+-
++bodybody*
+#/definitions/dev.x.v1.ItemJO
+4
+202-
++
+Accepted
+
+#/definitions/dev.x.v1.Item
+
+401
+
+UnauthorizedJ1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringö
+:/apis/x.dev/v1/namespaces/{namespace}/things/{name}/status·õ
+xDev_v1	get Thing*readXDevV1NamespacedThingStatus2application/json:*/*J1
 /
 200(
 &
@@ -246,7 +373,8 @@ Namespace."	namespace*stringJ7
 
 #/definitions/dev.x.v1.Thingj
 x-kubernetes-action"get"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}ž	put Thing*putXV1Thing172application/json:application/json:application/yamlBF
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}¼
+xDev_v1	put Thing*"replaceXDevV1NamespacedThingStatus2application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB2
@@ -260,7 +388,8 @@ DB@query!Name of whoever makes the change."fieldManager2stringB_
 
 #/definitions/dev.x.v1.Thingj
 x-kubernetes-action"put"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}BÈpatch Thing*patchXV1Thing182application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}Bâ
+xDev_v1patch Thing* patchXDevV1NamespacedThingStatus2application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
@@ -279,9 +408,10 @@ Jbodybody *:
 /-"+pathName of the object."name*stringJ-
 +)"'path
 Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2string÷
-/apis/x.dev/v1/thingsÝ¡
-list Thing*listXV1Thing82application/json:*/*BJ
+531query"true": indented output."pretty2string’
+/apis/x.dev/v1/thingsø¼
+xDev_v1
+list Thing*listXDevV1ThingForAllNamespaces2application/json:*/*BJ
 HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
 <:8queryToken of the previous answer."continue2stringBE
 CA?queryOnly objects with these fields."fieldSelector2stringBE
@@ -300,8 +430,595 @@ GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
  #/definitions/dev.x.v1.ThingListj
 x-kubernetes-action"list"jT
 x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}J7
-531query"true": indented output."pretty2string‚
-/apis/y.dev/v1beta1/cupså©list Cup*listYV1beta1Cup202application/json:*/*BJ
+531query"true": indented output."pretty2string”
+/apis/x.dev/v1beta1/healthvt
+xDev_v1beta1Of the cluster, for everybody.*v1beta1Health2application/json:*/*J
+
+200
+
+OK
+²
+object 
+1/apis/x.dev/v1beta1/namespaces/{namespace}/expandê¸
+xDev_v1beta1Of a namespace.*v1beta1Expand2
+text/plain:application/jsonB1
+/
+-bodybody *
+#/definitions/dev.x.v1.ItemJ7
+
+200
+
+OK
+²
+string
+
+401
+
+UnauthorizedJ-
++)"'path
+Namespace."	namespace*stringù
+E/apis/x.dev/v1beta1/namespaces/{namespace}/things/{name}/look/closely¯Ê
+xDev_v1beta1
+A picture.*v1beta1Look2	image/png:*/*BP
+NLJquery,Wake the screen by moving the pointer first."
+moveCursor2booleanJ?
+$
+200
+
+OK
+binary²
+string
+
+401
+
+UnauthorizedJ1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*string§
+=/apis/x.dev/v1beta1/namespaces/{namespace}/things/{name}/pokeå"Ç
+xDev_v1beta1
+post Thing*$createXDevV1beta1NamespacedThingPoke2application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB1
+/
+-bodybody *
+#/definitions/dev.x.v1.ItemJ5
+3
+201,
+*
+Created
+
+#/definitions/dev.x.v1.Itemj
+x-kubernetes-action"post"jS
+x-kubernetes-group-version-kind0.{"group":"x.dev","kind":"Item","version":"v1"}J1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2stringò
+D/apis/x.dev/v1beta1/namespaces/{namespace}/things/{name}/port/{port}©‘
+xDev_v1beta1)Hidden, with parts of the path behind it.*v1beta1thing-Port2*/*:*/*J9
+
+101
+
+Switching Protocols
+
+401
+
+UnauthorizedJ1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ1
+/-"+pathPort in the guest."port*integerÉ
+O/apis/x.dev/v1beta1/namespaces/{namespace}/things/{name}/port/{port}/{protocol}õ
+xDev_v1beta1)Hidden, with parts of the path behind it.*v1beta1thing-PortWithProtocol2*/*:*/*J9
+
+101
+
+Switching Protocols
+
+401
+
+UnauthorizedJ1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ1
+/-"+pathPort in the guest."port*integerJ>
+<:"8pathtcp or udp; tcp when absent."protocol*string„
+=/apis/x.dev/v1beta1/namespaces/{namespace}/things/{name}/pushÂÝ
+xDev_v1beta1A body that may be absent.*v1beta1Push2application/json:application/jsonB/
+-
++bodybody*
+#/definitions/dev.x.v1.ItemJO
+4
+202-
++
+Accepted
+
+#/definitions/dev.x.v1.Item
+
+401
+
+UnauthorizedJ1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringÊ
+*/apis/y.dev/v1/namespaces/{namespace}/pots›³
+yDev_v1list Pot*listYDevV1NamespacedPot2application/json:*/*BJ
+HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
+<:8queryToken of the previous answer."continue2stringBE
+CA?queryOnly objects with these fields."fieldSelector2stringBE
+CA?queryOnly objects with these labels."labelSelector2stringB8
+642queryMost items of one answer."limit2integerBL
+JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
+HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
+IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
+GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
+753queryChanges instead of a list."watch2booleanJ8
+6
+200/
+-
+OK'
+%
+##/definitions/dev.y.v1beta1.PotListj
+x-kubernetes-action"list"jR
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}"¼
+yDev_v1post Pot*createYDevV1NamespacedPot2application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
+3
+1bodybody *!
+#/definitions/dev.y.v1beta1.PotJ9
+7
+2010
+.
+Created#
+!
+#/definitions/dev.y.v1beta1.Potj
+x-kubernetes-action"post"jR
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}*»
+
+yDev_v1deletecollection Pot*#deleteYDevV1CollectionNamespacedPot2application/json:application/json:application/yamlBJ
+HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
+<:8queryToken of the previous answer."continue2stringBF
+DB@query'"All": check everything, store nothing."dryRun2stringBE
+CA?queryOnly objects with these fields."fieldSelector2stringBF
+DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
+CA?queryOnly objects with these labels."labelSelector2stringB8
+642queryMost items of one answer."limit2integerBE
+CA?queryWhat happens to dependants."propagationPolicy2stringBL
+JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
+HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
+IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
+GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
+753queryChanges instead of a list."watch2booleanBV
+T
+Rbodybody *B
+@#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptionsJN
+L
+200E
+C
+OK=
+;
+9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj+
+x-kubernetes-action"deletecollection"jR
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}J-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2string²
+1/apis/y.dev/v1/namespaces/{namespace}/pots/{name}üì
+yDev_v1get Pot*readYDevV1NamespacedPot2application/json:*/*J4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj
+x-kubernetes-action"get"jR
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}¶
+yDev_v1put Pot*replaceYDevV1NamespacedPot2application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
+3
+1bodybody *!
+#/definitions/dev.y.v1beta1.PotJ4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj
+x-kubernetes-action"put"jR
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}*Ú
+yDev_v1
+delete Pot*deleteYDevV1NamespacedPot2application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
+CA?queryWhat happens to dependants."propagationPolicy2stringBT
+R
+Pbodybody*B
+@#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptionsJN
+L
+200E
+C
+OK=
+;
+9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
+x-kubernetes-action
+"delete"jR
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}BÙ
+yDev_v1	patch Pot*patchYDevV1NamespacedPot2application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
+OMKquery2Take fields over from other managers (apply only)."force2booleanBN
+L
+Jbodybody *:
+8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj 
+x-kubernetes-action	"patch"jR
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}J1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2string–
+7/apis/y.dev/v1/namespaces/{namespace}/pots/{name}/scaleÚþ
+yDev_v1get Pot*readYDevV1NamespacedPotScale2application/json:*/*J9
+7
+2000
+.
+OK(
+&
+$#/definitions/dev.y.v1beta1.TheScalej
+x-kubernetes-action"get"jZ
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}Í
+yDev_v1put Pot*replaceYDevV1NamespacedPotScale2application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB:
+8
+6bodybody *&
+$#/definitions/dev.y.v1beta1.TheScaleJ9
+7
+2000
+.
+OK(
+&
+$#/definitions/dev.y.v1beta1.TheScalej
+x-kubernetes-action"put"jZ
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}Bë
+yDev_v1	patch Pot*patchYDevV1NamespacedPotScale2application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
+OMKquery2Take fields over from other managers (apply only)."force2booleanBN
+L
+Jbodybody *:
+8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ9
+7
+2000
+.
+OK(
+&
+$#/definitions/dev.y.v1beta1.TheScalej 
+x-kubernetes-action	"patch"jZ
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}J1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2stringî
+8/apis/y.dev/v1/namespaces/{namespace}/pots/{name}/status±ò
+yDev_v1get Pot*readYDevV1NamespacedPotStatus2application/json:*/*J4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj
+x-kubernetes-action"get"jR
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}¼
+yDev_v1put Pot* replaceYDevV1NamespacedPotStatus2application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
+3
+1bodybody *!
+#/definitions/dev.y.v1beta1.PotJ4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj
+x-kubernetes-action"put"jR
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}Bß
+yDev_v1	patch Pot*patchYDevV1NamespacedPotStatus2application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
+OMKquery2Take fields over from other managers (apply only)."force2booleanBN
+L
+Jbodybody *:
+8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj 
+x-kubernetes-action	"patch"jR
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}J1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2string
+/apis/y.dev/v1/potsõ¹
+yDev_v1list Pot*listYDevV1PotForAllNamespaces2application/json:*/*BJ
+HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
+<:8queryToken of the previous answer."continue2stringBE
+CA?queryOnly objects with these fields."fieldSelector2stringBE
+CA?queryOnly objects with these labels."labelSelector2stringB8
+642queryMost items of one answer."limit2integerBL
+JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
+HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
+IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
+GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
+753queryChanges instead of a list."watch2booleanJ8
+6
+200/
+-
+OK'
+%
+##/definitions/dev.y.v1beta1.PotListj
+x-kubernetes-action"list"jR
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}J7
+531query"true": indented output."pretty2string†
+0/apis/y.dev/v1alpha1/namespaces/{namespace}/potsÑÅ
+yDev_v1alpha1list Pot*listYDevV1alpha1NamespacedPot2application/json:*/*BJ
+HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
+<:8queryToken of the previous answer."continue2stringBE
+CA?queryOnly objects with these fields."fieldSelector2stringBE
+CA?queryOnly objects with these labels."labelSelector2stringB8
+642queryMost items of one answer."limit2integerBL
+JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
+HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
+IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
+GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
+753queryChanges instead of a list."watch2booleanJ8
+6
+200/
+-
+OK'
+%
+##/definitions/dev.y.v1beta1.PotListj
+x-kubernetes-action"list"jX
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}"Î
+yDev_v1alpha1post Pot*createYDevV1alpha1NamespacedPot2application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
+3
+1bodybody *!
+#/definitions/dev.y.v1beta1.PotJ9
+7
+2010
+.
+Created#
+!
+#/definitions/dev.y.v1beta1.Potj
+x-kubernetes-action"post"jX
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}*Í
+
+yDev_v1alpha1deletecollection Pot*)deleteYDevV1alpha1CollectionNamespacedPot2application/json:application/json:application/yamlBJ
+HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
+<:8queryToken of the previous answer."continue2stringBF
+DB@query'"All": check everything, store nothing."dryRun2stringBE
+CA?queryOnly objects with these fields."fieldSelector2stringBF
+DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
+CA?queryOnly objects with these labels."labelSelector2stringB8
+642queryMost items of one answer."limit2integerBE
+CA?queryWhat happens to dependants."propagationPolicy2stringBL
+JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
+HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
+IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
+GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
+753queryChanges instead of a list."watch2booleanBV
+T
+Rbodybody *B
+@#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptionsJN
+L
+200E
+C
+OK=
+;
+9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj+
+x-kubernetes-action"deletecollection"jX
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}J-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2string€
+7/apis/y.dev/v1alpha1/namespaces/{namespace}/pots/{name}Äþ
+yDev_v1alpha1get Pot*readYDevV1alpha1NamespacedPot2application/json:*/*J4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj
+x-kubernetes-action"get"jX
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}È
+yDev_v1alpha1put Pot* replaceYDevV1alpha1NamespacedPot2application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
+3
+1bodybody *!
+#/definitions/dev.y.v1beta1.PotJ4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj
+x-kubernetes-action"put"jX
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}*ì
+yDev_v1alpha1
+delete Pot*deleteYDevV1alpha1NamespacedPot2application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
+CA?queryWhat happens to dependants."propagationPolicy2stringBT
+R
+Pbodybody*B
+@#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptionsJN
+L
+200E
+C
+OK=
+;
+9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
+x-kubernetes-action
+"delete"jX
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}Bë
+yDev_v1alpha1	patch Pot*patchYDevV1alpha1NamespacedPot2application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
+OMKquery2Take fields over from other managers (apply only)."force2booleanBN
+L
+Jbodybody *:
+8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj 
+x-kubernetes-action	"patch"jX
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}J1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2stringÀ
+=/apis/y.dev/v1alpha1/namespaces/{namespace}/pots/{name}/scaleþŠ
+yDev_v1alpha1get Pot*"readYDevV1alpha1NamespacedPotScale2application/json:*/*J9
+7
+2000
+.
+OK(
+&
+$#/definitions/dev.y.v1beta1.TheScalej
+x-kubernetes-action"get"jZ
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}Ù
+yDev_v1alpha1put Pot*%replaceYDevV1alpha1NamespacedPotScale2application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB:
+8
+6bodybody *&
+$#/definitions/dev.y.v1beta1.TheScaleJ9
+7
+2000
+.
+OK(
+&
+$#/definitions/dev.y.v1beta1.TheScalej
+x-kubernetes-action"put"jZ
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}B÷
+yDev_v1alpha1	patch Pot*#patchYDevV1alpha1NamespacedPotScale2application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
+OMKquery2Take fields over from other managers (apply only)."force2booleanBN
+L
+Jbodybody *:
+8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ9
+7
+2000
+.
+OK(
+&
+$#/definitions/dev.y.v1beta1.TheScalej 
+x-kubernetes-action	"patch"jZ
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}J1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2stringª
+>/apis/y.dev/v1alpha1/namespaces/{namespace}/pots/{name}/statusç„
+yDev_v1alpha1get Pot*#readYDevV1alpha1NamespacedPotStatus2application/json:*/*J4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj
+x-kubernetes-action"get"jX
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}Î
+yDev_v1alpha1put Pot*&replaceYDevV1alpha1NamespacedPotStatus2application/json:application/json:application/yamlBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
+3
+1bodybody *!
+#/definitions/dev.y.v1beta1.PotJ4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj
+x-kubernetes-action"put"jX
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}Bñ
+yDev_v1alpha1	patch Pot*$patchYDevV1alpha1NamespacedPotStatus2application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+DB@query'"All": check everything, store nothing."dryRun2stringBF
+DB@query!Name of whoever makes the change."fieldManager2stringB_
+][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
+OMKquery2Take fields over from other managers (apply only)."force2booleanBN
+L
+Jbodybody *:
+8#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.PatchJ4
+2
+200+
+)
+OK#
+!
+#/definitions/dev.y.v1beta1.Potj 
+x-kubernetes-action	"patch"jX
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}J1
+/-"+pathName of the object."name*stringJ-
++)"'path
+Namespace."	namespace*stringJ7
+531query"true": indented output."pretty2string¥
+/apis/y.dev/v1alpha1/pots‡Ë
+yDev_v1alpha1list Pot*#listYDevV1alpha1PotForAllNamespaces2application/json:*/*BJ
+HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
+<:8queryToken of the previous answer."continue2stringBE
+CA?queryOnly objects with these fields."fieldSelector2stringBE
+CA?queryOnly objects with these labels."labelSelector2stringB8
+642queryMost items of one answer."limit2integerBL
+JHFquery$Version to read at or to watch from."resourceVersion2stringBJ
+HFDqueryHow resourceVersion is meant."resourceVersionMatch2stringBK
+IGEquery A watch begins with what exists."sendInitialEvents2booleanBI
+GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
+753queryChanges instead of a list."watch2booleanJ8
+6
+200/
+-
+OK'
+%
+##/definitions/dev.y.v1beta1.PotListj
+x-kubernetes-action"list"jX
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}J7
+531query"true": indented output."pretty2string¡
+/apis/y.dev/v1beta1/cups„È
+yDev_v1beta1list Cup*"listYDevV1beta1CupForAllNamespaces2application/json:*/*BJ
 HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
 <:8queryToken of the previous answer."continue2stringBE
 CA?queryOnly objects with these fields."fieldSelector2stringBE
@@ -320,26 +1037,28 @@ GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
 ##/definitions/dev.y.v1beta1.CupListj
 x-kubernetes-action"list"jW
 x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}J7
-531query"true": indented output."pretty2stringÊ
-//apis/y.dev/v1beta1/namespaces/{namespace}/asks–"«post Ask*postYV1beta1Ask192application/json:application/json:application/yamlBF
+531query"true": indented output."pretty2stringê
+//apis/y.dev/v1beta1/namespaces/{namespace}/asks¶"Ë
+yDev_v1beta1post Ask*createYDevV1beta1NamespacedAsk2application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
 3
 1bodybody *!
-#/definitions/dev.y.v1beta1.AskJ4
-2
-201+
-)
-OK#
+#/definitions/dev.y.v1beta1.AskJ9
+7
+2010
+.
+Created#
 !
 #/definitions/dev.y.v1beta1.Askj
 x-kubernetes-action"post"jW
 x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Ask","version":"v1beta1"}J-
 +)"'path
 Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2stringª
-//apis/y.dev/v1beta1/namespaces/{namespace}/cupsö©list Cup*listYV1beta1Cup212application/json:*/*BJ
+531query"true": indented output."pretty2stringü
+//apis/y.dev/v1beta1/namespaces/{namespace}/cupsÈÂ
+yDev_v1beta1list Cup*listYDevV1beta1NamespacedCup2application/json:*/*BJ
 HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
 <:8queryToken of the previous answer."continue2stringBE
 CA?queryOnly objects with these fields."fieldSelector2stringBE
@@ -357,22 +1076,24 @@ GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
 %
 ##/definitions/dev.y.v1beta1.CupListj
 x-kubernetes-action"list"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}"«post Cup*postYV1beta1Cup222application/json:application/json:application/yamlBF
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}"Ë
+yDev_v1beta1post Cup*createYDevV1beta1NamespacedCup2application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
 3
 1bodybody *!
-#/definitions/dev.y.v1beta1.CupJ4
-2
-201+
-)
-OK#
+#/definitions/dev.y.v1beta1.CupJ9
+7
+2010
+.
+Created#
 !
 #/definitions/dev.y.v1beta1.Cupj
 x-kubernetes-action"post"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}*±
-deletecollection Cup*deletecollectionYV1beta1Cup232application/json:application/json:application/yamlBJ
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}*Ê
+
+yDev_v1beta1deletecollection Cup*(deleteYDevV1beta1CollectionNamespacedCup2application/json:application/json:application/yamlBJ
 HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
 <:8queryToken of the previous answer."continue2stringBF
 DB@query'"All": check everything, store nothing."dryRun2stringBE
@@ -399,8 +1120,9 @@ C
 x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}J-
 +)"'path
 Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2stringŠ
-6/apis/y.dev/v1beta1/namespaces/{namespace}/cups/{name}Ïáget Cup*getYV1beta1Cup242application/json:*/*J4
+531query"true": indented output."pretty2stringó
+6/apis/y.dev/v1beta1/namespaces/{namespace}/cups/{name}¸û
+yDev_v1beta1get Cup*readYDevV1beta1NamespacedCup2application/json:*/*J4
 2
 200+
 )
@@ -408,7 +1130,8 @@ Namespace."	namespace*stringJ7
 !
 #/definitions/dev.y.v1beta1.Cupj
 x-kubernetes-action"get"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}¨put Cup*putYV1beta1Cup252application/json:application/json:application/yamlBF
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}Å
+yDev_v1beta1put Cup*replaceYDevV1beta1NamespacedCup2application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
@@ -422,8 +1145,9 @@ DB@query!Name of whoever makes the change."fieldManager2stringB_
 !
 #/definitions/dev.y.v1beta1.Cupj
 x-kubernetes-action"put"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}*Ð
-delete Cup*deleteYV1beta1Cup272application/json:application/json:application/yamlBF
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}*é
+yDev_v1beta1
+delete Cup*deleteYDevV1beta1NamespacedCup2application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
 CA?queryWhat happens to dependants."propagationPolicy2stringBT
@@ -438,7 +1162,8 @@ C
 9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
 x-kubernetes-action
 "delete"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}BÏ	patch Cup*patchYV1beta1Cup262application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}Bè
+yDev_v1beta1	patch Cup*patchYDevV1beta1NamespacedCup2application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
@@ -457,8 +1182,9 @@ Jbodybody *:
 /-"+pathName of the object."name*stringJ-
 +)"'path
 Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2stringÚ
-</apis/y.dev/v1beta1/namespaces/{namespace}/cups/{name}/scale™éget Cup*getYV1beta1Cup282application/json:*/*J9
+531query"true": indented output."pretty2string¹
+</apis/y.dev/v1beta1/namespaces/{namespace}/cups/{name}/scaleøˆ
+yDev_v1beta1get Cup*!readYDevV1beta1NamespacedCupScale2application/json:*/*J9
 7
 2000
 .
@@ -466,7 +1192,8 @@ Namespace."	namespace*stringJ7
 &
 $#/definitions/dev.y.v1beta1.TheScalej
 x-kubernetes-action"get"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}µput Cup*putYV1beta1Cup292application/json:application/json:application/yamlBF
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}×
+yDev_v1beta1put Cup*$replaceYDevV1beta1NamespacedCupScale2application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB:
@@ -480,7 +1207,8 @@ $#/definitions/dev.y.v1beta1.TheScaleJ9
 &
 $#/definitions/dev.y.v1beta1.TheScalej
 x-kubernetes-action"put"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}B×	patch Cup*patchYV1beta1Cup302application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}Bõ
+yDev_v1beta1	patch Cup*"patchYDevV1beta1NamespacedCupScale2application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
@@ -499,8 +1227,9 @@ $#/definitions/dev.y.v1beta1.TheScalej
 /-"+pathName of the object."name*stringJ-
 +)"'path
 Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2stringª
-//apis/y.dev/v1beta1/namespaces/{namespace}/potsö©list Pot*listYV1beta1Pot322application/json:*/*BJ
+531query"true": indented output."pretty2stringü
+//apis/y.dev/v1beta1/namespaces/{namespace}/potsÈÂ
+yDev_v1beta1list Pot*listYDevV1beta1NamespacedPot2application/json:*/*BJ
 HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
 <:8queryToken of the previous answer."continue2stringBE
 CA?queryOnly objects with these fields."fieldSelector2stringBE
@@ -518,22 +1247,24 @@ GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
 %
 ##/definitions/dev.y.v1beta1.PotListj
 x-kubernetes-action"list"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}"«post Pot*postYV1beta1Pot332application/json:application/json:application/yamlBF
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}"Ë
+yDev_v1beta1post Pot*createYDevV1beta1NamespacedPot2application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
 3
 1bodybody *!
-#/definitions/dev.y.v1beta1.PotJ4
-2
-201+
-)
-OK#
+#/definitions/dev.y.v1beta1.PotJ9
+7
+2010
+.
+Created#
 !
 #/definitions/dev.y.v1beta1.Potj
 x-kubernetes-action"post"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}*±
-deletecollection Pot*deletecollectionYV1beta1Pot342application/json:application/json:application/yamlBJ
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}*Ê
+
+yDev_v1beta1deletecollection Pot*(deleteYDevV1beta1CollectionNamespacedPot2application/json:application/json:application/yamlBJ
 HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
 <:8queryToken of the previous answer."continue2stringBF
 DB@query'"All": check everything, store nothing."dryRun2stringBE
@@ -560,8 +1291,9 @@ C
 x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}J-
 +)"'path
 Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2stringŠ
-6/apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}Ïáget Pot*getYV1beta1Pot352application/json:*/*J4
+531query"true": indented output."pretty2stringó
+6/apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}¸û
+yDev_v1beta1get Pot*readYDevV1beta1NamespacedPot2application/json:*/*J4
 2
 200+
 )
@@ -569,7 +1301,8 @@ Namespace."	namespace*stringJ7
 !
 #/definitions/dev.y.v1beta1.Potj
 x-kubernetes-action"get"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}¨put Pot*putYV1beta1Pot362application/json:application/json:application/yamlBF
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}Å
+yDev_v1beta1put Pot*replaceYDevV1beta1NamespacedPot2application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
@@ -583,8 +1316,9 @@ DB@query!Name of whoever makes the change."fieldManager2stringB_
 !
 #/definitions/dev.y.v1beta1.Potj
 x-kubernetes-action"put"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}*Ð
-delete Pot*deleteYV1beta1Pot382application/json:application/json:application/yamlBF
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}*é
+yDev_v1beta1
+delete Pot*deleteYDevV1beta1NamespacedPot2application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@querySeconds for shutting down."gracePeriodSeconds2integerBE
 CA?queryWhat happens to dependants."propagationPolicy2stringBT
@@ -599,7 +1333,8 @@ C
 9#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
 x-kubernetes-action
 "delete"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}BÏ	patch Pot*patchYV1beta1Pot372application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}Bè
+yDev_v1beta1	patch Pot*patchYDevV1beta1NamespacedPot2application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
@@ -618,8 +1353,9 @@ Jbodybody *:
 /-"+pathName of the object."name*stringJ-
 +)"'path
 Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2stringÚ
-</apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}/scale™éget Pot*getYV1beta1Pot422application/json:*/*J9
+531query"true": indented output."pretty2string¹
+</apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}/scaleøˆ
+yDev_v1beta1get Pot*!readYDevV1beta1NamespacedPotScale2application/json:*/*J9
 7
 2000
 .
@@ -627,7 +1363,8 @@ Namespace."	namespace*stringJ7
 &
 $#/definitions/dev.y.v1beta1.TheScalej
 x-kubernetes-action"get"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}µput Pot*putYV1beta1Pot432application/json:application/json:application/yamlBF
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}×
+yDev_v1beta1put Pot*$replaceYDevV1beta1NamespacedPotScale2application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB:
@@ -641,7 +1378,8 @@ $#/definitions/dev.y.v1beta1.TheScaleJ9
 &
 $#/definitions/dev.y.v1beta1.TheScalej
 x-kubernetes-action"put"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}B×	patch Pot*patchYV1beta1Pot442application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}Bõ
+yDev_v1beta1	patch Pot*"patchYDevV1beta1NamespacedPotScale2application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
@@ -660,8 +1398,9 @@ $#/definitions/dev.y.v1beta1.TheScalej
 /-"+pathName of the object."name*stringJ-
 +)"'path
 Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2string¾
-=/apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}/statusüáget Pot*getYV1beta1Pot392application/json:*/*J4
+531query"true": indented output."pretty2string 
+=/apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}/statusÞ
+yDev_v1beta1get Pot*"readYDevV1beta1NamespacedPotStatus2application/json:*/*J4
 2
 200+
 )
@@ -669,7 +1408,8 @@ Namespace."	namespace*stringJ7
 !
 #/definitions/dev.y.v1beta1.Potj
 x-kubernetes-action"get"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}¨put Pot*putYV1beta1Pot402application/json:application/json:application/yamlBF
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}Ë
+yDev_v1beta1put Pot*%replaceYDevV1beta1NamespacedPotStatus2application/json:application/json:application/yamlBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringB5
@@ -683,7 +1423,8 @@ DB@query!Name of whoever makes the change."fieldManager2stringB_
 !
 #/definitions/dev.y.v1beta1.Potj
 x-kubernetes-action"put"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}BÏ	patch Pot*patchYV1beta1Pot412application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}Bî
+yDev_v1beta1	patch Pot*#patchYDevV1beta1NamespacedPotStatus2application/json:application/apply-patch+yaml:application/json-patch+json:application/merge-patch+jsonBF
 DB@query'"All": check everything, store nothing."dryRun2stringBF
 DB@query!Name of whoever makes the change."fieldManager2stringB_
 ][Yquery7Ignore, Warn or Strict: what happens to unknown fields."fieldValidation2stringBQ
@@ -702,8 +1443,9 @@ Jbodybody *:
 /-"+pathName of the object."name*stringJ-
 +)"'path
 Namespace."	namespace*stringJ7
-531query"true": indented output."pretty2string‚
-/apis/y.dev/v1beta1/potså©list Pot*listYV1beta1Pot312application/json:*/*BJ
+531query"true": indented output."pretty2string¡
+/apis/y.dev/v1beta1/pots„È
+yDev_v1beta1list Pot*"listYDevV1beta1PotForAllNamespaces2application/json:*/*BJ
 HFDqueryMarks of progress in a watch."allowWatchBookmarks2booleanB>
 <:8queryToken of the previous answer."continue2stringBE
 CA?queryOnly objects with these fields."fieldSelector2stringBE
@@ -722,7 +1464,7 @@ GECquery!Seconds after which a watch ends."timeoutSeconds2integerB9
 ##/definitions/dev.y.v1beta1.PotListj
 x-kubernetes-action"list"jW
 x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}J7
-531query"true": indented output."pretty2stringJ–@
+531query"true": indented output."pretty2stringJî@
 4
 dev.x.v1.Empty""Its presence says it.²
 object
@@ -783,8 +1525,8 @@ p
 '
 countint32"	How many.²	
 integer
-Ì
-dev.x.v1.Itemº"An item.šname²
+¤
+dev.x.v1.Item’"An item.šname²
 objectÊš
 
 name"Name.²
@@ -797,7 +1539,8 @@ p
 string
 0
 none(
-#/definitions/dev.x.v1.Empty"Nothing.
+#/definitions/dev.x.v1.Empty"Nothing.úU
+x-kubernetes-group-version-kind20[{"group":"x.dev","kind":"Item","version":"v1"}]
 ¦
 dev.x.v1.Thing“"A thing.šspec²
 objectÊš

@@ -1,9 +1,10 @@
 
 3.0.0
 
-Kubernetes2v1.33.0"Üq
-š
-/apis/x.dev/v1/gadgetsÿ"·list Gadget*listXV1Gadget12K
+Kubernetes2v1.33.0"ÇŠ
+Â
+/apis/x.dev/v1/gadgets§"Â
+xDev_v1list Gadget*listXDevV1Gadget2K
 I
 allowWatchBookmarksqueryMarks of progress in a watch.R
 
@@ -47,7 +48,8 @@ B
 ,*
 (#/components/schemas/dev.x.v1.GadgetListj
 x-kubernetes-action"list"jU
-x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}2çpost Gadget*postXV1Gadget22G
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}2ù
+xDev_v1post Gadget*createXDevV1Gadget2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -65,16 +67,17 @@ $#/components/schemas/dev.x.v1.Gadget
 >
 application/yaml*
 (&
-$#/components/schemas/dev.x.v1.GadgetBQO
-201H
-F
-OK@
+$#/components/schemas/dev.x.v1.GadgetBVT
+201M
+K
+Created@
 >
 application/json*
 (&
 $#/components/schemas/dev.x.v1.Gadgetj
 x-kubernetes-action"post"jU
-x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}:ždeletecollection Gadget*deletecollectionXV1Gadget32K
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}:©
+xDev_v1deletecollection Gadget*deleteXDevV1CollectionGadget2K
 I
 allowWatchBookmarksqueryMarks of progress in a watch.R
 
@@ -141,9 +144,10 @@ DB
 6
 prettyquery"true": indented output.R
 	Êstring
-û
-/apis/x.dev/v1/gadgets/{name}Ù"å
-get Gadget*getXV1Gadget4BQO
+¬
+/apis/x.dev/v1/gadgets/{name}Š"ñ
+xDev_v1
+get Gadget*readXDevV1GadgetBQO
 200H
 F
 OK@
@@ -152,8 +156,9 @@ F
 (&
 $#/components/schemas/dev.x.v1.Gadgetj
 x-kubernetes-action"get"jU
-x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}*ä
-put Gadget*putXV1Gadget52G
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}*ó
+xDev_v1
+put Gadget*replaceXDevV1Gadget2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -180,7 +185,8 @@ F
 (&
 $#/components/schemas/dev.x.v1.Gadgetj
 x-kubernetes-action"put"jU
-x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}:³delete Gadget*deleteXV1Gadget72G
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}:¾
+xDev_v1delete Gadget*deleteXDevV1Gadget2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -209,7 +215,8 @@ DB
 @#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
 x-kubernetes-action
 "delete"jU
-x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}Rãpatch Gadget*patchXV1Gadget62G
+x-kubernetes-group-version-kind20{"group":"x.dev","kind":"Gadget","version":"v1"}Rî
+xDev_v1patch Gadget*patchXDevV1Gadget2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -255,9 +262,43 @@ $#/components/schemas/dev.x.v1.Gadgetj
 6
 prettyquery"true": indented output.R
 	Êstring
-Ô
-,/apis/x.dev/v1/namespaces/{namespace}/things£"³
-list Thing*listXV1Thing92K
+„
+/apis/x.dev/v1/healthk"i
+xDev_v1Of the cluster, for everybody.*v1HealthB42
+200+
+)
+OK#
+!
+application/json
+
+	Êobject
+—
+,/apis/x.dev/v1/namespaces/{namespace}/expandæ*³
+xDev_v1Of a namespace.*v1Expand:D
+B>
+<
+application/json(
+&$
+"#/components/schemas/dev.x.v1.ItemBG,
+200%
+#
+OK
+
+
+text/plain
+
+	Êstring
+401
+
+Unauthorizedj.
+,
+	namespacepath
+Namespace. R
+	Êstring
+˜
+,/apis/x.dev/v1/namespaces/{namespace}/thingsç"È
+xDev_v1
+list Thing*listXDevV1NamespacedThing2K
 I
 allowWatchBookmarksqueryMarks of progress in a watch.R
 
@@ -301,8 +342,9 @@ A
 +)
 '#/components/schemas/dev.x.v1.ThingListj
 x-kubernetes-action"list"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}2á
-post Thing*postXV1Thing102G
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}2ü
+xDev_v1
+post Thing*createXDevV1NamespacedThing2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -320,16 +362,17 @@ E
 =
 application/yaml)
 '%
-##/components/schemas/dev.x.v1.ThingBPN
-201G
-E
-OK?
+##/components/schemas/dev.x.v1.ThingBUS
+201L
+J
+Created?
 =
 application/json)
 '%
 ##/components/schemas/dev.x.v1.Thingj
 x-kubernetes-action"post"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}:œdeletecollection Thing*deletecollectionXV1Thing112K
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}:°
+xDev_v1deletecollection Thing*%deleteXDevV1CollectionNamespacedThing2K
 I
 allowWatchBookmarksqueryMarks of progress in a watch.R
 
@@ -400,8 +443,9 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	Êstring
-Â
-3/apis/x.dev/v1/namespaces/{namespace}/things/{name}Š"â	get Thing*getXV1Thing12BPN
+—
+3/apis/x.dev/v1/namespaces/{namespace}/things/{name}ß"÷
+xDev_v1	get Thing*readXDevV1NamespacedThingBPN
 200G
 E
 OK?
@@ -410,7 +454,8 @@ E
 '%
 ##/components/schemas/dev.x.v1.Thingj
 x-kubernetes-action"get"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}*Þ	put Thing*putXV1Thing132G
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}*ö
+xDev_v1	put Thing*replaceXDevV1NamespacedThing2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -437,7 +482,8 @@ E
 '%
 ##/components/schemas/dev.x.v1.Thingj
 x-kubernetes-action"put"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}:±delete Thing*deleteXV1Thing152G
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}:Å
+xDev_v1delete Thing*deleteXDevV1NamespacedThing2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -466,7 +512,8 @@ DB
 @#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
 x-kubernetes-action
 "delete"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}Rïpatch Thing*patchXV1Thing142G
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}Rƒ
+xDev_v1patch Thing*patchXDevV1NamespacedThing2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -512,8 +559,144 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	Êstring
-•
-:/apis/x.dev/v1/namespaces/{namespace}/things/{name}/statusÖ"â	get Thing*getXV1Thing16BPN
+í
+@/apis/x.dev/v1/namespaces/{namespace}/things/{name}/look/closely¨"Á
+xDev_v1
+A picture.*v1Look2Q
+O
+
+moveCursorquery,Wake the screen by moving the pointer first.R
+
+ÊbooleanBO4
+200-
++
+OK%
+#
+	image/png
+
+Êstringšbinary
+401
+
+Unauthorizedj2
+0
+namepathName of the object. R
+	Êstringj.
+,
+	namespacepath
+Namespace. R
+	Êstring
+Ú
+8/apis/x.dev/v1/namespaces/{namespace}/things/{name}/poke2ü
+xDev_v1
+post Thing*createXDevV1NamespacedThingPoke2G
+E
+dryRunquery'"All": check everything, store nothing.R
+	Êstring2G
+E
+fieldManagerquery!Name of whoever makes the change.R
+	Êstring2`
+^
+fieldValidationquery7Ignore, Warn or Strict: what happens to unknown fields.R
+	Êstring:ƒ
+€|
+<
+application/json(
+&$
+"#/components/schemas/dev.x.v1.Item
+<
+application/yaml(
+&$
+"#/components/schemas/dev.x.v1.ItemBTR
+201K
+I
+Created>
+<
+application/json(
+&$
+"#/components/schemas/dev.x.v1.Itemj
+x-kubernetes-action"post"jS
+x-kubernetes-group-version-kind0.{"group":"x.dev","kind":"Item","version":"v1"}j2
+0
+namepathName of the object. R
+	Êstringj.
+,
+	namespacepath
+Namespace. R
+	Êstringj8
+6
+prettyquery"true": indented output.R
+	Êstring
+Û
+?/apis/x.dev/v1/namespaces/{namespace}/things/{name}/port/{port}—"}
+xDev_v1)Hidden, with parts of the path behind it.*v1thing-PortB9
+101
+
+Switching Protocols
+401
+
+Unauthorizedj2
+0
+namepathName of the object. R
+	Êstringj.
+,
+	namespacepath
+Namespace. R
+	Êstringj2
+0
+portpathPort in the guest. R
+
+Êinteger
+´
+J/apis/x.dev/v1/namespaces/{namespace}/things/{name}/port/{port}/{protocol}å"‰
+xDev_v1)Hidden, with parts of the path behind it.*v1thing-PortWithProtocolB9
+101
+
+Switching Protocols
+401
+
+Unauthorizedj2
+0
+namepathName of the object. R
+	Êstringj.
+,
+	namespacepath
+Namespace. R
+	Êstringj2
+0
+portpathPort in the guest. R
+
+Êintegerj?
+=
+protocolpathtcp or udp; tcp when absent. R
+	Êstring
+…
+8/apis/x.dev/v1/namespaces/{namespace}/things/{name}/pushÈ*á
+xDev_v1A body that may be absent.*v1Push:B
+@>
+<
+application/json(
+&$
+"#/components/schemas/dev.x.v1.ItemBnS
+202L
+J
+Accepted>
+<
+application/json(
+&$
+"#/components/schemas/dev.x.v1.Item
+401
+
+Unauthorizedj2
+0
+namepathName of the object. R
+	Êstringj.
+,
+	namespacepath
+Namespace. R
+	Êstring
+è
+:/apis/x.dev/v1/namespaces/{namespace}/things/{name}/status©"ý
+xDev_v1	get Thing*readXDevV1NamespacedThingStatusBPN
 200G
 E
 OK?
@@ -522,7 +705,8 @@ E
 '%
 ##/components/schemas/dev.x.v1.Thingj
 x-kubernetes-action"get"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}*Þ	put Thing*putXV1Thing172G
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}*ü
+xDev_v1	put Thing*"replaceXDevV1NamespacedThingStatus2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -549,7 +733,8 @@ E
 '%
 ##/components/schemas/dev.x.v1.Thingj
 x-kubernetes-action"put"jT
-x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}Rïpatch Thing*patchXV1Thing182G
+x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}R‰
+xDev_v1patch Thing* patchXDevV1NamespacedThingStatus2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -595,9 +780,10 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	Êstring
-Š
-/apis/x.dev/v1/thingsð"³
-list Thing*listXV1Thing82K
+¥
+/apis/x.dev/v1/things‹"Î
+xDev_v1
+list Thing*listXDevV1ThingForAllNamespaces2K
 I
 allowWatchBookmarksqueryMarks of progress in a watch.R
 
@@ -644,8 +830,8 @@ A
 x-kubernetes-group-version-kind1/{"group":"x.dev","kind":"Thing","version":"v1"}j8
 6
 prettyquery"true": indented output.R
-	Êstring*ç+
-ä+
+	Êstring*¿,
+¼,
 5
 dev.x.v1.Empty#
 !Êobject’Its presence says it.
@@ -708,9 +894,9 @@ t
 )
 count 
 Êinteger’	How many.šint32’Inside.
-á
-dev.x.v1.ItemÏ
-ÌºnameÊobjectú­
+¹
+dev.x.v1.Item§
+¤ºnameÊobjectú­
 
 name
 Êstring’Name.
@@ -723,7 +909,8 @@ t
 ?
 none7
 5Ò'%
-##/components/schemas/dev.x.v1.Empty’Nothing.’An item.
+##/components/schemas/dev.x.v1.Empty’Nothing.’An item.¢U
+x-kubernetes-group-version-kind20[{"group":"x.dev","kind":"Item","version":"v1"}]
 ×
 dev.x.v1.ThingÄ
 ÁºspecÊobjectúÉ

@@ -1,9 +1,10 @@
 
 3.0.0
 
-Kubernetes2v1.33.0"‰S
-À
-*/apis/y.dev/v1/namespaces/{namespace}/potsú"∞list Pot*listYV1Pot22K
+Kubernetes2v1.33.0"¬V
+ë
+*/apis/y.dev/v1/namespaces/{namespace}/pots‚"≈
+yDev_v1list Pot*listYDevV1NamespacedPot2K
 I
 allowWatchBookmarksqueryMarks of progress in a watch.R
 
@@ -47,7 +48,8 @@ D
 .,
 *#/components/schemas/dev.y.v1beta1.PotListj
 x-kubernetes-action"list"jR
-x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}2‰post Pot*postYV1Pot32G
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}2Ä
+yDev_v1post Pot*createYDevV1NamespacedPot2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -65,16 +67,17 @@ E
 @
 application/yaml,
 *(
-&#/components/schemas/dev.y.v1beta1.PotBSQ
-201J
-H
-OKB
+&#/components/schemas/dev.y.v1beta1.PotBXV
+201O
+M
+CreatedB
 @
 application/json,
 *(
 &#/components/schemas/dev.y.v1beta1.Potj
 x-kubernetes-action"post"jR
-x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}:ïdeletecollection Pot*deletecollectionYV1Pot42K
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}:™
+yDev_v1deletecollection Pot*#deleteYDevV1CollectionNamespacedPot2K
 I
 allowWatchBookmarksqueryMarks of progress in a watch.R
 
@@ -145,9 +148,9 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	 string
-¥
-1/apis/y.dev/v1/namespaces/{namespace}/pots/{name}˛"ﬁget Pot*
-getYV1Pot5BSQ
+ç
+1/apis/y.dev/v1/namespaces/{namespace}/pots/{name}◊"Ù
+yDev_v1get Pot*readYDevV1NamespacedPotBSQ
 200J
 H
 OKB
@@ -156,8 +159,8 @@ H
 *(
 &#/components/schemas/dev.y.v1beta1.Potj
 x-kubernetes-action"get"jR
-x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}*·put Pot*
-putYV1Pot62G
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}*˙
+yDev_v1put Pot*replaceYDevV1NamespacedPot2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -184,8 +187,9 @@ H
 *(
 &#/components/schemas/dev.y.v1beta1.Potj
 x-kubernetes-action"put"jR
-x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}:™
-delete Pot*deleteYV1Pot82G
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}:ø
+yDev_v1
+delete Pot*deleteYDevV1NamespacedPot2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -214,7 +218,8 @@ DB
 @#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
 x-kubernetes-action
 "delete"jR
-x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}RÎ	patch Pot*patchYV1Pot72G
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}RÄ
+yDev_v1	patch Pot*patchYDevV1NamespacedPot2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -260,8 +265,9 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	 string
-¡
-7/apis/y.dev/v1/namespaces/{namespace}/pots/{name}/scaleÖ"Ïget Pot*getYV1Pot12BXV
+ë
+7/apis/y.dev/v1/namespaces/{namespace}/pots/{name}/scale’"Ü
+yDev_v1get Pot*readYDevV1NamespacedPotScaleBXV
 200O
 M
 OKG
@@ -270,7 +276,8 @@ E
 /-
 +#/components/schemas/dev.y.v1beta1.TheScalej
 x-kubernetes-action"get"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}*˘put Pot*putYV1Pot132G
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}*ñ
+yDev_v1put Pot*replaceYDevV1NamespacedPotScale2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -297,7 +304,8 @@ E
 /-
 +#/components/schemas/dev.y.v1beta1.TheScalej
 x-kubernetes-action"put"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}R˘	patch Pot*patchYV1Pot142G
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}Rí
+yDev_v1	patch Pot*patchYDevV1NamespacedPotScale2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -343,9 +351,9 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	 string
-ê
-8/apis/y.dev/v1/namespaces/{namespace}/pots/{name}/status”"ﬁget Pot*
-getYV1Pot9BSQ
+‰
+8/apis/y.dev/v1/namespaces/{namespace}/pots/{name}/statusß"˙
+yDev_v1get Pot*readYDevV1NamespacedPotStatusBSQ
 200J
 H
 OKB
@@ -354,7 +362,8 @@ H
 *(
 &#/components/schemas/dev.y.v1beta1.Potj
 x-kubernetes-action"get"jR
-x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}*‚put Pot*putYV1Pot102G
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}*Ä
+yDev_v1put Pot* replaceYDevV1NamespacedPotStatus2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -381,7 +390,8 @@ H
 *(
 &#/components/schemas/dev.y.v1beta1.Potj
 x-kubernetes-action"put"jR
-x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}RÏ	patch Pot*patchYV1Pot112G
+x-kubernetes-group-version-kind/-{"group":"y.dev","kind":"Pot","version":"v1"}RÜ
+yDev_v1	patch Pot*patchYDevV1NamespacedPotStatus2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -427,8 +437,9 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	 string
-Ö
-/apis/y.dev/v1/potsÌ"∞list Pot*listYV1Pot12K
+†
+/apis/y.dev/v1/potsà"À
+yDev_v1list Pot*listYDevV1PotForAllNamespaces2K
 I
 allowWatchBookmarksqueryMarks of progress in a watch.R
 

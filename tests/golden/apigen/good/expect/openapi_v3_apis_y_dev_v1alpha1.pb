@@ -1,9 +1,10 @@
 
 3.0.0
 
-Kubernetes2v1.33.0"˜U
-õ
-0/apis/y.dev/v1alpha1/namespaces/{namespace}/potsÀ"¼list Pot*listYV1alpha1Pot22K
+Kubernetes2v1.33.0"ÊX
+Í
+0/apis/y.dev/v1alpha1/namespaces/{namespace}/pots˜"×
+yDev_v1alpha1list Pot*listYDevV1alpha1NamespacedPot2K
 I
 allowWatchBookmarksqueryMarks of progress in a watch.R
 
@@ -47,7 +48,8 @@ D
 .,
 *#/components/schemas/dev.y.v1beta1.PotListj
 x-kubernetes-action"list"jX
-x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}2ðpost Pot*postYV1alpha1Pot32G
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}2’
+yDev_v1alpha1post Pot*createYDevV1alpha1NamespacedPot2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -65,16 +67,17 @@ E
 @
 application/yaml,
 *(
-&#/components/schemas/dev.y.v1beta1.PotBSQ
-201J
-H
-OKB
+&#/components/schemas/dev.y.v1beta1.PotBXV
+201O
+M
+CreatedB
 @
 application/json,
 *(
 &#/components/schemas/dev.y.v1beta1.Potj
 x-kubernetes-action"post"jX
-x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}:¡deletecollection Pot*deletecollectionYV1alpha1Pot42K
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}:¼
+yDev_v1alpha1deletecollection Pot*)deleteYDevV1alpha1CollectionNamespacedPot2K
 I
 allowWatchBookmarksqueryMarks of progress in a watch.R
 
@@ -145,8 +148,9 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	Êstring
-ê
-7/apis/y.dev/v1alpha1/namespaces/{namespace}/pots/{name}®"êget Pot*getYV1alpha1Pot5BSQ
+Û
+7/apis/y.dev/v1alpha1/namespaces/{namespace}/pots/{name}Ÿ"†
+yDev_v1alpha1get Pot*readYDevV1alpha1NamespacedPotBSQ
 200J
 H
 OKB
@@ -155,7 +159,8 @@ H
 *(
 &#/components/schemas/dev.y.v1beta1.Potj
 x-kubernetes-action"get"jX
-x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}*íput Pot*putYV1alpha1Pot62G
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}*Œ
+yDev_v1alpha1put Pot* replaceYDevV1alpha1NamespacedPot2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -182,8 +187,9 @@ H
 *(
 &#/components/schemas/dev.y.v1beta1.Potj
 x-kubernetes-action"put"jX
-x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}:¶
-delete Pot*deleteYV1alpha1Pot82G
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}:Ñ
+yDev_v1alpha1
+delete Pot*deleteYDevV1alpha1NamespacedPot2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -212,7 +218,8 @@ DB
 @#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
 x-kubernetes-action
 "delete"jX
-x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}R÷	patch Pot*patchYV1alpha1Pot72G
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}R’
+yDev_v1alpha1	patch Pot*patchYDevV1alpha1NamespacedPot2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -258,8 +265,9 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	Êstring
-Ù
-=/apis/y.dev/v1alpha1/namespaces/{namespace}/pots/{name}/scale—"òget Pot*getYV1alpha1Pot12BXV
+»
+=/apis/y.dev/v1alpha1/namespaces/{namespace}/pots/{name}/scaleù"’
+yDev_v1alpha1get Pot*"readYDevV1alpha1NamespacedPotScaleBXV
 200O
 M
 OKG
@@ -268,7 +276,8 @@ E
 /-
 +#/components/schemas/dev.y.v1beta1.TheScalej
 x-kubernetes-action"get"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}*ÿput Pot*putYV1alpha1Pot132G
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}*¢
+yDev_v1alpha1put Pot*%replaceYDevV1alpha1NamespacedPotScale2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -295,7 +304,8 @@ E
 /-
 +#/components/schemas/dev.y.v1beta1.TheScalej
 x-kubernetes-action"put"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}Rÿ	patch Pot*patchYV1alpha1Pot142G
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}Rž
+yDev_v1alpha1	patch Pot*#patchYDevV1alpha1NamespacedPotScale2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -341,8 +351,9 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	Êstring
-º
->/apis/y.dev/v1alpha1/namespaces/{namespace}/pots/{name}/status÷"êget Pot*getYV1alpha1Pot9BSQ
+ 
+>/apis/y.dev/v1alpha1/namespaces/{namespace}/pots/{name}/statusÝ"Œ
+yDev_v1alpha1get Pot*#readYDevV1alpha1NamespacedPotStatusBSQ
 200J
 H
 OKB
@@ -351,7 +362,8 @@ H
 *(
 &#/components/schemas/dev.y.v1beta1.Potj
 x-kubernetes-action"get"jX
-x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}*îput Pot*putYV1alpha1Pot102G
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}*’
+yDev_v1alpha1put Pot*&replaceYDevV1alpha1NamespacedPotStatus2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -378,7 +390,8 @@ H
 *(
 &#/components/schemas/dev.y.v1beta1.Potj
 x-kubernetes-action"put"jX
-x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}Rø	patch Pot*patchYV1alpha1Pot112G
+x-kubernetes-group-version-kind53{"group":"y.dev","kind":"Pot","version":"v1alpha1"}R˜
+yDev_v1alpha1	patch Pot*$patchYDevV1alpha1NamespacedPotStatus2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	Êstring2G
@@ -424,8 +437,9 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	Êstring
-—
-/apis/y.dev/v1alpha1/potsù"¼list Pot*listYV1alpha1Pot12K
+¸
+/apis/y.dev/v1alpha1/potsš"Ý
+yDev_v1alpha1list Pot*#listYDevV1alpha1PotForAllNamespaces2K
 I
 allowWatchBookmarksqueryMarks of progress in a watch.R
 

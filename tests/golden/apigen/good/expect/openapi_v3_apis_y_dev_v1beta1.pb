@@ -1,9 +1,10 @@
 
 3.0.0
 
-Kubernetes2v1.33.0"Ÿ†
-î
-/apis/y.dev/v1beta1/cups˜"∫list Cup*listYV1beta1Cup22K
+Kubernetes2v1.33.0"÷¶
+¥
+/apis/y.dev/v1beta1/cupsó"⁄
+yDev_v1beta1list Cup*"listYDevV1beta1CupForAllNamespaces2K
 I
 allowWatchBookmarksqueryMarks of progress in a watch.R
 
@@ -51,8 +52,9 @@ D
 6
 prettyquery"true": indented output.R
 	 string
-è
-//apis/y.dev/v1beta1/namespaces/{namespace}/asks€2Ópost Ask*postYV1beta1Ask12G
+∞
+//apis/y.dev/v1beta1/namespaces/{namespace}/asks¸2è
+yDev_v1beta1post Ask*createYDevV1beta1NamespacedAsk2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -70,10 +72,10 @@ E
 @
 application/yaml,
 *(
-&#/components/schemas/dev.y.v1beta1.AskBSQ
-201J
-H
-OKB
+&#/components/schemas/dev.y.v1beta1.AskBXV
+201O
+M
+CreatedB
 @
 application/json,
 *(
@@ -87,8 +89,9 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	 string
-Ó
-//apis/y.dev/v1beta1/namespaces/{namespace}/cups∫"∫list Cup*listYV1beta1Cup32K
+√
+//apis/y.dev/v1beta1/namespaces/{namespace}/cupsè"‘
+yDev_v1beta1list Cup*listYDevV1beta1NamespacedCup2K
 I
 allowWatchBookmarksqueryMarks of progress in a watch.R
 
@@ -132,7 +135,8 @@ D
 .,
 *#/components/schemas/dev.y.v1beta1.CupListj
 x-kubernetes-action"list"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}2Ópost Cup*postYV1beta1Cup42G
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}2è
+yDev_v1beta1post Cup*createYDevV1beta1NamespacedCup2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -150,16 +154,17 @@ E
 @
 application/yaml,
 *(
-&#/components/schemas/dev.y.v1beta1.CupBSQ
-201J
-H
-OKB
+&#/components/schemas/dev.y.v1beta1.CupBXV
+201O
+M
+CreatedB
 @
 application/json,
 *(
 &#/components/schemas/dev.y.v1beta1.Cupj
 x-kubernetes-action"post"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}:üdeletecollection Cup*deletecollectionYV1beta1Cup52K
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}:π
+yDev_v1beta1deletecollection Cup*(deleteYDevV1beta1CollectionNamespacedCup2K
 I
 allowWatchBookmarksqueryMarks of progress in a watch.R
 
@@ -230,8 +235,9 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	 string
-·
-6/apis/y.dev/v1beta1/namespaces/{namespace}/cups/{name}¶"Ëget Cup*getYV1beta1Cup6BSQ
+Œ
+6/apis/y.dev/v1beta1/namespaces/{namespace}/cups/{name}ì"É
+yDev_v1beta1get Cup*readYDevV1beta1NamespacedCupBSQ
 200J
 H
 OKB
@@ -240,7 +246,8 @@ H
 *(
 &#/components/schemas/dev.y.v1beta1.Cupj
 x-kubernetes-action"get"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}*Îput Cup*putYV1beta1Cup72G
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}*â
+yDev_v1beta1put Cup*replaceYDevV1beta1NamespacedCup2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -267,8 +274,9 @@ H
 *(
 &#/components/schemas/dev.y.v1beta1.Cupj
 x-kubernetes-action"put"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}:¥
-delete Cup*deleteYV1beta1Cup92G
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}:Œ
+yDev_v1beta1
+delete Cup*deleteYDevV1beta1NamespacedCup2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -297,7 +305,8 @@ DB
 @#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
 x-kubernetes-action
 "delete"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}Rı	patch Cup*patchYV1beta1Cup82G
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Cup","version":"v1beta1"}Rè
+yDev_v1beta1	patch Cup*patchYDevV1beta1NamespacedCup2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -343,8 +352,9 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	 string
-’
-</apis/y.dev/v1beta1/namespaces/{namespace}/cups/{name}/scaleî"Òget Cup*getYV1beta1Cup10BXV
+¥
+</apis/y.dev/v1beta1/namespaces/{namespace}/cups/{name}/scaleÛ"ê
+yDev_v1beta1get Cup*!readYDevV1beta1NamespacedCupScaleBXV
 200O
 M
 OKG
@@ -353,7 +363,8 @@ E
 /-
 +#/components/schemas/dev.y.v1beta1.TheScalej
 x-kubernetes-action"get"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}*˛put Cup*putYV1beta1Cup112G
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}*†
+yDev_v1beta1put Cup*$replaceYDevV1beta1NamespacedCupScale2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -380,7 +391,8 @@ E
 /-
 +#/components/schemas/dev.y.v1beta1.TheScalej
 x-kubernetes-action"put"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}R˛	patch Cup*patchYV1beta1Cup122G
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}Rú
+yDev_v1beta1	patch Cup*"patchYDevV1beta1NamespacedCupScale2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -426,8 +438,9 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	 string
-Ò
-//apis/y.dev/v1beta1/namespaces/{namespace}/potsΩ"ªlist Pot*listYV1beta1Pot142K
+√
+//apis/y.dev/v1beta1/namespaces/{namespace}/potsè"‘
+yDev_v1beta1list Pot*listYDevV1beta1NamespacedPot2K
 I
 allowWatchBookmarksqueryMarks of progress in a watch.R
 
@@ -471,7 +484,8 @@ D
 .,
 *#/components/schemas/dev.y.v1beta1.PotListj
 x-kubernetes-action"list"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}2Ôpost Pot*postYV1beta1Pot152G
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}2è
+yDev_v1beta1post Pot*createYDevV1beta1NamespacedPot2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -489,16 +503,17 @@ E
 @
 application/yaml,
 *(
-&#/components/schemas/dev.y.v1beta1.PotBSQ
-201J
-H
-OKB
+&#/components/schemas/dev.y.v1beta1.PotBXV
+201O
+M
+CreatedB
 @
 application/json,
 *(
 &#/components/schemas/dev.y.v1beta1.Potj
 x-kubernetes-action"post"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}:†deletecollection Pot*deletecollectionYV1beta1Pot162K
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}:π
+yDev_v1beta1deletecollection Pot*(deleteYDevV1beta1CollectionNamespacedPot2K
 I
 allowWatchBookmarksqueryMarks of progress in a watch.R
 
@@ -569,8 +584,9 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	 string
-Â
-6/apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}™"Èget Pot*getYV1beta1Pot17BSQ
+Œ
+6/apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}ì"É
+yDev_v1beta1get Pot*readYDevV1beta1NamespacedPotBSQ
 200J
 H
 OKB
@@ -579,7 +595,8 @@ H
 *(
 &#/components/schemas/dev.y.v1beta1.Potj
 x-kubernetes-action"get"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}*Ïput Pot*putYV1beta1Pot182G
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}*â
+yDev_v1beta1put Pot*replaceYDevV1beta1NamespacedPot2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -606,8 +623,9 @@ H
 *(
 &#/components/schemas/dev.y.v1beta1.Potj
 x-kubernetes-action"put"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}:µ
-delete Pot*deleteYV1beta1Pot202G
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}:Œ
+yDev_v1beta1
+delete Pot*deleteYDevV1beta1NamespacedPot2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -636,7 +654,8 @@ DB
 @#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.Statusj!
 x-kubernetes-action
 "delete"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}Rˆ	patch Pot*patchYV1beta1Pot192G
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}Rè
+yDev_v1beta1	patch Pot*patchYDevV1beta1NamespacedPot2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -682,8 +701,9 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	 string
-’
-</apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}/scaleî"Òget Pot*getYV1beta1Pot24BXV
+¥
+</apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}/scaleÛ"ê
+yDev_v1beta1get Pot*!readYDevV1beta1NamespacedPotScaleBXV
 200O
 M
 OKG
@@ -692,7 +712,8 @@ E
 /-
 +#/components/schemas/dev.y.v1beta1.TheScalej
 x-kubernetes-action"get"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}*˛put Pot*putYV1beta1Pot252G
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}*†
+yDev_v1beta1put Pot*$replaceYDevV1beta1NamespacedPotScale2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -719,7 +740,8 @@ E
 /-
 +#/components/schemas/dev.y.v1beta1.TheScalej
 x-kubernetes-action"put"jZ
-x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}R˛	patch Pot*patchYV1beta1Pot262G
+x-kubernetes-group-version-kind75{"group":"autoscaling","kind":"Scale","version":"v1"}Rú
+yDev_v1beta1	patch Pot*"patchYDevV1beta1NamespacedPotScale2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -765,8 +787,9 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	 string
-¥
-=/apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}/statusÚ"Èget Pot*getYV1beta1Pot21BSQ
+ñ
+=/apis/y.dev/v1beta1/namespaces/{namespace}/pots/{name}/status‘"â
+yDev_v1beta1get Pot*"readYDevV1beta1NamespacedPotStatusBSQ
 200J
 H
 OKB
@@ -775,7 +798,8 @@ H
 *(
 &#/components/schemas/dev.y.v1beta1.Potj
 x-kubernetes-action"get"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}*Ïput Pot*putYV1beta1Pot222G
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}*è
+yDev_v1beta1put Pot*%replaceYDevV1beta1NamespacedPotStatus2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -802,7 +826,8 @@ H
 *(
 &#/components/schemas/dev.y.v1beta1.Potj
 x-kubernetes-action"put"jW
-x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}Rˆ	patch Pot*patchYV1beta1Pot232G
+x-kubernetes-group-version-kind42{"group":"y.dev","kind":"Pot","version":"v1beta1"}Rï
+yDev_v1beta1	patch Pot*#patchYDevV1beta1NamespacedPotStatus2G
 E
 dryRunquery'"All": check everything, store nothing.R
 	 string2G
@@ -848,8 +873,9 @@ Namespace. R
 6
 prettyquery"true": indented output.R
 	 string
-ï
-/apis/y.dev/v1beta1/pots¯"ªlist Pot*listYV1beta1Pot132K
+¥
+/apis/y.dev/v1beta1/potsó"⁄
+yDev_v1beta1list Pot*"listYDevV1beta1PotForAllNamespaces2K
 I
 allowWatchBookmarksqueryMarks of progress in a watch.R
 
