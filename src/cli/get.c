@@ -177,6 +177,40 @@ static char *get_path(struct client *c, const struct api_kind *k, const struct g
 	return sbuf_take(&b, &out, NULL) ? NULL : out;
 }
 
+/* Items of lists of Kubernetes' kinds come without kind and apiVersion; a manifest needs them.  A new reference;
+ * NULL: out of memory. */
+static struct json *with_type(const struct api_kind *k, const struct json *item)
+{
+	if (!js_is_object(item) || js_get(item, "kind"))
+		return js_ref(item);
+	CLEANUP(js_unrefp)
+	struct json *out = js_pack("{s:s, s:s}", "apiVersion", k->api_version, "kind", k->kind);
+
+	JS_FOREACH(it, item)
+		if (!out || js_set(out, it.key, js_ref(it.value)))
+			return NULL;
+	return STEAL(out);
+}
+
+/* got: an object, or a list of k; a new reference to the same with whole items.  NULL: out of memory. */
+static struct json *with_types(const struct api_kind *k, const struct json *got)
+{
+	const struct json *items = js_get(got, "items");
+	CLEANUP(js_unrefp) struct json *whole = js_new_array();
+	CLEANUP(js_unrefp) struct json *out = js_new_object();
+
+	if (js_type(items) != JS_ARRAY || !str_eq(js_get_str(got, "kind"), k->list_kind))
+		return js_ref(got);
+	for (size_t i = 0; i < js_len(items); i++)
+		if (!whole || js_append(whole, with_type(k, js_item(items, i))))
+			return NULL;
+	JS_FOREACH(it, got)
+		if (!out || !whole ||
+		    js_set(out, it.key, js_ref(strcmp(it.key, "items") == 0 ? whole : it.value)))
+			return NULL;
+	return STEAL(out);
+}
+
 static bool is_structured(const char *output)
 {
 	return str_eq(output, "json") || str_eq(output, "yaml") || str_eq(output, "name");
@@ -197,8 +231,9 @@ static enum rc get_one(struct client *c, const struct api_kind *k, const struct 
 	if (rc)
 		return rc;
 	if (structured)
-		return js_append(into, js_ref(ans.json)) ? err_set(err, RC_NOMEM, "out of memory")
-							 : RC_OK;
+		return js_append(into, with_types(k, ans.json))
+			       ? err_set(err, RC_NOMEM, "out of memory")
+			       : RC_OK;
 	if (!js_len(js_get(ans.json, "rows"))) {
 		if (a->all_namespaces || !k->is_namespaced)
 			fprintf(stderr, "No resources found\n");
@@ -396,14 +431,17 @@ static enum rc describe_one(struct client *c, const struct api_kind *k, const ch
 			    struct err *err)
 {
 	CLEANUP(mem_freep) char *path = resource_path(k, client_ns(c), name);
-	CLEANUP(js_unrefp) struct json *got = NULL;
+	CLEANUP(js_unrefp) struct json *raw = NULL;
 	enum rc rc =
-		path ? client_get(c, path, &got, err) : err_set(err, RC_NOMEM, "out of memory");
+		path ? client_get(c, path, &raw, err) : err_set(err, RC_NOMEM, "out of memory");
 
 	if (rc)
 		return rc;
+	CLEANUP(js_unrefp) struct json *got = with_types(k, raw);
 	const struct json *items = js_get(got, "items");
 
+	if (!got)
+		return err_set(err, RC_NOMEM, "out of memory");
 	for (size_t i = 0; i < (items ? js_len(items) : 1) && !rc; i++) {
 		CLEANUP(js_unrefp) struct json *o = js_copy(items ? js_item(items, i) : got);
 		struct json *meta = js_get(o, "metadata");

@@ -123,6 +123,33 @@ enum rc resource_parse_args(struct resource_args *out, int n, char **argv, struc
 /* Manifests */
 
 static enum rc add_object(struct json *to, const struct json *obj, const char *path,
+			  struct err *err);
+
+/* Of a list of one kind ("PodList") the items may be without kind and apiVersion, as the server sends them. */
+static enum rc add_items(struct json *to, const struct json *list, const char *path,
+			 struct err *err)
+{
+	const char *kind = js_get_str(list, "kind");
+	size_t n = strlen(kind) - strlen("List");
+
+	for (size_t i = 0; i < js_len(js_get(list, "items")); i++) {
+		CLEANUP(js_unrefp) struct json *o = js_copy(js_item(js_get(list, "items"), i));
+		bool is_bare =
+			js_is_object(o) && n && !js_get(o, "kind") && !js_get(o, "apiVersion");
+
+		if (!o ||
+		    (is_bare && (js_set(o, "kind", js_new_strn(kind, n)) ||
+				 js_set(o, "apiVersion", js_ref(js_get(list, "apiVersion"))))))
+			return err_set(err, RC_NOMEM, "out of memory");
+		enum rc rc = add_object(to, o, path, err);
+
+		if (rc)
+			return rc;
+	}
+	return RC_OK;
+}
+
+static enum rc add_object(struct json *to, const struct json *obj, const char *path,
 			  struct err *err)
 {
 	const char *kind = js_get_str(obj, "kind");
@@ -131,13 +158,7 @@ static enum rc add_object(struct json *to, const struct json *obj, const char *p
 		return err_set(err, RC_INVALID,
 			       "'%s': Object 'Kind' is missing or there is no apiVersion", path);
 	if (js_get(obj, "items") && str_has_suffix(kind, "List")) {
-		for (size_t i = 0; i < js_len(js_get(obj, "items")); i++) {
-			enum rc rc = add_object(to, js_item(js_get(obj, "items"), i), path, err);
-
-			if (rc)
-				return rc;
-		}
-		return RC_OK;
+		return add_items(to, obj, path, err);
 	}
 	if (!js_str(js_at(obj, "metadata", "name", NULL)) &&
 	    !js_str(js_at(obj, "metadata", "generateName", NULL)))

@@ -281,6 +281,9 @@ void watch_bookmarks(struct apisrv *s);
 struct watcher *watcher_free(struct watcher *w);
 void watcher_end(struct watcher *w); /* ends the stream; the call is over */
 
+/* An object as it stands in a list of its kind; a new reference; NULL: out of memory. */
+struct json *list_item(const struct apisrv_call *c, const struct json *obj);
+
 /* ---- options.c ------------------------------------------------------------------------------- */
 
 /* What happens to fields that nobody knows, and to keys that are there twice. */
@@ -500,7 +503,12 @@ void text_clean(char *text);
 /* The value of a member of a compact JSON object as it stands in the text; false: absent.  For texts
  * that the store wrote. */
 bool text_member(const char *text, size_t n, const char *key, const char **value, size_t *n_value);
+/* Copies an object's text to to, which has room for n bytes, without kind and apiVersion; how many it took.  head
+ * is what the store's texts of this kind begin with, `{"kind":"Pod","apiVersion":"v1",`: such a text is not looked
+ * at any further. */
+size_t text_add_item(char *to, const char *text, size_t n, const char *head, size_t n_head);
 void json_drop_nulls(struct json *j);
+void json_drop_type(struct json *obj); /* its kind and apiVersion; NULL is fine */
 const char *json_name(const struct json *obj);
 const char *json_ns(const struct json *obj); /* "" when absent */
 

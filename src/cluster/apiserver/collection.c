@@ -131,7 +131,7 @@ static bool doom(struct apisrv_call *c, struct filter *f, const struct obj_list 
 			continue;
 		CLEANUP(js_unrefp) struct json *obj = obj_json(found->items[i]);
 
-		if (!obj || js_append(js_get(c->reply, "items"), js_ref(obj)))
+		if (!obj || js_append(js_get(c->reply, "items"), list_item(c, obj)))
 			return false;
 		d->ones[d->n++] = (struct doomed_one){.call = c, .obj = obj_ref(found->items[i])};
 	}

@@ -277,6 +277,25 @@ static void answer_too_large(struct apisrv_call *c)
 		  "the list is larger than %u bytes: use limit", LIMIT_RESPONSE_BYTES);
 }
 
+/* Items of Kubernetes' own kinds have no kind and no apiVersion: the list has. */
+static bool items_are_bare(const struct apisrv_call *c)
+{
+	return !kind_is_custom(c->alias ? c->alias : c->res->kind);
+}
+
+struct json *list_item(const struct apisrv_call *c, const struct json *obj)
+{
+	if (!items_are_bare(c))
+		return js_ref(obj);
+	CLEANUP(js_unrefp) struct json *item = js_new_object();
+
+	JS_FOREACH(it, obj)
+		if (!item || js_set(item, it.key, js_ref(it.value)))
+			return NULL;
+	json_drop_type(item);
+	return STEAL(item);
+}
+
 /* Under another version than the stored one. */
 static void answer_alias_items(struct apisrv_call *c, const struct json *meta,
 			       const struct obj_list *found)
@@ -302,6 +321,30 @@ static void answer_alias_items(struct apisrv_call *c, const struct json *meta,
 		answer_too_large(c);
 	else
 		call_answer(c, 200, "application/json", b.p, b.n);
+}
+
+/* Joins the texts at p, which has room for them. */
+static char *join_items(const struct apisrv_call *c, const struct obj_list *found, char *p)
+{
+	const struct api_kind *k = c->res->kind;
+	char head[256];
+	int n_head = snprintf(head, sizeof(head), "{\"kind\":\"%s\",\"apiVersion\":\"%s\",",
+			      k->kind, k->api_version);
+	bool bare = items_are_bare(c);
+	size_t n;
+
+	for (size_t i = 0; i < found->n; i++) {
+		const char *text = obj_text(found->items[i], &n);
+
+		if (i)
+			*p++ = ',';
+		if (bare)
+			n = text_add_item(p, text, n, head, (size_t)n_head);
+		else
+			memcpy(p, text, n);
+		p += n;
+	}
+	return p;
 }
 
 /* The stored texts are joined: nothing is parsed, and nothing is copied twice. */
@@ -333,15 +376,7 @@ static void answer_items(struct apisrv_call *c, struct json *meta, const struct 
 	}
 	n = strlen(head);
 	memcpy(p, head, n);
-	p += n;
-	for (size_t i = 0; i < found->n; i++) {
-		const char *text = obj_text(found->items[i], &n);
-
-		if (i)
-			*p++ = ',';
-		memcpy(p, text, n);
-		p += n;
-	}
+	p = join_items(c, found, p + n);
 	memcpy(p, tail, sizeof(tail));
 	call_answer_take(c, 200, "application/json", buf, (size_t)(p - buf) + sizeof(tail) - 1);
 }

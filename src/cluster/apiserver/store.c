@@ -329,6 +329,29 @@ static enum rc check_expect(struct store *s, enum store_op op, const char *key, 
 	return RC_OK;
 }
 
+/* Kind and apiVersion stand first, as Kubernetes has them: lists of Kubernetes' kinds leave them out, and find them
+ * there (text_add_item()).  A new reference; NULL: out of memory. */
+static struct json *in_order(const struct json *body)
+{
+	static const char *const first[] = {"kind", "apiVersion"};
+	struct js_iter it = js_iter_first(body);
+	size_t i = 0;
+
+	for (; i < ARRAY_SIZE(first) && it.key && strcmp(it.key, first[i]) == 0; i++)
+		js_iter_next(&it);
+	if (i == ARRAY_SIZE(first) || !js_get(body, first[0]) || !js_get(body, first[1]))
+		return js_ref(body);
+	CLEANUP(js_unrefp) struct json *out = js_new_object();
+
+	for (i = 0; out && i < ARRAY_SIZE(first); i++)
+		if (js_set(out, first[i], js_ref(js_get(body, first[i]))))
+			return NULL;
+	JS_FOREACH(m, body)
+		if (out && !js_get(out, m.key) && js_set(out, m.key, js_ref(m.value)))
+			return NULL;
+	return STEAL(out);
+}
+
 static enum rc render(struct json *body, int64_t rev, char **text, size_t *n, struct err *err)
 {
 	CLEANUP(sbuf_fini) struct sbuf b = SBUF_INIT(LIMIT_OBJECT_BYTES);
@@ -338,7 +361,11 @@ static enum rc render(struct json *body, int64_t rev, char **text, size_t *n, st
 	snprintf(rv, sizeof(rv), "%lld", (long long)rev);
 	if (!meta || js_set(meta, "resourceVersion", js_new_str(rv)))
 		return err_set(err, RC_NOMEM, "out of memory");
-	js_print(body, &b, false);
+	CLEANUP(js_unrefp) struct json *ordered = in_order(body);
+
+	if (!ordered)
+		return err_set(err, RC_NOMEM, "out of memory");
+	js_print(ordered, &b, false);
 	enum rc rc = sbuf_take(&b, text, n);
 
 	if (rc == RC_TOO_BIG)

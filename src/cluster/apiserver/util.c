@@ -41,6 +41,14 @@ void json_drop_nulls(struct json *j)
 		json_drop_nulls(it.value);
 }
 
+void json_drop_type(struct json *obj)
+{
+	if (!obj)
+		return;
+	js_del(obj, "kind");
+	js_del(obj, "apiVersion");
+}
+
 const char *json_name(const struct json *obj)
 {
 	return js_str(js_at(obj, "metadata", "name", NULL));
@@ -118,4 +126,42 @@ bool text_member(const char *text, size_t n, const char *key, const char **value
 			p++;
 	}
 	return false;
+}
+
+/* From the quote of key up to the next member, or up to the end of the object. */
+static bool member_span(const char *text, size_t n, const char *key, size_t *at, size_t *end)
+{
+	const char *value;
+	size_t n_value;
+
+	if (!text_member(text, n, key, &value, &n_value))
+		return false;
+	*at = (size_t)(value - text) - strlen(key) - 3; /* "key": */
+	*end = (size_t)(value - text) + n_value;
+	if (*end < n && text[*end] == ',')
+		(*end)++;
+	return true;
+}
+
+static size_t cut(char *text, size_t n, const char *key)
+{
+	size_t at, end;
+
+	if (!member_span(text, n, key, &at, &end))
+		return n;
+	if (text[end - 1] != ',' && text[at - 1] == ',') /* it is the last one */
+		at--;
+	memmove(text + at, text + end, n - end);
+	return n - (end - at);
+}
+
+size_t text_add_item(char *to, const char *text, size_t n, const char *head, size_t n_head)
+{
+	if (n > n_head && memcmp(text, head, n_head) == 0) {
+		*to = '{';
+		memcpy(to + 1, text + n_head, n - n_head);
+		return n - n_head + 1;
+	}
+	memcpy(to, text, n);
+	return cut(to, cut(to, n, "kind"), "apiVersion");
 }

@@ -50,6 +50,34 @@ static void members_are_found_as_the_parser_finds_them(void **state)
 	}
 }
 
+static void an_item_is_its_object_without_kind_and_version(void **state)
+{
+	static const char head[] = "{\"kind\":\"Pod\",\"apiVersion\":\"v1\",";
+	static const char *const docs[][2] = {
+		{"{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"a\":{\"kind\":1}}",
+		 "{\"a\":{\"kind\":1}}"},
+		{"{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"a\":1,\"b\":2}", "{\"a\":1,\"b\":2}"},
+		{"{\"a\":1,\"kind\":\"Pod\",\"b\":{\"apiVersion\":\"x\"},\"apiVersion\":\"v1\"}",
+		 "{\"a\":1,\"b\":{\"apiVersion\":\"x\"}}"},
+		{"{\"a\":\"\\\"kind\\\":\",\"apiVersion\":\"v1\",\"kind\":\"Pod\"}",
+		 "{\"a\":\"\\\"kind\\\":\"}"},
+		{"{\"kind\":\"Pod\",\"a\":1}", "{\"a\":1}"},
+		{"{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}", "{}"},
+		{"{\"a\":1}", "{\"a\":1}"},
+		{"{}", "{}"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(docs); i++) {
+		char out[128];
+		size_t n =
+			text_add_item(out, docs[i][0], strlen(docs[i][0]), head, sizeof(head) - 1);
+
+		assert_int_equal(n, strlen(docs[i][1]));
+		assert_memory_equal(out, docs[i][1], n);
+	}
+}
+
 static void broken_text_is_mended(void **state)
 {
 	(void)state;
@@ -172,6 +200,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(members_are_found_as_the_parser_finds_them),
+		cmocka_unit_test(an_item_is_its_object_without_kind_and_version),
 		cmocka_unit_test(broken_text_is_mended),
 		cmocka_unit_test(base64_goes_round),
 		cmocka_unit_test(protobuf_becomes_json),
