@@ -426,7 +426,7 @@ struct json *render_partial(const struct json *obj, const char *meta_version)
 		       meta_version, "metadata", js_get(obj, "metadata"));
 }
 
-static struct json *render_row(const struct apisrv_call *c, const struct json *obj, usec_t now)
+struct json *render_row(const struct apisrv_call *c, const struct json *obj, usec_t now)
 {
 	const struct api_kind *k = c->res->kind;
 	CLEANUP(js_unrefp) struct json *cells = js_new_array();
@@ -460,22 +460,9 @@ static struct json *table_shell(const struct apisrv_call *c, struct json *meta, 
 		       column_defs(c->res->kind), "rows", rows);
 }
 
-struct json *render_table(const struct apisrv_call *c, struct json *list_meta,
-			  struct obj *const *objs, size_t n)
+struct json *render_table(const struct apisrv_call *c, struct json *list_meta)
 {
-	CLEANUP(js_unrefp) struct json *rows = js_new_array();
-	CLEANUP(js_unrefp) struct json *meta = list_meta;
-	usec_t now = loop_realtime(c->srv->loop);
-
-	if (!rows || !meta)
-		return NULL;
-	for (size_t i = 0; i < n; i++) {
-		CLEANUP(js_unrefp) struct json *obj = obj_json(objs[i]);
-
-		if (!obj || js_append(rows, render_row(c, obj, now)))
-			return NULL;
-	}
-	return table_shell(c, STEAL(meta), STEAL(rows));
+	return table_shell(c, list_meta, js_new_array());
 }
 
 struct json *render_table_one(const struct apisrv_call *c, const struct json *obj)

@@ -128,6 +128,7 @@ static void call_free(struct apisrv_call *c)
 		store_write_forget(c->write);
 	c->watch = watcher_free(c->watch);
 	c->backup = backup_call_free(c->backup);
+	c->slices = slices_free(c->slices);
 	c->held = held_answer_free(c->held);
 	flow_leave(c);
 	inner_cancel_all(&c->inner);
@@ -794,6 +795,7 @@ enum rc apisrv_new(struct apisrv **out, struct loop *loop, const struct apisrv_c
 	map_init(&s->openapi_cache, NULL);
 	list_init(&s->calls);
 	list_init(&s->inner);
+	list_init(&s->slices);
 	enum rc rc = parse_ranges(s, config, err);
 
 	if (!rc && (metrics_new(&s->metrics) || make_resources(s) || rbac_new(&s->rbac, s->store) ||
@@ -866,6 +868,7 @@ struct apisrv *apisrv_free(struct apisrv *s)
 	ev_src_free(s->bookmark_timer);
 	ev_src_free(s->ttl_timer);
 	ev_src_free(s->ns_defer);
+	ev_src_free(s->slices_defer);
 	ev_src_free(s->aggregate_defer);
 	ev_src_free(s->ca_defer);
 	mem_free(s->ca);

@@ -96,7 +96,9 @@ struct apisrv {
 	size_t n_served;
 	struct map by_path; /* struct served, by "group/version/plural" */
 	struct list calls;
-	struct list inner; /* requests to ourselves that no call owns */
+	struct list inner;  /* requests to ourselves that no call owns */
+	struct list slices; /* lists that are made in several turns */
+	struct ev_src *slices_defer;
 	struct quotas *quotas;
 	struct flow *flow;
 	usec_t event_ttl;
@@ -128,6 +130,7 @@ struct apisrv {
 };
 
 struct watcher;
+struct slices;
 struct backup_call;
 struct held_answer;
 
@@ -177,6 +180,7 @@ struct apisrv_call {
 	int reply_status;
 	struct watcher *watch;
 	struct backup_call *backup;
+	struct slices *slices; /* NULL: it is no list, or was made in one turn */
 
 	/* subresource of a hook */
 	struct http_req *http;
@@ -252,9 +256,9 @@ void call_invalid(struct apisrv_call *c, const struct resource *res, const char 
 /* {name, group, kind}; kind is the plural (errors about an address) or the Kind (about content). */
 struct json *status_details(const struct resource *res, const char *name, bool by_kind);
 
-/* Table and PartialObjectMetadata. */
-struct json *render_table(const struct apisrv_call *c, struct json *list_meta,
-			  struct obj *const *objs, size_t n);
+/* Table and PartialObjectMetadata.  The first is a table without rows; list_meta is consumed. */
+struct json *render_table(const struct apisrv_call *c, struct json *list_meta);
+struct json *render_row(const struct apisrv_call *c, const struct json *obj, usec_t now);
 struct json *render_table_one(const struct apisrv_call *c, const struct json *obj);
 struct json *render_partial(const struct json *obj, const char *meta_version);
 
@@ -283,6 +287,16 @@ void watcher_end(struct watcher *w); /* ends the stream; the call is over */
 
 /* An object as it stands in a list of its kind; a new reference; NULL: out of memory. */
 struct json *list_item(const struct apisrv_call *c, const struct json *obj);
+void call_too_large_list(struct apisrv_call *c); /* 413 */
+
+/* ---- slices.c --------------------------------------------------------------------------------- */
+
+/* An item of the answer, a new object; NULL: out of memory.  now: wall clock of the request. */
+typedef struct json *(*slice_fn)(const struct apisrv_call *c, const struct json *obj, usec_t now);
+/* Answers with shell (consumed), whose last member is an empty array, and in that array an item of each object of found,
+ * which is taken.  Now, or some in each turn of the loop. */
+void serve_slices(struct apisrv_call *c, struct json *shell, struct obj_list *found, slice_fn item);
+struct slices *slices_free(struct slices *sl); /* NULL is fine; returns NULL */
 
 /* ---- options.c ------------------------------------------------------------------------------- */
 

@@ -47,6 +47,7 @@ struct flow_user {
 	int credit; /* units that he may use at once; negative: used already */
 	usec_t filled;
 	uint64_t epoch;
+	uint64_t turn;	   /* the last one in which a long list of his went on */
 	usec_t last, pace; /* when his queue was served last, and how far apart that is */
 };
 
@@ -56,6 +57,7 @@ struct flow {
 	unsigned watches_max, n_watches; /* of others than Ferry's parts */
 	enum level turn;		 /* whose queues are next */
 	uint64_t epoch;			 /* all credits are full again */
+	uint64_t turns;			 /* given to long lists */
 	uint64_t dropped_reads, dropped_writes;
 	struct ev_src *defer, *timer;
 };
@@ -154,6 +156,38 @@ void flow_charge(struct apisrv_call *c, size_t units)
 	c->flow.units = MIN(c->flow.units + MIN(units, (size_t)DEBT_MAX), (unsigned)DEBT_MAX);
 }
 
+/* Twice what it took, if that is more: else a slow machine's clock gave credit as fast as it is used. */
+static void charge_time(struct apisrv_call *c)
+{
+	usec_t units = c->flow.took * 2 * QUANTUM / WINDOW;
+
+	if (units > c->flow.units)
+		flow_charge(c, units - c->flow.units);
+}
+
+void flow_worked(struct apisrv_call *c, usec_t took)
+{
+	struct flow_user *u = c->flow.user;
+	unsigned before = c->flow.units;
+
+	if (!u)
+		return;
+	c->flow.took += took;
+	charge_time(c);
+	u->credit = MAX(-DEBT_MAX, u->credit - (int)(c->flow.units - before));
+}
+
+uint64_t flow_last_turn(const struct apisrv_call *c)
+{
+	return c->flow.user ? c->flow.user->turn : 0;
+}
+
+void flow_take_turn(struct apisrv_call *c)
+{
+	if (c->flow.user)
+		c->flow.user->turn = ++c->srv->flow->turns;
+}
+
 static void run(struct apisrv_call *c, const char *accept)
 {
 	struct flow_user *u = c->flow.user;
@@ -164,11 +198,8 @@ static void run(struct apisrv_call *c, const char *accept)
 	u->class->n_running++;
 	u->class->dispatched++;
 	c->flow.go(c, accept);
-	/* Twice what it took, if that is more: else a slow machine's clock gave credit as fast as it is used. */
-	usec_t took = (loop_now(c->srv->loop) - start) * 2 * QUANTUM / WINDOW;
-
-	if (took > c->flow.units)
-		flow_charge(c, took - c->flow.units);
+	c->flow.took = loop_now(c->srv->loop) - start;
+	charge_time(c);
 	u->credit = MAX(-DEBT_MAX, u->credit - 1 - (int)c->flow.units);
 	if (c->watch)
 		give_seat(c);

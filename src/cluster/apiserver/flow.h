@@ -31,6 +31,7 @@ struct flow_place {
 	char *accept; /* while it waits */
 	usec_t since;
 	unsigned units; /* of work beyond the first one */
+	usec_t took;	/* in all its turns so far */
 	bool has_seat, is_watching;
 };
 
@@ -44,6 +45,11 @@ void flow_enter(struct apisrv_call *c, const char *accept, flow_fn go);
 void flow_leave(struct apisrv_call *c); /* the call is over */
 /* The work was more than one small request's: so many of these. */
 void flow_charge(struct apisrv_call *c, size_t units);
+/* The call was served outside of its turn for so long: that is charged as in it. */
+void flow_worked(struct apisrv_call *c, usec_t took);
+/* When its user was last given one of the turns that long lists are made in: a number that grows; Ferry's own parts 0. */
+uint64_t flow_last_turn(const struct apisrv_call *c);
+void flow_take_turn(struct apisrv_call *c);
 /* May he open one more watch?  True: it counts until the call is over.  False: answered 429. */
 bool flow_may_watch(struct apisrv_call *c);
 void flow_metrics(const struct flow *f, struct sbuf *out);

@@ -271,7 +271,7 @@ static struct json *list_meta(const struct apisrv_call *c, const struct listing 
 	return STEAL(meta);
 }
 
-static void answer_too_large(struct apisrv_call *c)
+void call_too_large_list(struct apisrv_call *c)
 {
 	call_fail(c, 413, "RequestEntityTooLarge", NULL,
 		  "the list is larger than %u bytes: use limit", LIMIT_RESPONSE_BYTES);
@@ -296,7 +296,7 @@ struct json *list_item(const struct apisrv_call *c, const struct json *obj)
 	return STEAL(item);
 }
 
-/* Under another version than the stored one. */
+/* Under another version than the stored one; only custom kinds have such (and events, see view_item()). */
 static void answer_alias_items(struct apisrv_call *c, const struct json *meta,
 			       const struct obj_list *found)
 {
@@ -318,7 +318,7 @@ static void answer_alias_items(struct apisrv_call *c, const struct json *meta,
 	if (sbuf_rc(&b) == RC_NOMEM)
 		call_nomem(c);
 	else if (sbuf_rc(&b))
-		answer_too_large(c);
+		call_too_large_list(c);
 	else
 		call_answer(c, 200, "application/json", b.p, b.n);
 }
@@ -365,7 +365,7 @@ static void answer_items(struct apisrv_call *c, struct json *meta, const struct 
 		total += n + 1;
 	}
 	if (total > LIMIT_RESPONSE_BYTES) {
-		answer_too_large(c);
+		call_too_large_list(c);
 		return;
 	}
 	char *buf = head ? mem_realloc(NULL, total) : NULL, *p = buf;
@@ -381,26 +381,34 @@ static void answer_items(struct apisrv_call *c, struct json *meta, const struct 
 	call_answer_take(c, 200, "application/json", buf, (size_t)(p - buf) + sizeof(tail) - 1);
 }
 
-static void answer_partial_list(struct apisrv_call *c, struct json *meta,
-				const struct obj_list *found)
+static struct json *partial_item(const struct apisrv_call *c, const struct json *obj, usec_t now)
 {
-	CLEANUP(js_unrefp) struct json *items = js_new_array();
-	CLEANUP(js_unrefp) struct json *own = meta;
+	(void)now;
+	return render_partial(obj, c->out.meta_version);
+}
 
-	for (size_t i = 0; items && i < found->n; i++) {
-		CLEANUP(js_unrefp) struct json *obj = obj_json(found->items[i]);
+/* Under a version that has other fields. */
+static struct json *view_item(const struct apisrv_call *c, const struct json *obj, usec_t now)
+{
+	struct json *item = version_as_asked(c, obj);
 
-		if (!obj || js_append(items, render_partial(obj, c->out.meta_version)))
-			items = js_unref(items);
-	}
-	if (!items) {
-		call_nomem(c);
-		return;
-	}
-	call_answer_json(c, 200,
-			 js_pack("{s:s, s:s, s:O, s:O}", "kind", "PartialObjectMetadataList",
-				 "apiVersion", c->out.meta_version, "metadata", own, "items",
-				 items));
+	(void)now;
+	if (items_are_bare(c))
+		json_drop_type(item);
+	return item;
+}
+
+/* The list without its items, in the form that they are asked for in; meta is consumed. */
+static struct json *list_shell(const struct apisrv_call *c, struct json *meta)
+{
+	if (c->out.as == OUT_TABLE)
+		return render_table(c, meta);
+	bool is_partial = c->out.as == OUT_PARTIAL;
+
+	return js_pack("{s:s, s:s, s:o, s:[]}", "kind",
+		       is_partial ? "PartialObjectMetadataList" : c->alias->list_kind, "apiVersion",
+		       is_partial ? c->out.meta_version : c->alias->api_version, "metadata", meta,
+		       "items");
 }
 
 static void answer_expired(struct apisrv_call *c, const struct listing *l, const struct err *err)
@@ -431,6 +439,20 @@ static void answer_expired(struct apisrv_call *c, const struct listing *l, const
 	call_answer_json(c, 410, st);
 }
 
+static void answer_found(struct apisrv_call *c, struct json *meta, struct obj_list *found)
+{
+	if (c->out.as == OUT_TABLE)
+		serve_slices(c, list_shell(c, js_ref(meta)), found, render_row);
+	else if (c->out.as == OUT_PARTIAL)
+		serve_slices(c, list_shell(c, js_ref(meta)), found, partial_item);
+	else if (call_is_view(c))
+		serve_slices(c, list_shell(c, js_ref(meta)), found, view_item);
+	else if (c->alias)
+		answer_alias_items(c, meta, found);
+	else
+		answer_items(c, meta, found);
+}
+
 static void list_answer(struct apisrv_call *c, struct listing *l)
 {
 	struct obj_list found = {0};
@@ -440,7 +462,9 @@ static void list_answer(struct apisrv_call *c, struct listing *l)
 	enum rc rc = store_list(c->srv->store, &l->page, &found, &more, &remaining, &err);
 	struct json *meta = rc ? NULL : list_meta(c, l, &found, more, remaining);
 
-	flow_charge(c, found.n / (c->out.as == OUT_OBJECT ? TEXTS_PER_UNIT : FORMS_PER_UNIT));
+	bool is_joined = c->out.as == OUT_OBJECT && !call_is_view(c);
+
+	flow_charge(c, found.n / (is_joined ? TEXTS_PER_UNIT : FORMS_PER_UNIT));
 	if (l->page.keep) /* all were looked at */
 		flow_charge(c, store_count(c->srv->store, c->res->table) / TEXTS_PER_UNIT);
 	if (rc == RC_EXPIRED)
@@ -451,17 +475,9 @@ static void list_answer(struct apisrv_call *c, struct listing *l)
 		call_fail_rc(c, rc, &err);
 	else if (!meta)
 		call_nomem(c);
-	else if (c->out.as == OUT_TABLE)
-		call_answer_json(c, 200, render_table(c, meta, found.items, found.n));
-	else if (c->out.as == OUT_PARTIAL)
-		answer_partial_list(c, meta, &found);
-	else if (c->alias)
-		answer_alias_items(c, meta, &found);
 	else
-		answer_items(c, meta, &found);
-	/* Tables and partial lists take it. */
-	if (!rc && (c->out.as == OUT_OBJECT || l->filter.nomem))
-		js_unref(meta);
+		answer_found(c, meta, &found);
+	js_unref(meta);
 	obj_list_fini(&found);
 }
 
