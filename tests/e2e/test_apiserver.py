@@ -336,6 +336,66 @@ data: {k: v}
 """
 
 
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+def test_items_of_lists_are_whole_for_whoever_writes_them_down(server, tmp_path):
+    """The server's lists of ConfigMaps say the kind once; what the commands print can be applied again."""
+    k = server.kubectl
+    for name in "a", "b":
+        k("create", "configmap", name, "--from-literal=kind=x")
+    k("create", "-f", "-", stdin=VM)
+    plain = server.call("GET", CM)[1]
+    assert plain["kind"] == "ConfigMapList" and plain["apiVersion"] == "v1"
+    assert all("kind" not in i and "apiVersion" not in i and i["data"] == {"kind": "x"}
+               for i in plain["items"] if i["metadata"]["name"] in "ab")
+    vms = server.call("GET", "/apis/kubevirt.io/v1/virtualmachines")[1]["items"]
+    assert [(i["kind"], i["apiVersion"]) for i in vms] == [("VirtualMachine", "kubevirt.io/v1")]
+
+    def ferry(*args, stdin=None):
+        p = subprocess.run([f"{BIN}/ferry", *args, "--kubeconfig", f"{server.pki}/admin.kubeconfig"], input=stdin,
+                           text=True, capture_output=True, timeout=60)
+        assert p.returncode == 0, p.stderr
+        return p.stdout
+
+    for read in (lambda: k("get", "configmaps", "a", "b", "-o", "json"), lambda: ferry("get", "configmaps", "-o", "json"),
+                 lambda: ferry("get", "configmaps", "-o", "yaml"), lambda: json.dumps(server.call("GET", CM)[1])):
+        text = read()
+        assert "configmap/b" in k("create", "--dry-run=client", "--validate=false", "-f", "-", "-o", "name",
+                                  stdin=text)
+        assert "configmap/a" in ferry("apply", "-f", "-", stdin=text)
+    assert "ConfigMap" in ferry("describe", "configmaps")
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+def test_a_long_table_and_a_client_that_leaves_it(server):
+    def make(i):
+        assert server.call("POST", CM, {"metadata": {"name": f"m{i:03}"}})[0] == 201
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(make, range(600)))
+    for _ in range(5):  # gone before the table is done
+        conn = server.connect()
+        conn.request("GET", CM, headers={"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"})
+        conn.sock.shutdown(socket.SHUT_RDWR)
+        conn.close()
+    lines = server.kubectl("get", "configmaps", "--chunk-size=0").splitlines()
+    assert [line.split()[0] for line in lines if line.startswith("m")] == [f"m{i:03}" for i in range(600)]
+    assert server.call("GET", CM + "/m001")[0] == 200
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+def test_subresources_are_described(server):
+    """Both documents as kubectl reads them; the index of v3 leads to the group of subresources."""
+    raw = lambda path: json.loads(server.kubectl("get", "--raw", path))  # noqa: E731
+    index = raw("/openapi/v3")["paths"]
+    v2 = raw("/openapi/v2")
+    for group in "subresources.kubevirt.io/v1", "subresources.kubevirt.io/v1alpha3":
+        v3 = raw(index[f"apis/{group}"]["serverRelativeURL"])
+        path = f"/apis/{group}/namespaces/{{namespace}}/virtualmachines/{{name}}/start"
+        body = v3["paths"][path]["put"]["requestBody"]["content"]["application/json"]["schema"]
+        assert body == {"$ref": "#/components/schemas/io.kubevirt.v1.StartOptions"}
+        assert v2["paths"][path]["put"]["operationId"] == group.split("/")[1] + "Start"
+
+
 def version(server, path):
     return server.call("GET", path)[1]["metadata"]["resourceVersion"]
 
