@@ -76,13 +76,16 @@ class Store {
 		});
 	}
 
-	// The informer has what a list has.  Typed objects have dates where a watch has text, and print them with milliseconds.
+	// The informer has what a list has.  Typed objects have dates where a watch has text, and print them with milliseconds;
+	// a list says the kind of its pods once, a watch with each.
 	async isAsListed(seconds = 20) {
 		const end = Date.now() + seconds * 1000;
-		const byName = (items) => JSON.parse(JSON.stringify(Object.fromEntries(
-			items.map((o) => [o.metadata.name, o]))).replace(/(:\d\d)\.000Z"/g, '$1Z"'));
+		const whole = (list, o) => ({...o, kind: o.kind ?? list.kind.replace(/List$/, ''), apiVersion: o.apiVersion ?? list.apiVersion});
+		const byName = (list, items) => JSON.parse(JSON.stringify(Object.fromEntries(
+			items.map((o) => [o.metadata.name, whole(list, o)]))).replace(/(:\d\d)\.000Z"/g, '$1Z"'));
 		for (;;) {
-			const listed = byName((await this.list()).items), seen = byName(this.all());
+			const list = await this.list();
+			const listed = byName(list, list.items), seen = byName(list, this.all());
 			try {
 				assert.deepEqual(seen, listed);
 				return Object.keys(listed).length;
