@@ -116,7 +116,7 @@ static enum rc add_if_any(struct json *obj, const char *key, const char *const *
 	return names && *names ? js_set(obj, key, str_list(names)) : RC_OK;
 }
 
-/* group, version: of kind, where they are not those of the list. */
+/* group, version: of kind; told where they are not those of the list. */
 static enum rc list_sub(struct json *list, const struct api_kind *k, const char *sub,
 			const char *kind, const char *group, const char *version,
 			const char *verbs_text)
