@@ -1,6 +1,5 @@
 #include "http/client_int.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <strings.h>
@@ -115,7 +114,16 @@ static void starve(struct http_client *c, CURL *easy)
 	ev_timer_rearm(c->timer, 0); /* wherever we are: the loop comes back */
 }
 
-/* known: set for sockets that are in the set. */
+/* With the first socket: a client of a loop that has only time never has one. */
+static bool has_set(struct http_client *c)
+{
+	if (c->sockets < 0)
+		c->sockets = epoll_create1(EPOLL_CLOEXEC);
+	return c->sockets >= 0 &&
+	       (c->io || !ev_io(c->loop, &c->io, c->sockets, EPOLLIN, on_io, c, NULL));
+}
+
+/* known: not NULL for sockets that are in the set. */
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *known)
 {
 	struct http_client *c = arg;
@@ -130,7 +138,7 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *kn
 		ev.events |= EPOLLIN;
 	if (what & CURL_POLL_OUT)
 		ev.events |= EPOLLOUT;
-	if (epoll_ctl(c->sockets, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &ev))
+	if (!has_set(c) || epoll_ctl(c->sockets, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &ev))
 		starve(c, easy);
 	else
 		curl_multi_assign(c->multi, fd, c);
@@ -242,10 +250,6 @@ enum rc http_client_new(struct http_client **out, struct loop *loop,
 	list_init(&c->dying);
 	if (copy_config(c, config) || !(c->multi = curl_multi_init()))
 		return err_set(err, RC_NOMEM, "cannot allocate an HTTP client");
-	c->sockets = epoll_create1(EPOLL_CLOEXEC);
-	if (c->sockets < 0)
-		return err_set_sys(err, errno, "cannot make an epoll set");
-	TRY(ev_io(loop, &c->io, c->sockets, EPOLLIN, on_io, c, err));
 	TRY(ev_timer_after(loop, &c->timer, USEC_INFINITY, on_timer, c, err));
 	curl_multi_setopt(c->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
 	curl_multi_setopt(c->multi, CURLMOPT_SOCKETDATA, c);

@@ -14,8 +14,7 @@ import time
 import ferrytest as ft
 from conftest import kernel_boot
 
-# An emulated guest's kernel may take the machine's load for a broken timer, each time that it boots.
-ARGS = f"{ft.KERNEL_ARGS} tiny.heartbeat=1 no_timer_check"
+ARGS = f"{ft.KERNEL_ARGS} tiny.heartbeat=1"
 
 
 def rebooted(address, boot, timeout=240):

@@ -21,8 +21,9 @@ import time
 BIN = os.environ.get("FERRY_BIN", "")
 TINY = os.environ.get("FERRY_TINY", "")
 UNDERLAY = "172.30.77"
-# Nearly half of the instructions of a boot would be the kernel's tests of its ciphers.
-KERNEL_ARGS = "console=ttyS0 quiet cryptomgr.notests"
+# Nearly half of the instructions of a boot would be the kernel's tests of its ciphers.  An emulated guest's kernel may take
+# the machine's load for a broken timer, and stops for good then.
+KERNEL_ARGS = "console=ttyS0 quiet cryptomgr.notests no_timer_check"
 # Beside the programs: the one folder outside the cluster's own that every box sees, wherever the clone is
 # (a box has a /tmp of its own).  Runs beside each other have a work folder each, and so images each.
 IMAGES = os.path.join(BIN, "test-images", hashlib.sha256(os.environ.get("FERRY_WORK", "").encode()).hexdigest()[:8])
