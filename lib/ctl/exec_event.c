@@ -34,18 +34,18 @@ struct note {
 	struct list link; /* in events.notes, oldest first */
 	struct events *e;
 	struct kube_call *call;
-	char *key;
-	char *ns; /* of the Event */
-	char *name;
-	char *text;	/* of the Event, without counts and times: kept for long, seldom needed */
-	uint64_t count; /* ours */
-	uint64_t base;	/* found on the server */
+	struct event_note about;
+	const char *key;
+	const char *name;   /* of the Event */
+	uint64_t count;	    /* ours */
+	uint64_t base;	    /* found on the server */
 	usec_t first, last; /* realtime */
 	usec_t sent_at;	    /* loop_now() */
 	unsigned tries;
 	bool exists; /* the Event object is known to be there */
 	bool is_dirty;
 	bool was_sent;
+	char texts[]; /* all of them: there are many notes, and most are never needed again */
 };
 
 struct bucket {
@@ -80,10 +80,6 @@ static void note_destroy(struct note *n)
 	map_take(&n->e->by_key, n->key);
 	list_remove(&n->link);
 	kube_call_free(n->call);
-	mem_free(n->key);
-	mem_free(n->ns);
-	mem_free(n->name);
-	mem_free(n->text);
 	mem_free(n);
 }
 
@@ -179,26 +175,53 @@ static bool may_send(struct events *e, const char *object)
 
 /* Notes */
 
-static char *event_name(const struct event_note *n, const char *key)
+static const char *event_ns(const struct note *n)
 {
-	return mem_printf("%.230s.%016" PRIx64, n->name, str_hash(key, strlen(key)));
+	return str_is_empty(n->about.ns) ? "default" : n->about.ns;
 }
 
-static char *event_text(const struct events *e, const struct event_note *n, const struct note *to)
+static size_t size_of(const char *s)
 {
-	CLEANUP(js_unrefp)
-	struct json *j =
-		js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s, s:s*, s:s, s:s*, s:s}, s:s, s:s, s:s, "
-			"s:{s:s, s:s*}, s:s, s:s}",
-			"apiVersion", "v1", "kind", "Event", "metadata", "name", to->name,
-			"namespace", to->ns, "involvedObject", "kind", n->kind->kind, "namespace",
-			str_is_empty(n->ns) ? NULL : n->ns, "name", n->name, "uid", n->uid,
-			"apiVersion", n->kind->api_version, "reason", n->reason, "message",
-			n->message, "type", n->type, "source", "component", e->component, "host",
-			*e->host ? e->host : NULL, "reportingComponent", e->component,
-			"reportingInstance", *e->host ? e->host : e->component);
+	return s ? strlen(s) + 1 : 0;
+}
 
-	return j ? js_to_text(j) : NULL;
+/* Copies s to *at, which moves behind it; NULL stays NULL. */
+static const char *place(char **at, const char *s)
+{
+	size_t n = size_of(s);
+
+	if (!n)
+		return NULL;
+	memcpy(*at, s, n);
+	*at += n;
+	return *at - n;
+}
+
+static struct note *note_alloc(const struct event_note *n, const char *key)
+{
+	char name[256];
+
+	(void)snprintf(name, sizeof(name), "%.230s.%016" PRIx64, n->name,
+		       str_hash(key, strlen(key)));
+	struct note *to = mem_alloc(sizeof(*to) + size_of(key) + size_of(name) + size_of(n->ns) +
+				    size_of(n->name) + size_of(n->uid) + size_of(n->type) +
+				    size_of(n->reason));
+
+	if (!to)
+		return NULL;
+	char *at = to->texts;
+
+	to->key = place(&at, key);
+	to->name = place(&at, name);
+	to->about = (struct event_note){.kind = n->kind,
+					.ns = place(&at, n->ns),
+					.name = place(&at, n->name),
+					.uid = place(&at, n->uid),
+					.type = place(&at, n->type),
+					.reason = place(&at, n->reason),
+					/* the key ends with it */
+					.message = to->key + strlen(key) - strlen(n->message)};
+	return to;
 }
 
 static struct note *note_new(struct events *e, const struct event_note *n, const char *key)
@@ -207,27 +230,12 @@ static struct note *note_new(struct events *e, const struct event_note *n, const
 
 	if (e->by_key.n >= MAX_NOTES)
 		note_destroy(LIST_ENTRY(e->notes.next, struct note, link));
-	to = mem_alloc(sizeof(*to));
-	if (!to)
-		return NULL;
-	to->e = e;
-	to->key = mem_strdup(key);
-	to->ns = mem_strdup(str_is_empty(n->ns) ? "default" : n->ns);
-	to->name = event_name(n, key);
-	if (to->key && to->ns && to->name)
-		to->text = event_text(e, n, to);
-	list_push_tail(&e->notes, &to->link);
-	if (!to->text || map_set(&e->by_key, to->key, to)) {
-		if (to->key) {
-			note_destroy(to);
-			return NULL;
-		}
-		list_remove(&to->link);
-		mem_free(to->ns);
-		mem_free(to->name);
+	to = note_alloc(n, key);
+	if (!to || map_set(&e->by_key, to->key, to))
 		return mem_free(to);
-	}
+	to->e = e;
 	to->first = loop_realtime(e->x->loop);
+	list_push_tail(&e->notes, &to->link);
 	return to;
 }
 
@@ -268,23 +276,31 @@ static struct json *counts_of(const struct note *n)
 		       first, "lastTimestamp", last);
 }
 
-/* The object's members that text has. */
-static enum rc add_text(struct json *object, const char *text)
+static struct json *event_of(const struct note *n)
 {
-	CLEANUP(js_unrefp) struct json *more = NULL;
-	enum rc rc = js_parse(text, strlen(text), &more, NULL);
+	const struct event_note *a = &n->about;
+	const struct events *e = n->e;
+	const char *host = *e->host ? e->host : NULL;
+	char first[32], last[32];
 
-	JS_FOREACH(it, more) {
-		if (!rc)
-			rc = js_set(object, it.key, js_ref(it.value));
-	}
-	return rc;
+	time_rfc3339(n->first, first);
+	time_rfc3339(n->last, last);
+	return js_pack("{s:s, s:s, s:{s:s, s:s}, s:{s:s, s:s*, s:s, s:s*, s:s}, s:s, s:s, s:s, "
+		       "s:{s:s, s:s*}, s:s, s:s, s:I, s:s, s:s}",
+		       "apiVersion", "v1", "kind", "Event", "metadata", "name", n->name,
+		       "namespace", event_ns(n), "involvedObject", "kind", a->kind->kind,
+		       "namespace", str_is_empty(a->ns) ? NULL : a->ns, "name", a->name, "uid",
+		       a->uid, "apiVersion", a->kind->api_version, "reason", a->reason, "message",
+		       a->message, "type", a->type, "source", "component", e->component, "host",
+		       host, "reportingComponent", e->component, "reportingInstance",
+		       host ? host : e->component, "count", (int64_t)(n->base + n->count),
+		       "firstTimestamp", first, "lastTimestamp", last);
 }
 
 static void note_send(struct note *n)
 {
 	struct kube *k = n->e->x->kube;
-	CLEANUP(js_unrefp) struct json *body = counts_of(n);
+	CLEANUP(js_unrefp) struct json *body = n->exists ? counts_of(n) : event_of(n);
 	enum rc rc = body ? RC_OK : RC_NOMEM;
 
 	n->call = kube_call_free(n->call);
@@ -294,13 +310,11 @@ static void note_send(struct note *n)
 	if (!rc && n->exists) {
 		if (n->base)
 			js_del(body, "firstTimestamp"); /* the predecessor's stands */
-		rc = kube_patch(k, &n->call, &api_kind_Event, n->ns, n->name, NULL,
+		rc = kube_patch(k, &n->call, &api_kind_Event, event_ns(n), n->name, NULL,
 				KUBE_PATCH_MERGE, body, on_patched, n, NULL);
 	} else if (!rc) {
-		rc = add_text(body, n->text);
-		if (!rc)
-			rc = kube_create(k, &n->call, &api_kind_Event, n->ns, body, on_created, n,
-					 NULL);
+		rc = kube_create(k, &n->call, &api_kind_Event, event_ns(n), body, on_created, n,
+				 NULL);
 	}
 	if (rc)
 		n->e->failed++; /* told again by its next repetition */
@@ -334,8 +348,8 @@ static void on_created(const struct kube_reply *r, void *arg)
 		return;
 	}
 	/* A predecessor of this process told the same: count on from there. */
-	if (r->rc == RC_EXISTS &&
-	    !kube_get(n->e->x->kube, &n->call, &api_kind_Event, n->ns, n->name, on_found, n, NULL))
+	if (r->rc == RC_EXISTS && !kube_get(n->e->x->kube, &n->call, &api_kind_Event, event_ns(n),
+					    n->name, on_found, n, NULL))
 		return;
 	note_failed(n);
 }
