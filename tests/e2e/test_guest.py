@@ -116,34 +116,34 @@ class ThreadOf:
 
 
 def test_reboots_keep_the_vmi_before_during_and_after_a_move(cluster, images, make_vm):
-    address = make_vm("again", manifest=ft.vm("again", "128Mi", kernel=kernel_boot(images, ARGS)))
+    address = make_vm("reboots", manifest=ft.vm("reboots", "128Mi", kernel=kernel_boot(images, ARGS)))
     api = cluster.api
-    uid = api.get("VirtualMachineInstance", "again")["metadata"]["uid"]
+    uid = api.get("VirtualMachineInstance", "reboots")["metadata"]["uid"]
     boot = ft.Guest(address).status()["bootID"]
 
     def same(v):
         return v["metadata"]["uid"] == uid and ft.vmi_running(v) and not ft.condition(v, "Paused")
 
-    out = cluster.ferry("reset", "again")
-    assert out.stdout == "VMI again was scheduled to reset\n"
+    out = cluster.ferry("reset", "reboots")
+    assert out.stdout == "VMI reboots was scheduled to reset\n"
     boot = rebooted(address, boot)
-    out = cluster.ferry("soft-reboot", "again")
-    assert out.stdout == "VMI again was scheduled to soft-reboot\n"
+    out = cluster.ferry("soft-reboot", "reboots")
+    assert out.stdout == "VMI reboots was scheduled to soft-reboot\n"
     boot = rebooted(address, boot)
-    assert same(api.get("VirtualMachineInstance", "again"))
+    assert same(api.get("VirtualMachineInstance", "reboots"))
 
     ft.Guest(address).command("verify 24 20")  # so that the move takes its time
-    code, body, _ = during_a_move(api, "again", lambda: api.sub("virtualmachineinstances", "again", "reset"))
+    code, body, _ = during_a_move(api, "reboots", lambda: api.sub("virtualmachineinstances", "reboots", "reset"))
     assert (code, body) == (200, b"")
     boot = rebooted(address, boot)
     # anew, whole at the target: a kernel that was moved while it began sometimes locks up when it powers off
-    assert api.sub("virtualmachineinstances", "again", "reset")[0] == 200
+    assert api.sub("virtualmachineinstances", "reboots", "reset")[0] == 200
     boot = rebooted(address, boot)
-    code, body, _ = api.sub("virtualmachineinstances", "again", "softreboot")
+    code, body, _ = api.sub("virtualmachineinstances", "reboots", "softreboot")
     assert (code, body) == (200, b"")
     boot = rebooted(address, boot)
-    assert same(api.get("VirtualMachineInstance", "again"))
-    seen = ft.poll(lambda: (e := events_of(api, "again")) and ("SoftRebooted" in dict(e)) and e, 10, "it is told")
+    assert same(api.get("VirtualMachineInstance", "reboots"))
+    seen = ft.poll(lambda: (e := events_of(api, "reboots")) and ("SoftRebooted" in dict(e)) and e, 10, "it is told")
     assert ("Reset", "VirtualMachineInstance reset") in seen
     assert ("SoftRebooted", "VirtualMachineInstance soft rebooted") in seen
     assert not [e for e in seen if e[0] in ("Paused", "Stopped")]
