@@ -7,24 +7,16 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/list.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "http/join.h"
 #include "http/server.h"
-#include "http/ws.h"
 #include "virt/node/agent_answer.h"
+#include "virt/node/agent_session.h"
 #include "virt/node/vm.h"
 
 struct agent_display {
-	struct list sessions, waits;
-};
-
-/* A websocket on one side, QEMU's VNC server on the other. */
-struct session {
-	struct list link;
-	char *vm; /* "ns/name" */
-	struct http_join *join;
+	struct agent_sessions sessions; /* with QEMU's VNC server */
+	struct list waits;
 };
 
 /* A request that waits for the launcher. */
@@ -38,33 +30,6 @@ struct wait {
 
 /* --- a session --- */
 
-static void session_free(struct session *s)
-{
-	list_remove(&s->link);
-	http_join_free(s->join);
-	mem_free(s->vm);
-	mem_free(s);
-}
-
-static void on_end(struct http_join *j, enum rc rc, const char *text, void *arg)
-{
-	(void)j;
-	(void)rc;
-	(void)text;
-	session_free(arg);
-}
-
-static struct session *active(struct agent_display *d, const char *vm)
-{
-	LIST_FOREACH(it, &d->sessions) {
-		struct session *s = LIST_ENTRY(it, struct session, link);
-
-		if (http_join_is_live(s->join) && str_eq(s->vm, vm))
-			return s;
-	}
-	return NULL;
-}
-
 static void refuse_second(struct http_req *req)
 {
 	agent_answer_rc(req, RC_CLOSED, "Active VNC connection. Request denied.");
@@ -73,41 +38,12 @@ static void refuse_second(struct http_req *req)
 void agent_display_attach(struct agent_display *d, struct http_req *req, const char *vm_name,
 			  int fd, bool preserves)
 {
-	static const struct http_join_ops ops = {.on_end = on_end};
-	struct session *old = active(d, vm_name);
-	struct session *s;
-	struct err err = {0};
-
-	if (old && preserves) {
+	if (preserves && agent_sessions_has(&d->sessions, vm_name)) {
 		fd_close(fd);
 		refuse_second(req);
 		return;
 	}
-	s = mem_alloc(sizeof(*s));
-	if (s)
-		s->vm = mem_strdup(vm_name);
-	if (!s || !s->vm) {
-		fd_close(fd);
-		mem_free(s);
-		agent_answer_rc(req, RC_NOMEM, "out of memory");
-		return;
-	}
-	const struct http_join_config config = {.ops = &ops,
-						.arg = s,
-						.protocol = "plain.kubevirt.io",
-						.bye = "the display has ended"};
-
-	if (http_join_upgrade(req, &s->join, fd, &config, &err)) {
-		mem_free(s->vm);
-		mem_free(s);
-		agent_answer_rc(req, err.rc, err.msg);
-		return;
-	}
-	list_push_tail(&d->sessions, &s->link);
-	if (old) {
-		log_info("display of '%s': a new session replaces the old one", vm_name);
-		http_join_close(old->join, HTTP_WS_NORMAL, "replaced by another session");
-	}
+	agent_sessions_open(&d->sessions, req, vm_name, fd);
 }
 
 /* --- a picture --- */
@@ -203,7 +139,7 @@ void agent_display_vnc(struct agent_display *d, struct http_req *req, struct vm 
 	struct err err = {0};
 	struct wait *w;
 
-	if (preserves && active(d, vm_name)) {
+	if (preserves && agent_sessions_has(&d->sessions, vm_name)) {
 		refuse_second(req);
 		return;
 	}
@@ -234,7 +170,7 @@ struct agent_display *agent_display_new(void)
 
 	if (!d)
 		return NULL;
-	list_init(&d->sessions);
+	agent_sessions_init(&d->sessions, "display", "the display has ended");
 	list_init(&d->waits);
 	return d;
 }
@@ -243,8 +179,7 @@ struct agent_display *agent_display_free(struct agent_display *d)
 {
 	if (!d)
 		return NULL;
-	while (!list_is_empty(&d->sessions))
-		session_free(LIST_ENTRY(d->sessions.next, struct session, link));
+	agent_sessions_fini(&d->sessions);
 	/* Answers of launchers that are still to come find nobody. */
 	LIST_FOREACH_SAFE(it, tmp, &d->waits) {
 		struct wait *w = LIST_ENTRY(it, struct wait, link);

@@ -6,18 +6,16 @@
 
 #include "base/file.h"
 #include "base/list.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/sbuf.h"
 #include "base/str.h"
 #include "base/try.h"
-#include "http/join.h"
 #include "http/server.h"
-#include "http/ws.h"
 #include "json/json.h"
 #include "virt/node/agent_answer.h"
 #include "virt/node/agent_display.h"
 #include "virt/node/agent_forward.h"
+#include "virt/node/agent_session.h"
 #include "virt/node/migration.h"
 #include "virt/node/vm.h"
 
@@ -27,16 +25,9 @@ struct agent_http {
 	struct agent_http_config cfg;
 	struct http_server *server;
 	struct forwards *forwards;
-	struct list consoles;
+	struct agent_sessions consoles; /* with the guest's serial line */
 	struct list waits;
 	struct agent_display *display;
-};
-
-/* One console session: websocket on one side, the guest's serial line on the other. */
-struct console {
-	struct list link;
-	char *vm; /* "ns/name" */
-	struct http_join *join;
 };
 
 /* A request that waits for the launcher. */
@@ -87,65 +78,6 @@ static bool is_in_group(const struct http_peer *p, const char *group)
 	return false;
 }
 
-/* --- console --- */
-
-static void console_free(struct console *c)
-{
-	list_remove(&c->link);
-	http_join_free(c->join);
-	mem_free(c->vm);
-	mem_free(c);
-}
-
-static void on_console_end(struct http_join *j, enum rc rc, const char *text, void *arg)
-{
-	(void)j;
-	(void)rc;
-	(void)text;
-	console_free(arg);
-}
-
-static void replace_old(struct agent_http *a, const char *vm)
-{
-	LIST_FOREACH_SAFE(it, tmp, &a->consoles) {
-		struct console *c = LIST_ENTRY(it, struct console, link);
-
-		if (strcmp(c->vm, vm) == 0 && http_join_is_live(c->join)) {
-			log_info("console of '%s': a new session replaces the old one", vm);
-			http_join_close(c->join, HTTP_WS_NORMAL, "replaced by another session");
-		}
-	}
-}
-
-static void open_console(struct agent_http *a, struct http_req *req, const char *vm, int fd)
-{
-	static const struct http_join_ops ops = {.on_end = on_console_end};
-	struct console *c = mem_alloc(sizeof(*c));
-	struct err err = {0};
-
-	if (c)
-		c->vm = mem_strdup(vm);
-	if (!c || !c->vm) {
-		fd_close(fd);
-		mem_free(c);
-		agent_answer_rc(req, RC_NOMEM, "out of memory");
-		return;
-	}
-	const struct http_join_config config = {.ops = &ops,
-						.arg = c,
-						.protocol = "plain.kubevirt.io",
-						.bye = "the console has ended"};
-
-	if (http_join_upgrade(req, &c->join, fd, &config, &err)) {
-		mem_free(c->vm);
-		mem_free(c);
-		agent_answer_rc(req, err.rc, err.msg);
-		return;
-	}
-	replace_old(a, vm);
-	list_push_tail(&a->consoles, &c->link);
-}
-
 /* --- requests that wait --- */
 
 static void wait_free(struct wait *w)
@@ -175,7 +107,7 @@ static void on_done(enum rc rc, const char *message, const struct json *result, 
 		agent_answer_rc(w->req, rc, message);
 	} else if (w->verb->is_stream && fd >= 0) {
 		http_req_on_cancel(w->req, NULL, NULL);
-		open_console(w->a, w->req, w->vm, fd);
+		agent_sessions_open(&w->a->consoles, w->req, w->vm, fd);
 	} else {
 		fd_close(fd);
 		http_req_on_cancel(w->req, NULL, NULL);
@@ -442,7 +374,7 @@ enum rc agent_http_new(struct agent_http **out, const struct agent_http_config *
 	if (!a)
 		return err_set(err, RC_NOMEM, "out of memory");
 	a->cfg = *config;
-	list_init(&a->consoles);
+	agent_sessions_init(&a->consoles, "console", "the console has ended");
 	list_init(&a->waits);
 	a->forwards = forwards_new(config->loop);
 	if (!a->forwards)
@@ -468,8 +400,7 @@ struct agent_http *agent_http_free(struct agent_http *a)
 {
 	if (!a)
 		return NULL;
-	while (!list_is_empty(&a->consoles))
-		console_free(LIST_ENTRY(a->consoles.next, struct console, link));
+	agent_sessions_fini(&a->consoles);
 	agent_display_free(a->display);
 	forwards_free(a->forwards);
 	http_server_free(a->server);
