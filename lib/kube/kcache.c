@@ -230,14 +230,7 @@ static enum rc collect_refs(struct ksource *s, const struct kobj *o, struct coll
 		else
 			collect_emit(c, api_map_get(&kobj_meta(o)->labels, c->index->name));
 	}
-	if (c->rc || !c->n)
-		return c->rc;
-	struct kref *fits = mem_realloc_array(c->refs, c->n, sizeof(*c->refs)); /* kept for long */
-
-	if (!fits)
-		return RC_NOMEM;
-	c->refs = fits;
-	return RC_OK;
+	return c->rc;
 }
 
 static bool same_refs(const struct kentry *e, const struct collect *c)
@@ -250,12 +243,18 @@ static bool same_refs(const struct kentry *e, const struct collect *c)
 	return true;
 }
 
+/* They are kept for long: without the room that was for more of them. */
+static enum rc fit(struct collect *c)
+{
+	struct kref *refs = c->n ? mem_realloc_array(c->refs, c->n, sizeof(*c->refs)) : NULL;
+
+	if (refs)
+		c->refs = refs;
+	return refs || !c->n ? RC_OK : RC_NOMEM;
+}
+
 static void entry_set_refs(struct kentry *e, struct collect *c)
 {
-	if (same_refs(e, c)) {
-		mem_free(c->refs);
-		return;
-	}
 	struct kref *old = e->refs;
 	size_t n_old = e->n_refs;
 
@@ -357,6 +356,10 @@ enum rc ksource_put(struct ksource *s, struct kobj *o, bool is_fed, bool force)
 		return RC_OK;
 	}
 	rc = collect_refs(s, o, &c);
+	bool is_same = !rc && e && same_refs(e, &c);
+
+	if (!rc && !is_same)
+		rc = fit(&c);
 	if (!rc && !e) {
 		rc = entry_add(s, key, o, &e);
 	} else if (!rc) {
@@ -367,7 +370,10 @@ enum rc ksource_put(struct ksource *s, struct kobj *o, bool is_fed, bool force)
 		collect_free(&c);
 		return rc;
 	}
-	entry_set_refs(e, &c);
+	if (is_same)
+		mem_free(c.refs);
+	else
+		entry_set_refs(e, &c);
 	e->list_run = s->list_run;
 	e->is_fed = is_fed;
 	notify(s->cache, s->kind, old, o);
