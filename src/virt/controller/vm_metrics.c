@@ -140,18 +140,11 @@ static void print_claims(const struct view *v, struct sbuf *out)
 /* Is the word one of "a, b,c"? */
 static bool lists(const char *list, const char *word)
 {
-	size_t want = strlen(word);
+	struct str rest = str_of(list);
 
-	for (const char *p = list; *p;) {
-		p += strspn(p, ", \t\r\n");
-		size_t n = strcspn(p, ","), end = n;
-
-		while (end && strchr(" \t\r\n", p[end - 1]))
-			end--;
-		if (end == want && memcmp(p, word, want) == 0)
+	while (rest.p)
+		if (str_view_eq(str_trim(str_split(&rest, ',')), word))
 			return true;
-		p += n;
-	}
 	return false;
 }
 
