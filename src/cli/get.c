@@ -177,22 +177,7 @@ static char *get_path(struct client *c, const struct api_kind *k, const struct g
 	return sbuf_take(&b, &out, NULL) ? NULL : out;
 }
 
-/* Items of lists of Kubernetes' kinds come without kind and apiVersion; a manifest needs them.  A new reference;
- * NULL: out of memory. */
-static struct json *with_type(const struct api_kind *k, const struct json *item)
-{
-	if (!js_is_object(item) || js_get(item, "kind"))
-		return js_ref(item);
-	CLEANUP(js_unrefp)
-	struct json *out = js_pack("{s:s, s:s}", "apiVersion", k->api_version, "kind", k->kind);
-
-	JS_FOREACH(it, item)
-		if (!out || js_set(out, it.key, js_ref(it.value)))
-			return NULL;
-	return STEAL(out);
-}
-
-/* got: an object, or a list of k; a new reference to the same with whole items.  NULL: out of memory. */
+/* got: an object, or a list of k; a new reference to the same with items as a manifest needs them.  NULL: out of memory. */
 static struct json *with_types(const struct api_kind *k, const struct json *got)
 {
 	const struct json *items = js_get(got, "items");
@@ -202,7 +187,8 @@ static struct json *with_types(const struct api_kind *k, const struct json *got)
 	if (js_type(items) != JS_ARRAY || !str_eq(js_get_str(got, "kind"), k->list_kind))
 		return js_ref(got);
 	for (size_t i = 0; i < js_len(items); i++)
-		if (!whole || js_append(whole, with_type(k, js_item(items, i))))
+		if (!whole || js_append(whole, resource_with_type(js_item(items, i), k->api_version,
+								  k->kind)))
 			return NULL;
 	JS_FOREACH(it, got)
 		if (!out || !whole ||

@@ -122,6 +122,19 @@ enum rc resource_parse_args(struct resource_args *out, int n, char **argv, struc
 
 /* Manifests */
 
+struct json *resource_with_type(const struct json *item, const char *api_version, const char *kind)
+{
+	if (!js_is_object(item) || js_get(item, "kind") || js_get(item, "apiVersion"))
+		return js_ref(item);
+	CLEANUP(js_unrefp)
+	struct json *out = js_pack("{s:s, s:s}", "apiVersion", api_version, "kind", kind);
+
+	JS_FOREACH(it, item)
+		if (!out || js_set(out, it.key, js_ref(it.value)))
+			return NULL;
+	return STEAL(out);
+}
+
 static enum rc add_object(struct json *to, const struct json *obj, const char *path,
 			  struct err *err);
 
@@ -131,15 +144,16 @@ static enum rc add_items(struct json *to, const struct json *list, const char *p
 {
 	const char *kind = js_get_str(list, "kind");
 	size_t n = strlen(kind) - strlen("List");
+	CLEANUP(mem_freep) char *of = mem_strndup(kind, n);
 
 	for (size_t i = 0; i < js_len(js_get(list, "items")); i++) {
-		CLEANUP(js_unrefp) struct json *o = js_copy(js_item(js_get(list, "items"), i));
-		bool is_bare =
-			js_is_object(o) && n && !js_get(o, "kind") && !js_get(o, "apiVersion");
+		const struct json *item = js_item(js_get(list, "items"), i);
+		CLEANUP(js_unrefp)
+		struct json *o = !of ? NULL
+				 : n ? resource_with_type(item, js_get_str(list, "apiVersion"), of)
+				     : js_ref(item);
 
-		if (!o ||
-		    (is_bare && (js_set(o, "kind", js_new_strn(kind, n)) ||
-				 js_set(o, "apiVersion", js_ref(js_get(list, "apiVersion"))))))
+		if (!o)
 			return err_set(err, RC_NOMEM, "out of memory");
 		enum rc rc = add_object(to, o, path, err);
 

@@ -27,6 +27,10 @@ struct resource_args {
 MUST_CHECK enum rc resource_parse_args(struct resource_args *out, int n, char **argv,
 				       struct err *err);
 
+/* Items of lists of Kubernetes' kinds come without kind and apiVersion: the item with both, or as it is where it has
+ * them.  A new reference; NULL: out of memory. */
+struct json *resource_with_type(const struct json *item, const char *api_version, const char *kind);
+
 /* All objects of files (a list is taken apart, "-" is standard input, a folder gives its *.yaml, *.yml
  * and *.json).  A JSON array of objects with apiVersion, kind and metadata.name. */
 MUST_CHECK enum rc resource_load(const char *path, struct json **out, struct err *err);
