@@ -150,3 +150,18 @@ void fixture_get(struct fixture *f, struct http_client *c, const char *path, str
 	assert_int_equal(out->times, 1);
 	http_slot_free(slot);
 }
+
+void fixture_with_faults(struct fixture *f, bool (*talk)(struct fixture *f, unsigned nth),
+			 unsigned at_least)
+{
+	struct http_server_stats stats;
+	unsigned nth = 1;
+
+	while (talk(f, nth))
+		nth++;
+	assert_true(nth > at_least);
+	fixture_run_for(f, 20 * USEC_PER_MSEC);
+	http_server_stats(f->server, &stats);
+	assert_int_equal(stats.open_websockets, 0);
+	assert_int_equal(stats.open_requests, 0);
+}

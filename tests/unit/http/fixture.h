@@ -46,6 +46,10 @@ void fixture_run_for(struct fixture *f, usec_t time);
 void got_done(const struct http_result *r, void *arg);
 /* One whole GET. */
 void fixture_get(struct fixture *f, struct http_client *c, const char *path, struct got *out);
+/* talk() with its first, second, ... allocation failing, until none of it is reached any more (it says false then), which
+ * takes more than at_least; the server has nothing open afterwards. */
+void fixture_with_faults(struct fixture *f, bool (*talk)(struct fixture *f, unsigned nth),
+			 unsigned at_least);
 struct http_client *fixture_client(struct fixture *f, const char *cert, const char *key);
 
 #endif

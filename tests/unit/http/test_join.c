@@ -744,17 +744,7 @@ static bool talk_with_fault(struct fixture *f, unsigned nth)
 
 static void without_memory_it_ends_and_misses_nothing(void **state)
 {
-	struct fixture *f = *state;
-	struct http_server_stats stats;
-	unsigned nth = 1;
-
-	while (talk_with_fault(f, nth))
-		nth++;
-	assert_true(nth > 20);
-	fixture_run_for(f, 20 * USEC_PER_MSEC);
-	http_server_stats(f->server, &stats);
-	assert_int_equal(stats.open_websockets, 0);
-	assert_int_equal(stats.open_requests, 0);
+	fixture_with_faults(*state, talk_with_fault, 20);
 }
 
 #define WITH(test_) cmocka_unit_test_setup_teardown(test_, fixture_setup, fixture_teardown)

@@ -427,17 +427,7 @@ static bool echo_with_fault(struct fixture *f, unsigned nth)
 
 static void failed_allocation_costs_at_most_its_websocket(void **state)
 {
-	struct fixture *f = *state;
-	struct http_server_stats stats;
-	unsigned nth = 1;
-
-	while (echo_with_fault(f, nth))
-		nth++;
-	assert_true(nth > 10);
-	fixture_run_for(f, 20 * USEC_PER_MSEC);
-	http_server_stats(f->server, &stats);
-	assert_int_equal(stats.open_websockets, 0);
-	assert_int_equal(stats.open_requests, 0);
+	fixture_with_faults(*state, echo_with_fault, 10);
 }
 
 #define WITH(test_) cmocka_unit_test_setup_teardown(test_, fixture_setup, fixture_teardown)

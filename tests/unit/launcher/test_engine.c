@@ -2423,23 +2423,29 @@ static void devices_tell_what_they_offer_and_what_was_taken(void **state)
 	rig_down(&r);
 }
 
-static void a_question_about_devices_ends_with_qemu(void **state)
+/* Of a QEMU that does not answer: one at a time, until it is gone. */
+static void check_it_ends_with_qemu(const char *method, const char *command)
 {
 	struct rig r;
 	struct answer a;
 
 	rig_up(&r, "running");
 	turn(&r, 20);
-	r.mute = "x-query-virtio";
-	ask(&r, &a, "deviceFeatures", NULL);
+	r.mute = command;
+	ask(&r, &a, method, NULL);
 	turn(&r, 20);
 	assert_false(a.done);
-	assert_int_equal(call(&r, "deviceFeatures", NULL), RC_BUSY);
+	assert_int_equal(call(&r, method, NULL), RC_BUSY);
 	r.fd = fd_close(r.fd);
 	turn_until(&r, &a.done);
 	assert_int_equal(a.rc, RC_CLOSED);
 	js_unref(a.result);
 	rig_down(&r);
+}
+
+static void a_question_about_devices_ends_with_qemu(void **state)
+{
+	check_it_ends_with_qemu("deviceFeatures", "x-query-virtio");
 }
 
 /* --- what is counted --- */
@@ -2519,21 +2525,7 @@ static void counting_does_not_stand_in_the_way_of_a_move(void **state)
 
 static void a_question_about_disks_ends_with_qemu(void **state)
 {
-	struct rig r;
-	struct answer a;
-
-	rig_up(&r, "running");
-	turn(&r, 20);
-	r.mute = "query-blockstats";
-	ask(&r, &a, "usage", NULL);
-	turn(&r, 20);
-	assert_false(a.done);
-	assert_int_equal(call(&r, "usage", NULL), RC_BUSY);
-	r.fd = fd_close(r.fd);
-	turn_until(&r, &a.done);
-	assert_int_equal(a.rc, RC_CLOSED);
-	js_unref(a.result);
-	rig_down(&r);
+	check_it_ends_with_qemu("usage", "query-blockstats");
 }
 
 /* --- the display --- */
