@@ -253,6 +253,16 @@ static enum rc fit(struct collect *c)
 	return refs || !c->n ? RC_OK : RC_NOMEM;
 }
 
+/* e: the object's entry; NULL: it has none.  *is_same: its references can stay. */
+static enum rc find_refs(struct ksource *s, const struct kobj *o, const struct kentry *e,
+			 struct collect *c, bool *is_same)
+{
+	enum rc rc = collect_refs(s, o, c);
+
+	*is_same = !rc && e && same_refs(e, c);
+	return rc || *is_same ? rc : fit(c);
+}
+
 static void entry_set_refs(struct kentry *e, struct collect *c)
 {
 	struct kref *old = e->refs;
@@ -338,6 +348,7 @@ enum rc ksource_put(struct ksource *s, struct kobj *o, bool is_fed, bool force)
 	struct collect c;
 	char key[KEY_BYTES];
 	struct kentry *e;
+	bool is_same;
 	enum rc rc;
 
 	assert(!s->cache->notifying);
@@ -355,11 +366,7 @@ enum rc ksource_put(struct ksource *s, struct kobj *o, bool is_fed, bool force)
 		e->is_fed = e->is_fed && is_fed;
 		return RC_OK;
 	}
-	rc = collect_refs(s, o, &c);
-	bool is_same = !rc && e && same_refs(e, &c);
-
-	if (!rc && !is_same)
-		rc = fit(&c);
+	rc = find_refs(s, o, e, &c, &is_same);
 	if (!rc && !e) {
 		rc = entry_add(s, key, o, &e);
 	} else if (!rc) {
